@@ -1,0 +1,202 @@
+"""The vocabulary of the balance: what is counted, under which name, for which bucket.
+
+Every stage counts with these names and no others; the equations between them are those of the
+balance (datagram book, message book, routes) and are checked by ``open_books``. All counts are
+additive, so that batches, buckets and incarnations can be summed in any order: what is *open*
+(fragments and messages still waiting for their rest) is carried as a difference.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+BUCKET_SECONDS = 60
+
+
+class Name(StrEnum):
+    """Names of counts. A name that ends in a dot is completed by a reason."""
+
+    # Datagram book: taken = unboxed + command + empty + invalid.* + fragment.*
+    TAKEN = "taken"
+    UNBOXED = "unboxed"
+    COMMAND = "command"
+    EMPTY = "empty"
+    INVALID = "invalid."  # version | type | header | unknown_command | command_refused
+    FRAGMENT_USED = "fragment.used"
+    FRAGMENT_DUPLICATE = "fragment.duplicate"
+    FRAGMENT_INVALID = "fragment.invalid"
+    FRAGMENT_DISCARDED = "fragment.discarded"
+    FRAGMENT_OPEN = "fragment.open"  # a difference: may be negative
+    KERNEL_DROPPED = "kernel_dropped"  # shown, not a term
+    # Line book (TCP): lines = line.message + line.command + line.overlong
+    LINES = "lines"
+    LINE_MESSAGE = "line.message"
+    LINE_COMMAND = "line.command"
+    LINE_OVERLONG = "line.overlong"
+    # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open
+    SEEN = "seen"
+    ACCEPTED = "accepted"
+    INCOMPLETE = "incomplete."  # expired | evicted | crash
+    BAD_CHECKSUM = "bad_checksum"
+    REFUSED = "refused."  # oversize
+    OPEN = "open"  # a difference: may be negative
+    # Annotations about senders, not terms
+    HOLE = "hole"
+    JUMP = "jump"
+    # Routes: accepted = logged + policy_drop + handler_failed + in_buffer + corrupt
+    POLICY_DROP = "policy_drop"
+    HANDLER_FAILED = "handler_failed"
+    # Landing: logged = landed.* + quarantined.* + duplicate + gap.* + pending
+    LANDED = "landed."  # event | syslog | message
+    QUARANTINED = "quarantined."  # by reason
+    DUPLICATE = "duplicate"
+    GAP = "gap."  # corrupt | expired_read | expired_unread | deleted
+
+
+class Counts(Counter[str]):
+    """Counts by name: additive, never with zeros once ``pruned``."""
+
+    def pruned(self) -> dict[str, int]:
+        """The counts that are not zero, as a plain mapping for JSON."""
+        return {str(name): count for name, count in self.items() if count}
+
+    def total(self, prefix: str = "") -> int:
+        """The sum of all counts whose name begins with ``prefix``."""
+        return sum(count for name, count in self.items() if name.startswith(prefix))
+
+    def absorb(self, other: Mapping[str, int]) -> None:
+        """Add ``other`` in place (differences included, which ``+=`` of a Counter would drop)."""
+        for name, count in other.items():
+            self[name] += count
+
+
+def summed(many: Iterable[Mapping[str, int]]) -> Counts:
+    """The sum of many counts."""
+    total = Counts()
+    for counts in many:
+        total.absorb(counts)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBook:
+    """A book whose two sides differ."""
+
+    book: str
+    left: int
+    right: int
+
+
+def open_books(counts: Counts) -> list[OpenBook]:
+    """The books of a listener that do not close: empty when all is well."""
+    n = Name
+    datagrams = counts[n.UNBOXED] + counts[n.COMMAND] + counts[n.EMPTY] + counts.total(n.INVALID)
+    sides = {
+        "datagrams": (counts[n.TAKEN], datagrams + counts.total("fragment.")),
+        "lines": (counts[n.LINES], counts.total("line.")),
+        "messages": (
+            counts[n.SEEN],
+            counts[n.ACCEPTED]
+            + counts.total(n.INCOMPLETE)
+            + counts[n.BAD_CHECKSUM]
+            + counts.total(n.REFUSED)
+            + counts[n.OPEN],
+        ),
+    }
+    return [OpenBook(book, left, right) for book, (left, right) in sides.items() if left != right]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a batch comes from; it travels with the batch, and no later stage reads a clock for it.
+
+    ``bucket`` is the start of its minute in seconds since the epoch; ``first`` and ``last`` are receive
+    times in microseconds. ``begin`` and ``end`` bound its frames in log buffer ``buffer``
+    (stream positions, end exclusive); both 0 and ``buffer`` empty when it entered by an API.
+    """
+
+    source: str
+    bucket: int
+    first: int
+    last: int
+    codec: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    buffer: str = ""
+    begin: int = 0
+    end: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON-ready mapping, empty fields left out."""
+        full: dict[str, Any] = {
+            "source": self.source,
+            "bucket": self.bucket,
+            "first": self.first,
+            "last": self.last,
+            "codec": self.codec,
+            "counts": {str(k): v for k, v in self.counts.items() if v},
+            "buffer": self.buffer,
+            "begin": self.begin,
+            "end": self.end,
+        }
+        return {k: v for k, v in full.items() if v or k in ("source", "bucket", "first", "last")}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Origin:
+        """From ``document``; further entries are ignored. Raises KeyError when a required one is missing."""
+        return cls(
+            source=str(document["source"]),
+            bucket=int(document["bucket"]),
+            first=int(document["first"]),
+            last=int(document["last"]),
+            codec=str(document.get("codec", "")),
+            counts=Counts(document.get("counts", {})),
+            buffer=str(document.get("buffer", "")),
+            begin=int(document.get("begin", 0)),
+            end=int(document.get("end", 0)),
+        )
+
+
+MAX_CORRECTION = 0.01
+"""How far the bucket clock follows the wall clock: at most 10 ms per second passed."""
+
+
+class BucketClock:
+    """The receiver's clock: the wall clock read once, advanced by the monotonic one, corrected slowly.
+
+    So a jump of the wall clock moves no bucket far, and buckets never go back (balance, section 5).
+    """
+
+    def __init__(
+        self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic, bucket: int = 0
+    ) -> None:
+        self._wall = wall
+        self._monotonic = monotonic
+        self._base = wall()
+        self._started = self._read = monotonic()
+        self._bucket = bucket
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        monotonic = self._monotonic()
+        room = (monotonic - self._read) * MAX_CORRECTION
+        error = self._wall() - (self._base + monotonic - self._started)
+        self._base += min(max(error, -room), room)
+        self._read = monotonic
+        return self._base + monotonic - self._started
+
+    def stamp(self) -> tuple[int, int]:
+        """Bucket (start of its minute, seconds) and time (microseconds since the epoch) of a round that ends now."""
+        now = self.now()
+        self._bucket = max(self._bucket, bucket_of(now))
+        return self._bucket, int(now * 1_000_000)
+
+
+def bucket_of(seconds: float) -> int:
+    """The bucket of a time in seconds since the epoch: the start of its minute."""
+    return math.floor(seconds / BUCKET_SECONDS) * BUCKET_SECONDS

@@ -1,0 +1,164 @@
+"""The schema of messages, and helpers on batches of them.
+
+The unit of work is a batch (``pyarrow.RecordBatch``), never a message. On its way a batch is one
+*encapsulated Arrow message*: the IPC framing (8-byte prefix, metadata flatbuffer, body) without
+schema and without end-of-stream marker, carrying one custom metadata entry, ``penstock``, with a
+JSON document. The same bytes serve as a frame of the log buffer and as an entry of a segment.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+ANNOTATIONS = pa.map_(pa.string(), pa.string())
+
+BODY = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("payload", pa.binary()),
+        pa.field("type_url", pa.string()),
+        pa.field("annotations", ANNOTATIONS),
+    ]
+)
+"""What a stage hands to the log: everything but what the log itself gives."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        *BODY,
+    ]
+)
+"""What a topic holds: BODY with offset and timestamp (microseconds, UTC) given by the log."""
+
+METADATA_KEY = b"penstock"
+CONTINUATION = 0xFFFFFFFF
+"""Every encapsulated message begins with it, then comes the metadata length (int32)."""
+_PREAMBLE = {id(schema): schema.serialize().size for schema in (BODY, SCHEMA)}
+
+
+class BadBatch(ValueError):
+    """The bytes are not one encapsulated Arrow message of the expected schema."""
+
+
+def body(
+    payloads: pa.Array | Sequence[bytes | None],
+    *,
+    keys: pa.Array | None = None,
+    type_urls: pa.Array | None = None,
+    annotations: pa.Array | None = None,
+) -> pa.RecordBatch:
+    """A batch of BODY rows; columns that are not given are null."""
+    column = payloads if isinstance(payloads, pa.Array) else pa.array(payloads, pa.binary())
+    rows = len(column)
+    given = (keys, column, type_urls, annotations)
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(rows, f.type) if c is None else c for c, f in zip(given, BODY, strict=True)],
+        schema=BODY,
+    )
+
+
+EMPTY_BODY = body([])
+
+
+def encode(batch: pa.RecordBatch, document: dict[str, Any], extra: dict[bytes, bytes] | None = None) -> pa.Buffer:
+    """One encapsulated message of ``batch`` (schema BODY or SCHEMA) with its JSON ``document``.
+
+    The length is a multiple of 8. ``extra`` adds metadata entries of the caller's own.
+    """
+    metadata = {METADATA_KEY: json.dumps(document, separators=(",", ":")).encode(), **(extra or {})}
+    schema = SCHEMA if batch.num_columns == len(SCHEMA) else BODY
+    sink = pa.BufferOutputStream()
+    # Not closed on purpose: close() would append an end-of-stream marker.
+    writer = pa.ipc.new_stream(sink, schema)
+    writer.write_batch(batch, custom_metadata=metadata)
+    return sink.getvalue()[_PREAMBLE[id(schema)] :]
+
+
+def decode(data: Any, schema: pa.Schema = SCHEMA) -> tuple[pa.RecordBatch, dict[str, Any]]:
+    """The batch (zero-copy on ``data``, any buffer) and the JSON document of an encoded message.
+
+    Raises BadBatch for anything else. No checksum is looked at here.
+    """
+    try:
+        message = pa.ipc.read_message(data)
+        entries = custom_metadata(memoryview(message.metadata))
+        document = json.loads(entries[METADATA_KEY][1])
+        batch = pa.ipc.read_record_batch(message, schema)
+    except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError) as error:
+        raise BadBatch(f"not a batch: {error}") from None
+    if not isinstance(document, dict):
+        raise BadBatch("not a batch: its document is not an object")
+    return batch, document
+
+
+def read_document(data: Any) -> dict[str, Any]:
+    """The JSON document of an encoded message alone, without touching its body. Raises BadBatch."""
+    view = memoryview(data)
+    try:
+        mark, length = struct.unpack_from("<Ii", view)
+        if mark != CONTINUATION or not 0 < length <= len(view) - 8:
+            raise BadBatch("not a batch: no continuation mark")
+        document = json.loads(bytes(custom_metadata(view[8 : 8 + length])[METADATA_KEY][1]))
+    except (struct.error, ValueError, KeyError) as error:
+        raise BadBatch(f"not a batch: {error}") from None
+    if not isinstance(document, dict):
+        raise BadBatch("not a batch: its document is not an object")
+    return document
+
+
+def custom_metadata(flatbuffer: memoryview) -> dict[bytes, tuple[int, bytes]]:
+    """The custom metadata of a message: key -> (position of the value in ``flatbuffer``, value).
+
+    ``flatbuffer`` is the message's metadata without the 8-byte prefix. The layout is that of Arrow's
+    Message.fbs, whose fifth field is ``custom_metadata: [KeyValue]``. Raises BadBatch when an offset
+    leads outside.
+    """
+    try:
+        vector = _field(flatbuffer, _follow(flatbuffer, 0), 4)
+        if vector is None:
+            return {}
+        (count,) = struct.unpack_from("<I", flatbuffer, vector)
+        if count > len(flatbuffer) // 4:
+            raise BadBatch("custom metadata runs past its end")
+        return dict(_entry(flatbuffer, _follow(flatbuffer, vector + 4 + 4 * i)) for i in range(count))
+    except struct.error as error:
+        raise BadBatch(f"custom metadata: {error}") from None
+
+
+def _entry(data: memoryview, table: int) -> tuple[bytes, tuple[int, bytes]]:
+    key, value = (_string(data, _field(data, table, slot)) for slot in (0, 1))
+    return key[1], value
+
+
+def _follow(data: memoryview, at: int) -> int:
+    if at < 0:
+        raise BadBatch("an offset leads outside")
+    target: int = at + struct.unpack_from("<I", data, at)[0]
+    return target
+
+
+def _field(data: memoryview, table: int, slot: int) -> int | None:
+    """Where the vector or string that field ``slot`` of ``table`` refers to begins."""
+    vtable = table - struct.unpack_from("<i", data, table)[0]
+    if vtable < 0:
+        raise BadBatch("an offset leads outside")
+    (size,) = struct.unpack_from("<H", data, vtable)
+    if 4 + 2 * slot >= size:
+        return None
+    (offset,) = struct.unpack_from("<H", data, vtable + 4 + 2 * slot)
+    return _follow(data, table + offset) if offset else None
+
+
+def _string(data: memoryview, at: int | None) -> tuple[int, bytes]:
+    if at is None:
+        return 0, b""
+    (length,) = struct.unpack_from("<I", data, at)
+    if at + 4 + length > len(data):
+        raise BadBatch("a string runs past its end")
+    return at + 4, bytes(data[at + 4 : at + 4 + length])

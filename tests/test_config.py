@@ -1,0 +1,106 @@
+"""The configuration: where values come from, and what stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import ConfigError, load, parse_size, parse_time, split_address
+
+
+def test_without_a_file_there_are_four_listeners() -> None:
+    listeners = load(environment={}).listener
+    assert [(x.name, x.protocol, x.port, x.codec, x.handlers[0].topic) for x in listeners] == [
+        ("events-udp", "udp", 23456, "plog", "events"),
+        ("events-tcp", "tcp", 23456, "plog", "events"),
+        ("syslog-udp", "udp", 5514, "syslog", "syslog"),
+        ("syslog-tcp", "tcp", 5514, "syslog", "syslog"),
+    ]
+
+
+def test_an_override_beats_a_variable_and_a_variable_beats_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text('[log]\nhttp = "127.0.0.1:1"\ngrpc = "127.0.0.1:2"\nflight = "127.0.0.1:3"\n')
+    environment = {"PENSTOCK_LOG__HTTP": "127.0.0.1:11", "PENSTOCK_LOG__GRPC": "127.0.0.1:12"}
+    log = load(file, ["log.http=127.0.0.1:21"], environment).log
+    assert (log.http, log.grpc, log.flight) == ("127.0.0.1:21", "127.0.0.1:12", "127.0.0.1:3")
+
+
+def test_a_listener_is_named_in_overrides_and_variables() -> None:
+    settings = load(None, ["listener.events-tcp.max_line=2KiB"], {"PENSTOCK_LISTENER__EVENTS_UDP__PORT": "7"})
+    assert (settings.listener[0].port, settings.listener[1].max_line) == (7, 2048)
+
+
+def test_listeners_inherit_the_defaults_of_their_protocol(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(
+        '[defaults.udp]\nso_rcvbuf = "1MiB"\n[defaults.udp.defrag]\nmax_size = "2MiB"\n'
+        '[[listener]]\nname = "a"\nprotocol = "udp"\n[listener.defrag]\nexpire_time = "1s"\n'
+        '[[listener]]\nname = "b"\nprotocol = "udp"\nso_rcvbuf = "3MiB"\n'
+    )
+    a, b = load(file, environment={}).listener
+    assert (a.so_rcvbuf, a.defrag.max_size, a.defrag.expire_time) == (1 << 20, 2 << 20, 1.0)
+    assert b.so_rcvbuf == 3 << 20
+
+
+def test_a_topic_inherits_the_topic_defaults() -> None:
+    overrides = ["log.topic_defaults.rotate_after=1h", "topic.events.segment_size_limit=1MiB"]
+    topic = load(None, overrides, {}).topic["events"]
+    assert (topic.rotate_after, topic.segment_size_limit) == (3600.0, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("log.htpp=127.0.0.1:1", "log.htpp: unknown key (did you mean 'http'?)"),
+        ("pipelin.topics=x", "pipelin: unknown key (did you mean 'pipeline'?)"),
+        ("listener.events-udp.prot=1", "listener.events-udp.prot: unknown key (did you mean 'port'?)"),
+        ("listener.evnts-udp.port=1", "there is no listener 'evnts-udp' (did you mean 'events-udp'?)"),
+        ("listener.events-udp.defrag.max_siz=1", "listener.events-udp.defrag.max_siz: unknown key (did you mean"),
+        ("log.http=here", "log.http: 'here' is not an address"),
+        ("buffer.term_length=65KiB", "term_length must be a power of two"),
+        ("listener.events-udp.handlers=[{type='log', overflow='block'}]", "overflow = block is for tcp"),
+        ("nonsense", "write it as key=value"),
+    ],
+)
+def test_a_bad_key_or_value_stops_the_start_and_is_named(override: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, [override], {})
+    assert said in str(caught.value)
+
+
+def test_an_unknown_variable_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match=r"log\.htp: unknown key"):
+        load(environment={"PENSTOCK_LOG__HTP": "x"})
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text("log = [")
+    with pytest.raises(ConfigError, match=r"p\.toml"):
+        load(tmp_path / "p.toml", environment={})
+
+
+def test_sizes_and_times_take_units() -> None:
+    assert (parse_size("16MiB"), parse_size("4 KiB"), parse_size("7")) == (16 << 20, 4096, 7)
+    assert (parse_time("250ms"), parse_time("6h"), parse_time("1.5m")) == (0.25, 21600.0, 90.0)
+    assert split_address("127.0.0.1:80") == ("127.0.0.1", 80)
+
+
+@given(st.text())
+def test_any_text_is_a_size_and_a_time_or_a_value_error(text: str) -> None:
+    for parse in (parse_size, parse_time):
+        try:
+            assert float(parse(text)) >= 0  # type: ignore[arg-type]
+        except ValueError:
+            pass
+
+
+@given(st.text(alphabet="abc.=[]{}'\"_0189\n", max_size=30))
+def test_any_override_is_taken_or_refused_with_a_config_error(text: str) -> None:
+    try:
+        load(None, [text], {})
+    except ConfigError as error:
+        assert str(error)
