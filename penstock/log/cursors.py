@@ -1,0 +1,64 @@
+"""Named cursors of a topic: up to which offset a reader has read, kept in one small file each."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from crc32c import crc32c
+
+from penstock.log.errors import write_error
+from penstock.log.files import FileSystem, replace
+from penstock.log.settings import MAX_NAME
+
+FOLDER = "cursors"
+_NAME = re.compile(r"[a-z0-9_\-.]+")
+_SUFFIX = ".cursor"
+
+
+class Cursors:
+    """The cursors of the topic in ``directory``."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._folder = directory / FOLDER
+
+    def commit(self, name: str, offset: int) -> None:
+        """Set a cursor; durable when this returns. Raises ValueError for a bad name or offset, LogFull."""
+        if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+            raise ValueError(f"{name!r} is not a cursor name: {_NAME.pattern}, at most {MAX_NAME} characters")
+        if offset < 0:
+            raise ValueError(f"offset {offset} is negative")
+        text = json.dumps({"offset": offset}).encode()
+        try:
+            if not self._folder.exists():
+                self._fs.make_directory(self._folder)
+                self._fs.sync_directory(self._folder.parent)
+            replace(self._fs, self._folder / (name + _SUFFIX), b"%08x" % crc32c(text) + text)
+        except OSError as error:
+            raise write_error(error) from error
+
+    def remove(self, name: str) -> None:
+        """Forget a cursor; nothing happens when there is none."""
+        if name in self.read():
+            self._fs.remove(self._folder / (name + _SUFFIX))
+            self._fs.sync_directory(self._folder)
+
+    def read(self) -> dict[str, int]:
+        """All cursors by name; a damaged file counts as none."""
+        try:
+            names = [name for name in self._fs.names(self._folder) if name.endswith(_SUFFIX)]
+        except FileNotFoundError:
+            return {}
+        found = {name.removesuffix(_SUFFIX): self._read(self._folder / name) for name in sorted(names)}
+        return {name: offset for name, offset in found.items() if offset is not None}
+
+    def _read(self, path: Path) -> int | None:
+        try:
+            data = self._fs.read(path)
+            if data[:8] != b"%08x" % crc32c(data[8:]):
+                return None
+            return int(json.loads(data[8:])["offset"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None

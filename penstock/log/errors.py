@@ -1,0 +1,59 @@
+"""What the log raises. Everything is a LogError."""
+
+from __future__ import annotations
+
+import errno
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LogError(Exception):
+    """Base of all errors of the log."""
+
+
+class UnknownTopic(LogError):
+    """There is no topic of that name."""
+
+
+class InvalidTopicName(LogError):
+    """The name does not conform to the pattern, or is reserved for internal topics."""
+
+
+class TooManyTopics(LogError):
+    """The largest number of topics is reached."""
+
+
+class MessageTooLarge(LogError):
+    """A payload is larger than the topic's ``message_size_limit``, or an append larger than a batch can be."""
+
+
+class LogFull(LogError):
+    """The disk is full. Nothing of the append was stored; the topic goes on when there is space again."""
+
+
+class WriteFailed(LogError):
+    """The file system refused the write. Nothing of the append is visible."""
+
+
+class LogClosed(LogError):
+    """The log was closed."""
+
+
+class LogLocked(LogError):
+    """Another process has these topics open for writing."""
+
+
+class CorruptBatch(LogError):
+    """The rows with offsets [begin, end) cannot be read: ``Topic.verify`` turns them into a gap."""
+
+    def __init__(self, begin: int, end: int) -> None:
+        super().__init__(f"offsets {begin} to {end} are corrupt")
+        self.begin = begin
+        self.end = end
+
+
+def write_error(error: OSError) -> LogError:
+    """The LogError for an error of the file system while writing."""
+    if error.errno in NO_SPACE:
+        return LogFull(f"no space left: {error}")
+    return WriteFailed(f"cannot write: {error}")

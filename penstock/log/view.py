@@ -1,0 +1,165 @@
+"""What is synced of one segment, seen from outside: its batches by number, with nothing but its files."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.counts import Origin
+from penstock.log import framing, index
+from penstock.log.errors import CorruptBatch
+from penstock.log.files import OS, map_file
+from penstock.log.framing import Message
+from penstock.log.scan import scan
+from penstock.log.segment import Files, read_claim
+from penstock.records import BadBatch
+
+
+@dataclass(slots=True)
+class Stored:
+    """Rows [base, base + rows) of one batch; ``first`` and ``last`` are their timestamps in microseconds.
+
+    ``origin`` is that of the whole batch, also when only some of its rows were asked for. ``batch`` (SCHEMA) is
+    loaded, zero-copy on the mapped file, when it is first asked for.
+    """
+
+    base: int
+    rows: int
+    first: int
+    last: int
+    origin: Origin
+    load: Callable[[], pa.RecordBatch] = field(repr=False, compare=False)
+    _batch: pa.RecordBatch | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        if self._batch is None:
+            self._batch = self.load()
+        return self._batch
+
+    @property
+    def end(self) -> int:
+        return self.base + self.rows
+
+
+class SegmentView:
+    """What is synced of one segment."""
+
+    def __init__(self, directory: Path, first: int) -> None:
+        self.files = Files(directory, first)
+        self.first = first
+        self._data = map_file(self.files.data, 0)
+        self._records = index.EMPTY
+        self.rebuilt = False
+        self.length = 0
+        self.sealed = False
+
+    def refresh(self, sealed: bool) -> None:
+        """Look at the synced length again. Raises FileNotFoundError when the segment is gone."""
+        length = self._synced_length(sealed)
+        self.sealed = sealed
+        if length > self.length:
+            self._data = map_file(self.files.data, length)
+            self._records = self._load_records(length)
+            self.length = length
+
+    def _synced_length(self, sealed: bool) -> int:
+        size = os.stat(self.files.data).st_size
+        if sealed:
+            claim = read_claim(OS, self.files)
+            return min(claim[0], size) if claim else size
+        try:
+            with open(self.files.synced, "rb") as file:  # its checksum may just be changing
+                return min(int(struct.unpack("<q", file.read(8))[0]), size)
+        except (FileNotFoundError, struct.error):
+            return 0
+
+    def _load_records(self, length: int) -> index.Records:
+        """The records of the batches within ``length``: from the index, or from the data when it is no use."""
+        if not self.rebuilt:
+            known = len(self._records)
+            added = index.unpack(self._read_index(known))
+            added = added[(added["position"] + added["length"]) <= length]
+            records = np.concatenate([self._records, added]) if known else added
+            if self._covers(records, known, length):
+                return records
+        self.rebuilt = True
+        return scan(self._data, self.first, index.read(self._read_index(0, header=True))).records
+
+    def _read_index(self, known: int, header: bool = False) -> bytes:
+        try:
+            with open(self.files.index, "rb") as file:
+                if not header and file.read(index.HEADER_SIZE) != index.HEADER:
+                    return b""
+                file.seek(0 if header else index.HEADER_SIZE + known * index.RECORD.itemsize)
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def stored_from(self, offset: int) -> int:
+        """The number of the batch that holds ``offset``."""
+        return int(np.searchsorted(self._records["base"], offset, side="right")) - 1
+
+    def _covers(self, records: index.Records, known: int, length: int) -> bool:
+        start = int(records["position"][0]) if len(records) else framing.PREAMBLE.size
+        first, position = index.end_of(records[:known], self.first, start)
+        _, end = index.end_of(records, self.first, start)
+        return index.dense(records[known:], first, position) and (end == length or not len(records))
+
+    @property
+    def data(self) -> pa.Buffer:
+        """The synced bytes."""
+        return self._data
+
+    @property
+    def records(self) -> index.Records:
+        """Index records of all synced batches."""
+        return self._records
+
+    @property
+    def end(self) -> int:
+        return index.end_of(self._records, self.first, 0)[0]
+
+    def stored(self, number: int) -> Stored:
+        """Batch ``number``, its checksum verified. Raises CorruptBatch."""
+        record = self._records[number]
+        begin, end = int(record["base"]), int(record["base"] + record["rows"])
+        try:
+            message = framing.parse(self._data, int(record["position"]))
+        except BadBatch:
+            raise CorruptBatch(begin, end) from None
+        if (message.base, message.end, message.length) != (begin, end, record["length"]):
+            raise CorruptBatch(begin, end)
+        return _stored(self._data, message)
+
+
+def piece(stored: Stored, begin: int, end: int) -> Stored:
+    """The rows [begin, end) of a stored batch."""
+    if (begin, end) == (stored.base, stored.end):
+        return stored
+    batch = stored.batch.slice(begin - stored.base, end - begin)
+    times = timestamps(batch)
+    return Stored(begin, end - begin, int(times[0]), int(times[-1]), stored.origin, lambda: batch)
+
+
+def timestamps(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """The timestamps of a SCHEMA batch in microseconds."""
+    times: npt.NDArray[np.int64] = batch.column(1).view(pa.int64()).to_numpy()
+    return times
+
+
+def _stored(data: pa.Buffer, message: Message) -> Stored:
+    def load() -> pa.RecordBatch:
+        try:
+            return framing.load(data, message)
+        except BadBatch:
+            raise CorruptBatch(message.base, message.end) from None
+
+    return Stored(message.base, message.rows, message.first, message.last, message.origin, load)
