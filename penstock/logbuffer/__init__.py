@@ -1,0 +1,50 @@
+"""Log buffers in Aeron's layout: one writer, several readers, one mapped file between processes."""
+
+from penstock.logbuffer.descriptor import Parameters, mtu_for
+from penstock.logbuffer.errors import (
+    AdminAction,
+    BackPressured,
+    Busy,
+    Closed,
+    Lapped,
+    LogBufferError,
+    MaxPositionExceeded,
+    MessageTooLarge,
+    NotALogBuffer,
+    NotAReaderPosition,
+    NotConnected,
+    Refused,
+    UnsupportedProcessor,
+)
+from penstock.logbuffer.mapped import Frame
+from penstock.logbuffer.position import ReaderPosition
+from penstock.logbuffer.publication import Cleaning, Publication
+from penstock.logbuffer.recovery import Reason, Recovered, Skipped
+from penstock.logbuffer.subscription import FragmentAssembler, Subscription
+
+__all__ = [
+    "AdminAction",
+    "BackPressured",
+    "Busy",
+    "Cleaning",
+    "Closed",
+    "FragmentAssembler",
+    "Frame",
+    "Lapped",
+    "LogBufferError",
+    "MaxPositionExceeded",
+    "MessageTooLarge",
+    "NotALogBuffer",
+    "NotAReaderPosition",
+    "NotConnected",
+    "Parameters",
+    "Publication",
+    "ReaderPosition",
+    "Reason",
+    "Recovered",
+    "Refused",
+    "Skipped",
+    "Subscription",
+    "UnsupportedProcessor",
+    "mtu_for",
+]

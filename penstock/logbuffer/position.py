@@ -1,0 +1,128 @@
+"""The position of one reader, kept in a small mapped file that outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
+from penstock.logbuffer.errors import NotAReaderPosition
+from penstock.logbuffer.mapped import require_x86_64, sync_folder
+
+_LENGTH: Final = 4096
+_MAGIC: Final = b"PNSTKPOS"
+
+
+class ReaderPosition:
+    """How far a reader has come: bytes of the stream, a multiple of 32.
+
+    The position is loaded and stored as one aligned 8-byte word, so that other processes never see half
+    of it. Whoever moves it holds the lock; the kernel releases that when its holder dies. A new file
+    begins at ``start``. Raises NotAReaderPosition for another file.
+    """
+
+    def __init__(self, path: Path | str, start: int = 0) -> None:
+        require_x86_64()
+        self.path = Path(path)
+        _check(start)
+        if not self.path.exists():
+            _create(self.path, start)
+        self._file = open(self.path, "r+b")  # noqa: SIM115
+        try:
+            self._map = self._mapped()
+        except BaseException:
+            self._file.close()
+            raise
+        self._words = memoryview(self._map).cast("q")
+        self._mutex = threading.Lock()
+
+    def _mapped(self) -> mmap.mmap:
+        if os.fstat(self._file.fileno()).st_size != _LENGTH:
+            raise NotAReaderPosition(f"{self.path} is not a reader's position: its size is wrong")
+        mapped = mmap.mmap(self._file.fileno(), _LENGTH)
+        magic, position = struct.unpack_from("<8sq", mapped)
+        if magic != _MAGIC or position < 0 or position % FRAME_ALIGNMENT:
+            mapped.close()
+            raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
+        return mapped
+
+    @property
+    def position(self) -> int:
+        return self._words[1]
+
+    @position.setter
+    def position(self, value: int) -> None:
+        _check(value)
+        self._words[1] = value
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Waits for the lock, among threads and processes, and holds it."""
+        with self._mutex:
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def try_lock(self) -> Iterator[bool]:
+        """Gives True and holds the lock, or False at once when another one holds it."""
+        held = self._mutex.acquire(blocking=False)
+        try:
+            taken = held and self._try_flock()
+            try:
+                yield taken
+            finally:
+                if taken:
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
+        finally:
+            if held:
+                self._mutex.release()
+
+    def _try_flock(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def sync(self) -> None:
+        """Returns when the position is on the disk."""
+        self._map.flush()
+
+    def close(self) -> None:
+        self._words.release()
+        self._map.close()
+        self._file.close()
+
+    def __enter__(self) -> ReaderPosition:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check(position: int) -> None:
+    if position < 0 or position % FRAME_ALIGNMENT:
+        raise ValueError(f"no frame begins at position {position}")
+
+
+def _create(path: Path, start: int) -> None:
+    """Under another name first, so that no crash leaves half a file."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with open(unfinished, "wb") as file:
+        file.write(struct.pack("<8sq", _MAGIC, start).ljust(_LENGTH, b"\0"))
+        file.flush()
+        os.fsync(file.fileno())
+    with contextlib.suppress(FileExistsError):  # another process was first: its file stands
+        os.link(unfinished, path)
+    unfinished.unlink()
+    sync_folder(path.parent)

@@ -1,0 +1,260 @@
+"""The writer of a log buffer: an exclusive publication without a media driver.
+
+As there is no driver, the writer itself owns the position limit, the connected flag and the cleaning.
+One process at a time publishes into a file; a lock that dies with it says so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import recovery
+from penstock.logbuffer.appender import Appender
+from penstock.logbuffer.buffers import parts_of
+from penstock.logbuffer.claim import Claim
+from penstock.logbuffer.errors import (
+    BackPressured,
+    Busy,
+    Closed,
+    MaxPositionExceeded,
+    MessageTooLarge,
+    NotConnected,
+)
+from penstock.logbuffer.mapped import Frame, LogFile, create_file, require_x86_64
+
+
+class Cleaning(Enum):
+    """How far the writer zeroes behind its readers."""
+
+    CONSUMED = "consumed"
+    """Up to the slowest reader whenever the limit is raised, as Aeron's driver does for IPC."""
+    LAGGING = "lagging"
+    """One term behind the slowest reader, as for UDP: what was read last stays in the file."""
+
+
+class Publication:
+    """Appends messages to a log buffer. Not for several threads at once.
+
+    ``position`` is where the next frame goes, ``position_limit`` where offers begin to be refused;
+    ``window`` is how far the limit runs ahead of the slowest reader (bytes, at most a term).
+    """
+
+    def __init__(self, log: LogFile, lock: IO[bytes], recovered: recovery.Recovered, cleaning: Cleaning) -> None:
+        self.recovered = recovered
+        """What was found and skipped when the file was opened; nothing when it was created."""
+        self.cleaning = cleaning
+        self.window = log.parameters.window or log.term_length // 2
+        self.position_limit = 0
+        self._trip_limit = 0
+        self.max_payload_length = log.parameters.mtu - d.HEADER_LENGTH
+        self.max_message_length = d.max_message_length(log.term_length)
+        self._log = log
+        self._lock = lock
+        self._mtu = log.parameters.mtu
+        self._tail = Appender(log, recovered.position, recovered.cleaned, recovered.last)
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        *,
+        term_length: int,
+        mtu: int,
+        session_id: int,
+        stream_id: int,
+        initial_term_id: int,
+        position: int = 0,
+        cleaning: Cleaning = Cleaning.LAGGING,
+        connected: bool = True,
+        **more: Any,
+    ) -> Publication:
+        """A new file whose first frame will stand at ``position``.
+
+        ``more`` are further fields of ``descriptor.Parameters``. Raises FileExistsError, ValueError for
+        lengths the layout does not allow, OSError (a full disk) and UnsupportedProcessor.
+        """
+        require_x86_64()
+        parameters = d.Parameters(term_length, mtu, session_id, stream_id, initial_term_id, **more)
+        if position < 0 or position % d.FRAME_ALIGNMENT:
+            raise ValueError(f"a stream cannot begin at position {position}")
+        create_file(Path(path), parameters, position)
+        lock = _lock(Path(path))
+        log = LogFile(path, writable=True)
+        log.store(d.IS_CONNECTED, int(connected))
+        return cls(log, lock, recovery.Recovered(position, position), cleaning)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        readers: Sequence[int] = (),
+        expected: d.Parameters | None = None,
+        cleaning: Cleaning = Cleaning.LAGGING,
+    ) -> Publication:
+        """Goes on with a file after its writer ended, in whatever way; ``recovered`` says what was skipped.
+
+        ``readers`` are the positions up to which readers have come: what lies before the lowest is not
+        missed, and nothing is written before the highest. With ``expected`` a file whose metadata or
+        size were damaged is rebuilt from its frames. Raises NotALogBuffer, Busy, OSError and
+        UnsupportedProcessor.
+        """
+        require_x86_64()
+        lock = _lock(Path(path))
+        try:
+            log, recovered = recovery.recover(Path(path), readers, expected)
+        except BaseException:
+            lock.close()
+            raise
+        return cls(log, lock, recovered, cleaning)
+
+    # State
+
+    @property
+    def path(self) -> Path:
+        return self._log.path
+
+    @property
+    def parameters(self) -> d.Parameters:
+        return self._log.parameters
+
+    @property
+    def position(self) -> int:
+        """Where the next frame goes."""
+        return self._tail.position
+
+    @property
+    def closed(self) -> bool:
+        return self._log.closed
+
+    @property
+    def connected(self) -> bool:
+        return self._log.load(d.IS_CONNECTED) == 1
+
+    @connected.setter
+    def connected(self, value: bool) -> None:
+        self._log.store(d.IS_CONNECTED, int(value))
+
+    def last_frame(self) -> Frame | None:
+        """The last frame before the tail that is no padding, if it was not cleaned."""
+        last = self._tail.last
+        length, flags, kind = self._log.whole_frame(last) if last is not None else (0, 0, d.PAD)
+        return self._log.frame(last, length, flags) if last is not None and length and kind == d.DATA else None
+
+    # Limit and cleaning
+
+    def consumed(self, position: int) -> None:
+        """The slowest reader has come to ``position``: raises the limit, and cleans behind it.
+
+        The CONSUMED style raises the limit in steps of an eighth of the window, as Aeron's driver.
+        """
+        limit = position + self.window
+        if self.cleaning is Cleaning.LAGGING:
+            self._tail.clean_to(position - self._log.term_length)
+            self.position_limit = max(self.position_limit, limit)
+        elif limit >= self._trip_limit:
+            self._tail.clean_to(position)
+            self.position_limit = limit
+            self._trip_limit = limit + self.window // 8
+
+    def clean_to(self, position: int) -> None:
+        """Zeroes everything before ``position``. No reader may need it any more."""
+        self._tail.clean_to(position)
+
+    # Offers
+
+    def offer(self, data: Any, reserved_value: int = 0) -> int:
+        """Appends one message (a buffer, or a list of buffers put together) and returns the new position.
+
+        Longer than the MTU allows, it becomes several frames, all in one term. Raises a Refused
+        (BackPressured, NotConnected, AdminAction, MaxPositionExceeded, Closed) with nothing written, or
+        MessageTooLarge.
+        """
+        parts = parts_of(data)
+        length = sum(map(len, parts))
+        if length <= self.max_payload_length:
+            required = d.align(length + d.HEADER_LENGTH)
+        else:
+            self._check_length(length)
+            required = d.fragmented_length(length, self._mtu)
+        self._take(length, required)
+        self._tail.append(parts, length, reserved_value, self._mtu)
+        return self._tail.position
+
+    def append_padding(self, length: int) -> int:
+        """Appends a padding frame with ``length`` bytes after its header; readers skip it."""
+        self._check_length(length)
+        required = d.align(length + d.HEADER_LENGTH)
+        self._take(length, required)
+        begin = self._tail.position
+        self._tail.advance(required)
+        self._log.pad(begin, length + d.HEADER_LENGTH)
+        return self._tail.position
+
+    def try_claim(self, length: int) -> Claim:
+        """Room for a message of ``length`` bytes that the caller writes in place, then commits or aborts.
+
+        Readers go no further than the claim until then, so nothing else should be offered before.
+        """
+        if length > self.max_payload_length:
+            raise MessageTooLarge(f"claim exceeds maxPayloadLength of {self.max_payload_length}, length={length}")
+        required = d.align(length + d.HEADER_LENGTH)
+        self._take(length, required)
+        begin = self._tail.position
+        self._tail.advance(required)
+        self._log.begin_frame(begin, length + d.HEADER_LENGTH, d.UNFRAGMENTED, d.DATA, 0)
+        self._tail.last = begin
+        return Claim(self._log, begin, length + d.HEADER_LENGTH)
+
+    def end_of_stream(self) -> None:
+        """Says to readers that nothing will follow. Opening the file again takes it back."""
+        self._log.store(d.END_OF_STREAM_POSITION, self.position)
+
+    def sync(self) -> None:
+        """Returns when everything offered so far is on the disk. Milliseconds: not for every offer."""
+        self._log.sync()
+
+    def close(self) -> None:
+        self._log.close()
+        self._lock.close()
+
+    def __enter__(self) -> Publication:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self, length: int, required: int) -> None:
+        """Raises the Refused that stands against taking ``required`` bytes at the tail."""
+        if self._log.closed:
+            raise Closed("the publication is closed")
+        if self._tail.position >= self.position_limit:
+            self._refuse(length)
+        self._tail.make_room(required)
+
+    def _refuse(self, length: int) -> NoReturn:
+        if self.position + d.align(length + d.HEADER_LENGTH) >= d.max_position(self._log.term_length):
+            raise MaxPositionExceeded(f"no room after position {self.position}")
+        if not self.connected:
+            raise NotConnected("no reader is connected")
+        raise BackPressured(f"position {self.position} has reached the limit of {self.position_limit}")
+
+    def _check_length(self, length: int) -> None:
+        if length > self.max_message_length:
+            raise MessageTooLarge(f"message exceeds maxMessageLength of {self.max_message_length}, length={length}")
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """The right to publish into ``path``: held until the file object is closed or its process dies."""
+    file = open(path, "rb")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise Busy(f"another process publishes into {path}") from None
+    return file

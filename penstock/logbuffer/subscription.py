@@ -1,0 +1,120 @@
+"""The reader of a log buffer: frames without a copy, in order, whole ones only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.logbuffer import descriptor as d
+from penstock.logbuffer.errors import Lapped
+from penstock.logbuffer.mapped import Frame, LogFile, require_x86_64
+
+
+class Subscription:
+    """Reads a log buffer from ``position`` on, which must be where a frame begins.
+
+    Raises NotALogBuffer, OSError, UnsupportedProcessor, and ValueError for a position that cannot be one.
+    """
+
+    def __init__(self, path: Path | str, position: int = 0) -> None:
+        require_x86_64()
+        self._log = LogFile(path)
+        self._position = 0
+        self.position = position
+
+    @property
+    def position(self) -> int:
+        """Where the next frame begins. May be set, to go on elsewhere."""
+        return self._position
+
+    @position.setter
+    def position(self, value: int) -> None:
+        if value < 0 or value % d.FRAME_ALIGNMENT:
+            raise ValueError(f"no frame begins at position {value}")
+        self._position = value
+
+    @property
+    def parameters(self) -> d.Parameters:
+        return self._log.parameters
+
+    @property
+    def end_of_stream(self) -> bool:
+        """Everything was read, and the writer has said that nothing will follow."""
+        return self._position >= self._log.load(d.END_OF_STREAM_POSITION)
+
+    def poll(self, limit_bytes: int = sys.maxsize, *, limit_frames: int = sys.maxsize) -> list[Frame]:
+        """The next frames, until their payloads reach ``limit_bytes``; at least one if there is one.
+
+        Padding is passed over. As in Aeron a poll ends with its term: it may return nothing and yet
+        have gone on to the next one. Raises Lapped when the next frame is no longer in the buffer.
+        """
+        frames: list[Frame] = []
+        log, position, taken = self._log, self._position, 0
+        end = log.term_end(position)
+        while position < end and taken < limit_bytes and len(frames) < limit_frames:
+            active = log.load(d.ACTIVE_TERM_COUNT)  # before the frame, see _check_lapped
+            length, flags, kind = log.whole_frame(position)
+            if not length:
+                if not frames:
+                    self._check_lapped(position, active)
+                break
+            if kind == d.DATA:
+                frames.append(log.frame(position, length, flags))
+                taken += length - d.HEADER_LENGTH
+            position += d.align(length)
+        self._position = position
+        return frames
+
+    def _check_lapped(self, position: int, active: int) -> None:
+        """The writer had left this term before we looked, so every frame of it had been published."""
+        if active > self._log.term_count(position):
+            raise Lapped(position)
+
+    def close(self) -> None:
+        """Frames that are still held stay readable."""
+        self._log.close()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class FragmentAssembler:
+    """Puts messages together that were cut into several frames; whole ones pass through without a copy.
+
+    A message whose last frame never came (its writer died) is dropped when the next one begins, and
+    counted in ``unfinished``.
+    """
+
+    def __init__(self) -> None:
+        self.unfinished = 0
+        self._frames: list[Frame] = []
+
+    def push(self, frames: Iterable[Frame]) -> list[Frame]:
+        """The messages that are complete with ``frames``, in order."""
+        messages: list[Frame] = []
+        for frame in frames:
+            if frame.flags & d.BEGIN:
+                self._drop()
+            elif not self._frames:
+                continue  # the rest of a message whose beginning was before our position
+            if frame.flags & d.UNFRAGMENTED == d.UNFRAGMENTED:
+                messages.append(frame)
+                continue
+            self._frames.append(frame)
+            if frame.flags & d.END:
+                messages.append(self._join())
+        return messages
+
+    def _drop(self) -> None:
+        self.unfinished += bool(self._frames)
+        self._frames = []
+
+    def _join(self) -> Frame:
+        first, last = self._frames[0], self._frames[-1]
+        data = memoryview(b"".join(frame.data for frame in self._frames))
+        self._frames = []
+        return Frame(data, first.begin, last.end, first.reserved_value)

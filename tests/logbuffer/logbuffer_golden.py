@@ -1,0 +1,35 @@
+"""Recorded facts: files, calls and texts of the real Aeron (golden/manifest.json says which)."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parent / "golden"
+MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())
+HOST_DEPENDENT = range(0x124, 0x13C)
+"""The socket buffer lengths in the metadata are those of the machine that recorded them."""
+
+
+def unpacked(name: str) -> bytes:
+    return lzma.decompress((GOLDEN / f"{name}.xz").read_bytes())
+
+
+def trace(scenario: str) -> dict[str, Any]:
+    return json.loads(unpacked(f"{scenario}.trace.json"))
+
+
+def message(number: int, length: int) -> bytes:
+    """The first ``length`` bytes of the pattern of message ``number``."""
+    parts = (b"<msg%03d-part%03d>" % (number, part) for part in range(length // 16 + 1))
+    return b"".join(parts)[:length]
+
+
+def comparable(file: bytes) -> bytes:
+    """The file without what depends on the host it was made on."""
+    data = bytearray(file)
+    for at in HOST_DEPENDENT:
+        data[len(data) - 4096 + at] = 0
+    return bytes(data)
