@@ -7,7 +7,8 @@ ignored (what it covered is found missing, and entered, again).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,18 +68,17 @@ def _parse_line(text: bytes) -> Gap | None:
         return None
 
 
-def uncovered(gaps: Iterable[Gap], begin: int, end: int) -> list[tuple[int, int]]:
-    """The parts of [begin, end) that no gap covers. ``gaps`` are sorted."""
-    parts = []
-    for gap in gaps:
-        if gap.end <= begin:
-            continue
+def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [begin, end) that no gap covers, in order. ``gaps`` are sorted and do not overlap."""
+    for number in range(bisect_right(gaps, begin, key=lambda gap: gap.end), len(gaps)):
+        gap = gaps[number]
         if gap.begin >= end:
             break
         if gap.begin > begin:
-            parts.append((begin, gap.begin))
+            yield begin, gap.begin
         begin = gap.end
-    return [*parts, (begin, end)] if begin < end else parts
+    if begin < end:
+        yield begin, end
 
 
 class Gaps:

@@ -36,8 +36,8 @@ class TopicReader:
         """The first offset that can be read (``end`` when there is none)."""
         self._refresh()
         start, stop = (self._firsts[0] if self._firsts else 0), self._end()
-        parts = gaps.uncovered(self._gaps, start, stop)
-        return parts[0][0] if parts else stop
+        begin, _ = next(gaps.uncovered(self._gaps, start, stop), (stop, stop))
+        return begin
 
     @property
     def end(self) -> int:
@@ -151,15 +151,15 @@ class TopicReader:
     def _row_at_timestamp(self, view: SegmentView, batch: int, micros: int) -> int:
         record = view.records[batch]
         base, end = int(record["base"]), int(record["base"] + record["rows"])
-        if micros <= record["first"] or not gaps.uncovered(self._gaps, base, end):
+        if micros <= record["first"] or not any(gaps.uncovered(self._gaps, base, end)):
             return base
         return base + int(np.searchsorted(timestamps(view.stored(batch).batch), micros))
 
     def _pieces(self, offset: int, stop: int) -> Iterator[tuple[SegmentView, int, int, int]]:
         """Segment, batch number, and the part [begin, end) of the batch, for all rows of [offset, stop)."""
         offset = max(offset, 0)
-        while parts := gaps.uncovered(self._gaps, offset, stop):
-            begin, limit = parts[0]
+        while part := next(gaps.uncovered(self._gaps, offset, stop), None):
+            begin, limit = part
             view = self._view_of(begin, stop)
             if view is None:
                 continue
@@ -177,7 +177,7 @@ class TopicReader:
             except FileNotFoundError:  # removed since it was listed; its gap was entered before
                 self._listed = 0
                 self._refresh()
-                if not gaps.uncovered(self._gaps, offset, offset + 1):
+                if not any(gaps.uncovered(self._gaps, offset, offset + 1)):
                     return None
                 continue
             break

@@ -138,7 +138,7 @@ class Recovery:
 
     def _enter_missing(self, begin: int, end: int, reason: str = DELETED) -> None:
         """Offsets that no segment has become a gap."""
-        parts = uncovered(self._gaps.all(), begin, end)
+        parts = list(uncovered(self._gaps.all(), begin, end))
         self._gaps.add([Gap(b, e, reason) for b, e in parts])
 
     def _walk_positions(self, firsts: list[int]) -> dict[str, int]:

@@ -17,19 +17,17 @@ import pyarrow.compute as pc
 
 from penstock import records
 from penstock.counts import Origin
-from penstock.log import index, segment
-from penstock.log.batching import Appended, Prepared, Waiting, grouped, index_record, prepare, resolve
+from penstock.log.batching import Appended, Prepared, Waiting, resolve
 from penstock.log.committers import Committers
 from penstock.log.cursors import Cursors
-from penstock.log.errors import NO_SPACE, LogClosed, LogError, LogFull, MessageTooLarge, WriteFailed, write_error
+from penstock.log.errors import LogClosed, LogFull, MessageTooLarge, write_error
 from penstock.log.files import Clock, FileSystem
 from penstock.log.gaps import Gap, Gaps
 from penstock.log.reader import TopicReader
-from penstock.log.recovery import Recovery
-from penstock.log.segment import Segment
 from penstock.log.settings import COMMIT_BYTES, MAX_BATCH_BYTES, TopicSettings
 from penstock.log.verify import find_bad
 from penstock.log.view import Stored
+from penstock.log.writer import Writer
 
 __all__ = ["Appended", "Stored", "Topic"]
 _LOGGER = logging.getLogger(__name__)
@@ -46,7 +44,6 @@ class Topic:
         self.path = path
         self.settings = settings
         self.cursors = Cursors(fs, path)
-        self._clock = clock
         self._fs = fs
         self._committers = committers
         self._queue_lock = threading.Lock()
@@ -55,13 +52,11 @@ class Topic:
         self._scheduled = False
         self._closed = False
         self._writing = threading.Lock()
-        self._refused: dict[str, int] = {}
         self._subscribers: list[Callable[[Stored], None]] = []
         self._gaps = Gaps(fs, path)
-        self._segment: Segment | None = None
-        self._positions: dict[str, int] = {}
+        self._writer = Writer(fs, path, self._gaps, settings, clock)
         with contextlib.suppress(LogFull):  # it opens all the same, and is brought in order when there is space
-            self._active()
+            self._writer.active()
 
     @property
     def start(self) -> int:
@@ -71,8 +66,8 @@ class Topic:
     @property
     def end(self) -> int:
         """One past the last synced offset."""
-        active = self._segment
-        return active.state.end if active is not None else self.reader().end
+        end = self._writer.end
+        return self.reader().end if end is None else end
 
     def reader(self) -> TopicReader:
         """A reader of this topic, for one thread."""
@@ -84,7 +79,7 @@ class Topic:
 
     def buffer_position(self, buffer: str) -> int:
         """Up to which position the frames of a log buffer are stored here; 0 when there are none."""
-        return self._positions.get(buffer, 0)
+        return self._writer.positions.get(buffer, 0)
 
     def subscribe(self, callback: Callable[[Stored], None]) -> None:
         """Call ``callback`` for every batch once it is synced, in order, on the committing thread: never block."""
@@ -169,98 +164,10 @@ class Topic:
         return [item for item in taken if item.future.set_running_or_notify_cancel()]
 
     def _commit(self, items: list[Waiting]) -> None:
-        admitted = [item for item in items if self._admit(item)]
-        try:
-            fresh = self._skip_stored(admitted)
-            stored = self._store(fresh) if fresh else []
-        except LogError:
-            self._refuse([item for item in admitted if not item.future.done()])
-            raise
+        stored = self._writer.write(items)
         for prepared in stored:
             resolve(prepared)
         self._announce(stored)
-
-    def _admit(self, item: Waiting) -> bool:
-        """Whether an append may go on: not while an earlier frame of its log buffer has failed and not come again.
-
-        Else a later frame would be stored, and the failed one then be skipped as stored already.
-        """
-        buffer, begin = item.origin.buffer, item.origin.begin
-        failed = self._refused.get(buffer)
-        if failed is None or begin <= failed:
-            self._refused.pop(buffer, None)
-            return True
-        self._refused[buffer] = begin
-        item.future.set_exception(WriteFailed(f"an earlier frame of buffer {buffer} failed: begin again there"))
-        return False
-
-    def _refuse(self, items: list[Waiting]) -> None:
-        for origin in (item.origin for item in items if item.origin.buffer):
-            self._refused[origin.buffer] = max(origin.begin, self._refused.get(origin.buffer, 0))
-
-    def _skip_stored(self, items: list[Waiting]) -> list[Waiting]:
-        """Resolve what is stored already; the rest."""
-        if not any(item.origin.buffer for item in items):
-            return items
-        self._active()  # knows the positions
-        reached = dict(self._positions)
-        fresh: list[Waiting] = []
-        for item in items:
-            buffer, end = item.origin.buffer, item.origin.end
-            if buffer and end <= reached.get(buffer, 0):
-                item.future.set_result(Appended(self.end, 0, np.empty(0, np.int64)))
-                continue
-            if buffer:
-                reached[buffer] = end
-            fresh.append(item)
-        return fresh
-
-    def _store(self, items: list[Waiting]) -> list[Prepared]:
-        """Write the items as one group of batches. Raises LogFull or WriteFailed, and then none is stored."""
-        active = self._active()
-        now = self._clock.micros()
-        if self._is_due(active, now):
-            active = self._roll(active)
-        base, position, time = active.state.end, active.state.length, max(active.state.last + 1, now)
-        prepared: list[Prepared] = []
-        for group in grouped(items):
-            prepared.append(prepare(group, base, time, position))
-            base, time, position = base + group.rows, time + group.rows, position + prepared[-1].framed.length
-        parts = [part for one in prepared for part in one.framed.parts]
-        try:
-            active.append(parts, index.pack(map(index_record, prepared)), sync=self.settings.durability == "synced")
-        except OSError as error:
-            raise write_error(error) from error
-        for origin in (one.origin for one in prepared if one.origin.buffer):
-            self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
-        return prepared
-
-    def _active(self) -> Segment:
-        """The active segment; opened by recovery, which is tried again while the disk was full. Raises LogFull."""
-        if self._segment is None:
-            try:
-                self._segment, self._positions = Recovery(self._fs, self.path, self._gaps).run()
-            except OSError as error:
-                if error.errno in NO_SPACE:
-                    raise write_error(error) from error
-                raise
-        return self._segment
-
-    def _is_due(self, active: Segment, now: int) -> bool:
-        """Whether the next append begins a new segment: by size, or by the age of the oldest entry."""
-        state, settings = active.state, self.settings
-        aged = now - state.oldest >= settings.rotate_after * 1e6
-        return state.batches > 0 and (state.length >= settings.segment_size_limit or aged)
-
-    def _roll(self, active: Segment) -> Segment:
-        try:
-            active.sync()
-            following = segment.create(self._fs, self.path, active.state.end, self._positions, active.state.last)
-        except OSError as error:
-            raise write_error(error) from error
-        self._segment = following
-        active.close()
-        return following
 
     def _announce(self, stored: list[Prepared]) -> None:
         for one in stored:
@@ -279,11 +186,10 @@ class Topic:
         A bad one becomes a gap, synced before this returns, its bytes copied to ``quarantine/``. The new gaps.
         Raises LogFull.
         """
-        with self._writing:
-            try:
-                return find_bad(self._fs, self.path, self._gaps, begin, end)
-            except OSError as error:
-                raise write_error(error) from error
+        try:
+            return find_bad(self._fs, self.path, self._gaps, self._writing, begin, end)
+        except OSError as error:
+            raise write_error(error) from error
 
     def close(self) -> None:
         """Refuse further appends; everything appended before is committed by the committers first."""
@@ -298,11 +204,7 @@ class Topic:
     def release(self) -> None:
         """Close the files, after the committers are done."""
         with self._writing:
-            if self._segment is not None:
-                with contextlib.suppress(OSError):
-                    self._segment.sync()
-                self._segment.close()
-                self._segment = None
+            self._writer.close()
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,0 +1,71 @@
+"""What the tests of the log share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.counts import Origin
+from penstock.log import Log, Topic, TopicReader, TopicSettings
+from penstock.log.files import OS, SYSTEM_CLOCK, Clock, FileSystem
+from penstock.log.segment import Files, first_offsets
+from penstock.records import body
+
+BUCKET = 1_700_000_040
+
+
+def origin(source: str = "events", **more: object) -> Origin:
+    return Origin(**{"source": source, "bucket": BUCKET, "first": 5, "last": 9, **more})
+
+
+def rows(*payloads: bytes) -> pa.RecordBatch:
+    return body(list(payloads))
+
+
+@contextmanager
+def opened(
+    folder: Path,
+    name: str = "t",
+    settings: TopicSettings | None = None,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    fs: FileSystem = OS,
+) -> Iterator[Topic]:
+    """A topic, in a log of its own."""
+    log = Log(folder, settings, clock=clock, fs=fs, committers=1)
+    try:
+        yield log.topic(name, create=True, internal=True)
+    finally:
+        log.close()
+
+
+def fill(topic: Topic, *batches: list[bytes], source: str = "events") -> None:
+    """Append each batch by itself."""
+    for payloads in batches:
+        topic.append(rows(*payloads), origin(source)).result(10)
+
+
+def payloads(source: Topic | TopicReader, offset: int = 0) -> list[bytes]:
+    reader = source if isinstance(source, TopicReader) else source.reader()
+    return [value for stored in reader.read(offset) for value in stored.batch.column("payload").to_pylist()]
+
+
+def offsets(source: Topic | TopicReader) -> list[int]:
+    reader = source if isinstance(source, TopicReader) else source.reader()
+    return [value for stored in reader.read(0) for value in stored.batch.column("offset").to_pylist()]
+
+
+def last_files(path: Path) -> Files:
+    """The files of the active segment of the topic in ``path``."""
+    return Files(path, first_offsets(p.name for p in path.iterdir())[-1])
+
+
+def flip(path: Path, position: int, mask: int = 1) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        old = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([old ^ mask]))
