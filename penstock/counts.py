@@ -49,9 +49,10 @@ class Name(StrEnum):
     # Annotations about senders, not terms
     HOLE = "hole"
     JUMP = "jump"
-    # Routes: accepted = logged + policy_drop + handler_failed + in_buffer + corrupt
-    POLICY_DROP = "policy_drop"
-    HANDLER_FAILED = "handler_failed"
+    # Routes: accepted = delivered + policy_drop + handler_failed + corrupt + in_buffer
+    POLICY_DROP = "policy_drop."  # by handler
+    HANDLER_FAILED = "handler_failed."  # by handler
+    CORRUPT = "corrupt"  # in frames of the log buffer that could not be read
     # Landing: logged = landed.* + quarantined.* + duplicate + gap.* + pending
     LANDED = "landed."  # event | syslog | message
     QUARANTINED = "quarantined."  # by reason
@@ -200,3 +201,17 @@ class BucketClock:
 def bucket_of(seconds: float) -> int:
     """The bucket of a time in seconds since the epoch: the start of its minute."""
     return math.floor(seconds / BUCKET_SECONDS) * BUCKET_SECONDS
+
+
+def elsewhere(bucket: int, counts: Mapping[str, int]) -> dict[str, int]:
+    """``counts`` of another bucket, named so that they can ride in a batch's own counts (``60@accepted``)."""
+    return {f"{bucket}@{name}": count for name, count in counts.items()}
+
+
+def by_bucket(bucket: int, counts: Mapping[str, int]) -> dict[int, Counts]:
+    """A batch's counts by bucket: its own, and those of other buckets that ride with it."""
+    sorted_out: dict[int, Counts] = {}
+    for name, count in counts.items():
+        other, at, own = name.rpartition("@")
+        sorted_out.setdefault(int(other) if at else bucket, Counts())[own] += count
+    return sorted_out

@@ -55,12 +55,32 @@ class ReaderPosition:
 
     @property
     def position(self) -> int:
-        return self._words[1]
+        """Where the reader goes on: what it stored, or the floor where that is further."""
+        return max(self._words[1], self._words[2])
 
     @position.setter
     def position(self, value: int) -> None:
         _check(value)
         self._words[1] = value
+
+    @property
+    def floor(self) -> int:
+        """Where the writer has moved the reader on to: what lies before it is not read any more."""
+        return self._words[2]
+
+    @floor.setter
+    def floor(self, value: int) -> None:
+        _check(value)
+        self._words[2] = value
+
+    @property
+    def mark(self) -> int:
+        """A number of the reader's own, kept beside its position."""
+        return self._words[3]
+
+    @mark.setter
+    def mark(self, value: int) -> None:
+        self._words[3] = value
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

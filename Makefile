@@ -1,0 +1,40 @@
+# Everything is fetched into .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: run demo test check soak bench format setup
+
+run: setup
+	$(BIN)/penstock up --sample
+
+demo: setup
+	$(BIN)/penstock up --demo
+
+test: setup
+	$(BIN)/python -m pytest -m "not soak"
+
+soak: setup
+	$(BIN)/python -m pytest -m soak
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m bench
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Penstock needs python3 3.11 or later" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[spark,dev]'
+	$(BIN)/python -m penstock.spark.java --check || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[java]'
+	touch $(STAMP)

@@ -1,0 +1,69 @@
+"""Spark rows/s through the data source, against Parquet with the same rows."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.counts import Origin
+from penstock.log import Log, TopicSettings
+from penstock.records import body
+from penstock.spark.session import build_session
+from penstock.spark.source import register
+
+ROWS = 1_000_000
+BATCH = 10_000
+SIZE = 256
+REPEATS = 3
+
+
+def measure() -> dict[str, Any]:
+    """Rows a second of sum(length(payload)) over a topic, and over Parquet."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        path = Path(folder)
+        appended = _fill(path / "topics")
+        spark = build_session()
+        register(spark)
+        try:
+            topic = spark.read.format("penstock").option("path", str(path / "topics")).option("topic", "bench").load()
+            topic.write.parquet(str(path / "parquet"))
+            parquet = spark.read.parquet(str(path / "parquet"))
+            source_rate, parquet_rate = _rate(topic), _rate(parquet)
+        finally:
+            spark.stop()
+    return {
+        "log_append_rows_per_s": round(appended),
+        "spark_source_rows_per_s": round(source_rate),
+        "spark_parquet_rows_per_s": round(parquet_rate),
+        "spark_source_ratio_to_parquet": round(source_rate / parquet_rate, 2),
+    }
+
+
+def _fill(folder: Path) -> float:
+    """Append ROWS rows of SIZE bytes; rows a second."""
+    log = Log(folder, TopicSettings(segment_size_limit=64 << 20))
+    topic = log.topic("bench", create=True)
+    offsets = np.arange(BATCH + 1, dtype=np.int32) * SIZE
+    data = np.random.default_rng(1).integers(32, 127, BATCH * SIZE, dtype=np.uint8)
+    payload = pa.Array.from_buffers(pa.binary(), BATCH, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    started = time.perf_counter()
+    for number in range(ROWS // BATCH):
+        topic.append(body(payload), Origin("bench", 60 * (number // 10), 0, 0)).result()
+    seconds = time.perf_counter() - started
+    log.close()
+    return ROWS / seconds
+
+
+def _rate(frame: Any) -> float:
+    """The best of some runs: the first one warms up."""
+    best = 0.0
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        frame.selectExpr("sum(length(payload))").collect()
+        best = max(best, ROWS / (time.perf_counter() - started))
+    return best

@@ -1,0 +1,57 @@
+"""What all commands share: the options of the configuration, and how an error is shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import httpx
+import typer
+from rich.console import Console
+
+from penstock.config import ConfigError, Settings, load
+
+Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (TOML).", show_default=False)]
+Override = Annotated[
+    list[str] | None, typer.Option("-o", help="One setting, as key=value; may be repeated.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def fail(message: object, status: int = 1) -> NoReturn:
+    """Show one error line (or several) and end."""
+    for line in str(message).splitlines():
+        errors.print(f"penstock: {line}", style="red", soft_wrap=True, markup=False)
+    sys.exit(status)
+
+
+def settings_of(config: Path | None, override: list[str] | None) -> Settings:
+    """The settings, or the end with what is wrong with them."""
+    try:
+        return load(config, override or [])
+    except ConfigError as error:
+        fail(error, 2)
+
+
+def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
+    """The JSON answer of the running daemon, or the end with one line that says why not."""
+    try:
+        answer = httpx.get(f"http://{settings.log.http}{path}", params=parameters, timeout=30)
+    except httpx.TransportError as error:
+        fail(f"no log daemon answers at {settings.log.http} ({error}); is `penstock serve` or `penstock up` running?")
+    if answer.is_error:
+        fail(f"the log daemon answers {answer.status_code}: {answer.text.strip()}")
+    return answer.json()
+
+
+def guarded(call: Callable[[], None], *known: type[Exception]) -> None:
+    """Run a command's work; an error of a ``known`` kind is shown as one line."""
+    try:
+        call()
+    except known as error:
+        fail(error)

@@ -1,0 +1,67 @@
+"""``penstock serve``: the listeners and the log daemon."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.common import Config, Override, errors, fail, settings_of
+from penstock.config import ConfigError, Settings
+from penstock.ingest.process import die_with_parent
+from penstock.ingest.sockets import CannotListen
+from penstock.ingest.supervisor import AlreadyRunning, Supervisor
+
+
+def serve(
+    config: Config = None,
+    override: Override = None,
+    http_addr: Annotated[str | None, typer.Option("--http_addr", help="As log.http.", show_default=False)] = None,
+    rpc_addr: Annotated[str | None, typer.Option("--rpc_addr", help="As log.grpc.", show_default=False)] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data_dir", help="As data_dir.", show_default=False)] = None,
+    verbose: Annotated[bool, typer.Option("-v", help="Say what is started.")] = False,
+) -> None:
+    """Run the listeners and the log daemon until Ctrl-C."""
+    flags = {"log.http": http_addr, "log.grpc": rpc_addr, "data_dir": str(data_dir) if data_dir else None}
+    given = [f"{key}={value}" for key, value in flags.items() if value is not None]
+    run(settings_of(config, [*(override or []), *given]), verbose)
+
+
+def run(settings: Settings, verbose: bool = False) -> None:
+    """Supervise until SIGTERM or SIGINT."""
+    stopped: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: stopped.append(received))
+    try:
+        supervisor = Supervisor(settings, _say)
+    except (CannotListen, AlreadyRunning, ConfigError) as error:
+        fail(error)
+    supervisor.start()
+    if verbose:
+        _describe(settings)
+    supervisor.run(lambda: bool(stopped))
+    supervisor.stop()
+
+
+def _describe(settings: Settings) -> None:
+    for listener in settings.listener:
+        _say(f"{listener.name}: {listener.protocol} {listener.host}:{listener.port}, codec {listener.codec}")
+    _say(f"log: gRPC {settings.log.grpc}, HTTP {settings.log.http}, data in {settings.data_dir}")
+
+
+def _say(line: str) -> None:
+    errors.print(f"penstock: {line}", markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """As a child: the settings stand on standard input."""
+    die_with_parent()
+    run(Settings.model_validate(json.load(sys.stdin)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""``penstock up``: the whole pipe on one machine."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from penstock.cli.common import Config, Override, console, errors, fail, settings_of
+from penstock.cli.show import Show
+from penstock.config import Settings
+from penstock.ingest.process import Child
+
+SERVE, PIPELINE = "penstock.cli.serve", "penstock.cli.pipeline"
+LOOK_EVERY = 0.2
+DEMO = [
+    "buffer.term_length=4MiB",
+    "buffer.slots=256",
+    "shutdown_time=20s",
+    "listener.events-udp.defrag.max_size=128KiB",
+    "listener.events-udp.defrag.expire_time=2s",
+    "listener.events-tcp.max_line=64KiB",
+    "listener.syslog-udp.defrag.max_size=128KiB",
+    "listener.syslog-tcp.max_line=64KiB",
+]
+"""Settings of the demo: little disk, quick decisions."""
+
+
+def up(
+    config: Config = None,
+    override: Override = None,
+    no_spark: Annotated[bool, typer.Option("--no-spark", help="Sockets to log only: no Spark, no Java.")] = False,
+    sample: Annotated[bool, typer.Option("--sample", help="Send a sample of real messages first.")] = False,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Free ports, a temporary data directory, the sample, its balance; then the end."),
+    ] = False,
+) -> None:
+    """Run listeners, log daemon and Spark pipeline together."""
+    if demo:
+        sys.exit(_demo(config, override, spark=not no_spark))
+    settings = settings_of(config, override)
+    with Up(settings, spark=not no_spark) as running:
+        show = Show(settings, spark=not no_spark)
+        if sample:
+            show.sample(running.check)
+        show.directions()
+        running.stay()
+
+
+def _demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
+    data_dir = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    try:
+        settings = settings_of(config, [*(override or []), *DEMO, *_free_ports(data_dir)])
+        with Up(settings, spark=spark) as running:
+            good = Show(settings, spark=spark).sample(running.check)
+        return 0 if good else 1
+    finally:
+        shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _free_ports(data_dir: Path) -> list[str]:
+    """Overrides that keep out of everybody's way; the listeners' ports are the kernel's choice."""
+    with socket.socket() as one, socket.socket() as other:
+        for sock in (one, other):
+            sock.bind(("127.0.0.1", 0))
+        ports = [sock.getsockname()[1] for sock in (one, other)]
+    listeners = ["events-udp", "events-tcp", "syslog-udp", "syslog-tcp"]
+    return [
+        f"data_dir={data_dir}",
+        f"log.http=127.0.0.1:{ports[0]}",
+        f"log.grpc=127.0.0.1:{ports[1]}",
+        *(f"listener.{name}.port=0" for name in listeners),
+    ]
+
+
+class Up:
+    """The processes of ``penstock up``: started on entry, stopped on exit."""
+
+    def __init__(self, settings: Settings, spark: bool) -> None:
+        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        task = settings.model_dump(mode="json")
+        self._settings = settings
+        self._serve = Child("serve", SERVE, task)
+        self._children = [self._serve]
+        if spark:
+            output = settings.data_dir / "pipeline.log"
+            self._children.append(Child("pipeline", PIPELINE, task, output=output))
+        self._stopped = False
+
+    def __enter__(self) -> Up:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        for child in self._children:
+            child.start()
+        self._wait_for_daemon()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with console.status("stopping"):
+            until = time.monotonic() + 2 * self._settings.shutdown_time
+            for child in reversed(self._children):  # what reads first
+                child.stop()
+                if not child.wait(until):
+                    errors.print(f"penstock: {child.name} did not end in time and was killed", style="yellow")
+
+    def check(self) -> None:
+        """Look after the processes; ends the command when it was asked to stop, or a listener cannot be opened."""
+        if self._stopped:
+            raise typer.Exit(130)
+        if self._serve.pid is None:
+            raise typer.Exit(1)  # it has said why
+        for child in self._children:
+            if line := child.check():
+                errors.print(f"penstock: {line} (see {self._settings.data_dir / 'pipeline.log'})", style="yellow")
+
+    def stay(self) -> None:
+        """Until Ctrl-C."""
+        while not self._stopped:
+            self.check()
+            time.sleep(LOOK_EVERY)
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        self._stopped = True
+
+    def _wait_for_daemon(self) -> None:
+        with console.status("starting the log daemon"):
+            wait_until(lambda: _answers(self._settings.log.http), self.check, 60, "the log daemon does not answer")
+
+
+def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: float, otherwise: str) -> None:
+    """Wait until ``done``, looking after the processes meanwhile; ends with ``otherwise`` after ``seconds``."""
+    until = time.monotonic() + seconds
+    while not done():
+        check()
+        if time.monotonic() > until:
+            fail(f"{otherwise} within {seconds:g} s")
+        time.sleep(LOOK_EVERY)
+
+
+def _answers(address: str) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"http://{address}/topics", timeout=2).is_success
+    except httpx.TransportError:
+        return False

@@ -1,0 +1,114 @@
+"""What a receiver writes into its log buffer: a batch with its counts as one frame.
+
+A frame is one encapsulated Arrow message (schema ``records.BODY``) whose document is a ``Receipt``.
+The frame header's reserved value says which slots of which receive round it holds, so that a round
+whose frame is already there is not published again (balance, section 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.config import ListenerConfig
+from penstock.counts import Origin
+from penstock.records import BODY, BadBatch, decode, encode, read_document
+
+SLOT_BITS = 16
+LARGEST_DATAGRAM = 65_535
+MESSAGE_COST = 512
+"""Bytes of a frame that one message takes at most beyond twice its own: offsets, names of annotations."""
+FRAME_COST = 32 << 10
+"""Bytes of a frame for its own document and padding."""
+
+
+def frame_length(term_length: int) -> int:
+    """Bytes of one frame's payload at most: an eighth of a term, as for any message of a log buffer."""
+    return min(term_length // 8, 16 << 20)
+
+
+def least_frame(listener: ListenerConfig) -> int:
+    """Bytes that one frame has to hold: the largest message, twice, as its annotations may repeat it."""
+    largest = listener.max_line if listener.protocol == "tcp" else listener.defrag.max_size + LARGEST_DATAGRAM
+    return 2 * largest + MESSAGE_COST + FRAME_COST
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A receive round, or a part of it: where it comes from, and the receiver's books after it.
+
+    ``total`` is the number of messages accepted into this buffer since it was made, this frame
+    included: a reader that finds it grown by more than the frame holds has lost a frame.
+    ``open_messages`` and ``open_fragments`` wait for their rest. ``drops`` is the kernel's drop counter
+    (modulo 2^32) of socket ``socket_id`` as last read. ``missed`` is the number of the last counts of
+    missed frames that rode (``missed.MissedFrames``).
+    """
+
+    origin: Origin
+    incarnation: int = 0
+    total: int = 0
+    open_messages: int = 0
+    open_fragments: int = 0
+    socket_id: str = ""
+    drops: int = 0
+    missed: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON-ready mapping."""
+        return {
+            "v": 1,
+            **self.origin.document(),
+            "incarnation": self.incarnation,
+            "total": self.total,
+            "open": [self.open_messages, self.open_fragments],
+            "socket": [self.socket_id, self.drops],
+            "missed": self.missed,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Receipt:
+        """From ``document``. Raises BadBatch when it is not one of a frame."""
+        try:
+            messages, fragments = document["open"]
+            socket_id, drops = document["socket"]
+            return cls(
+                Origin.of(document),
+                int(document["incarnation"]),
+                int(document["total"]),
+                int(messages),
+                int(fragments),
+                str(socket_id),
+                int(drops),
+                int(document["missed"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadBatch(f"not a receipt: {error!r}") from None
+
+
+def encode_frame(batch: pa.RecordBatch, receipt: Receipt) -> pa.Buffer:
+    """The frame's payload: ``batch`` (schema BODY, may be empty) with its receipt."""
+    return encode(batch, receipt.document())
+
+
+def decode_frame(data: Any) -> tuple[pa.RecordBatch, Receipt]:
+    """Batch (zero-copy on ``data``) and receipt of a frame's payload. Raises BadBatch."""
+    batch, document = decode(data, BODY)
+    return batch, Receipt.of(document)
+
+
+def frame_receipt(data: Any) -> Receipt:
+    """The receipt of a frame's payload alone. Raises BadBatch."""
+    return Receipt.of(read_document(data))
+
+
+def reserved_value(round_number: int, slot_end: int) -> int:
+    """What a frame header's reserved value says: slots before ``slot_end`` of this round are published."""
+    return round_number << SLOT_BITS | slot_end
+
+
+def published(reserved: int) -> tuple[int, int]:
+    """Round number and slot end of a reserved value."""
+    return reserved >> SLOT_BITS, reserved & ((1 << SLOT_BITS) - 1)

@@ -1,0 +1,76 @@
+"""The counts of frames that a lagging reader missed, kept safe until they ride with a frame.
+
+Every step is one text on the state page, so that a receiver killed between any two of them leaves a
+successor that neither loses these counts nor enters them twice:
+
+    skip     frames are about to be missed        (decided by the reader's floor, stored next)
+    owed     they are missed; nobody was told yet
+    riding   a frame with this number carries them (decided by the number in the last frame's receipt)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.counts import Counts
+from penstock.ingest.statepage import MISSED, StatePage
+
+
+class MissedFrames:
+    """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
+
+    def __init__(self, page: StatePage, rode: int = 0, floors: Mapping[str, int] | None = None) -> None:
+        """Take over from a predecessor: ``rode`` is the number its last frame carried, ``floors`` are the readers'."""
+        self._page = page
+        left: dict[str, Any] = page.read(MISSED) or {}
+        self._owed = Counts(left.get("owed", {}))
+        riding, skip = left.get("riding"), left.get("skip")
+        self._number = max(rode, riding["number"] if riding else 0)
+        if riding and riding["number"] != rode:
+            self._owed.absorb(riding["counts"])
+        if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
+            self._owed.absorb(skip["counts"])
+        self._riding: dict[str, Any] | None = None
+        self._skip: dict[str, Any] | None = None
+        if left:
+            self._write()
+
+    @property
+    def number(self) -> int:
+        """Number of the last counts handed out by ``ride``."""
+        return self._number
+
+    def __bool__(self) -> bool:
+        return bool(self._owed)
+
+    def skip(self, reader: str, to: int, counts: Mapping[str, int]) -> None:
+        """``reader`` is about to be moved to ``to`` (its floor is stored next)."""
+        self._skip = {"reader": reader, "to": to, "counts": dict(counts)}
+        self._write()
+
+    def skipped(self) -> None:
+        """The reader's floor is stored."""
+        if self._skip:
+            self._owed.absorb(self._skip["counts"])
+            self._skip = None
+            self._write()
+
+    def ride(self) -> dict[str, int]:
+        """What the next frame carries, under a new ``number``."""
+        if not self._owed:
+            return {}
+        self._number += 1
+        self._riding = {"number": self._number, "counts": self._owed.pruned()}
+        self._owed = Counts()
+        self._write()
+        return dict(self._riding["counts"])
+
+    def rode(self) -> None:
+        """That frame is in the log buffer."""
+        if self._riding:
+            self._riding = None
+            self._write()
+
+    def _write(self) -> None:
+        self._page.write(MISSED, {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip})

@@ -1,0 +1,113 @@
+"""Child processes that never outlive their parent unnoticed."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
+"""Seconds before a dead child is started again: doubled from death to death."""
+STEADY = 10.0
+"""A child that lived this long died of something new: the delay begins anew."""
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies (Linux); its files tell the next one all."""
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "prctl"):
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent or parent == 1:
+        raise SystemExit("the process that started this one is gone")
+
+
+class Child:
+    """One process that is to be running: ``python -m module``, its task as JSON on standard input.
+
+    ``descriptors`` are handed down; what it prints goes to the file ``output`` where given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        task: dict[str, Any],
+        descriptors: Sequence[int] = (),
+        output: Path | None = None,
+    ) -> None:
+        self.name = name
+        self._output = output
+        self.restarts = 0
+        self._module, self._task, self._descriptors = module, task, list(descriptors)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._delay = FIRST_DELAY
+        self._born = self._again_at = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None while it is not running."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def start(self) -> None:
+        """Start it. Call this from the main thread: the kernel ties it to the thread that starts it."""
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(self._output.open("ab")) if self._output else None
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", self._module],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=self._descriptors,
+            )
+        self._born = time.monotonic()
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps(self._task).encode())
+            self._process.stdin.close()
+        except BrokenPipeError:
+            return  # it died at once: `check` will see
+
+    def check(self) -> str | None:
+        """Start it again when it has died, a little later each time; a line to show when it died just now."""
+        if self._process is None:
+            if time.monotonic() >= self._again_at:
+                self.restarts += 1
+                self.start()
+            return None
+        status = self._process.poll()
+        if status is None:
+            return None
+        if time.monotonic() - self._born > STEADY:
+            self._delay = FIRST_DELAY
+        self._process, self._again_at = None, time.monotonic() + self._delay
+        self._delay = min(2 * self._delay, LONGEST_DELAY)
+        died = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return f"{self.name} {died}; it is started again"
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        if self.pid:
+            assert self._process
+            self._process.terminate()
+
+    def wait(self, until: float) -> bool:
+        """Wait for its end until monotonic time ``until``, then kill it; whether it ended by itself."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(max(until - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return False
+        return True

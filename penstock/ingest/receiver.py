@@ -1,0 +1,134 @@
+"""The receiver process of one listener: ``python -m penstock.ingest.receiver``, its task on standard input.
+
+It reads, decodes and writes each batch, with its counts, once into its log buffer. Its sockets and slot
+memory belong to the supervisor, so that killing it loses nothing that the kernel or it had.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.config import BufferConfig, ListenerConfig
+from penstock.ingest.buffer import open_buffer
+from penstock.ingest.commands import Commands
+from penstock.ingest.files import slots_file, state_file
+from penstock.ingest.process import die_with_parent
+from penstock.ingest.publisher import Publisher, Reader
+from penstock.ingest.slots import Slots
+from penstock.ingest.sockets import granted_buffer
+from penstock.ingest.statepage import STATISTICS, StatePage
+from penstock.ingest.tcp import TcpReceiver
+from penstock.ingest.udp import Decoder, UdpReceiver
+from penstock.wire.holes import HoleSettings
+from penstock.wire.plog import PlogDecoder, PlogSettings, RawDecoder
+from penstock.wire.syslog import SyslogDecoder
+
+TICK = 0.5
+
+
+def decoder_of(listener: ListenerConfig) -> PlogDecoder | SyslogDecoder | RawDecoder:
+    """The decoder of a listener's codec."""
+    if listener.codec == "syslog":
+        return SyslogDecoder()
+    if listener.codec == "raw":
+        return RawDecoder()
+    defrag, holes = listener.defrag, listener.defrag.detect_holes
+    return PlogDecoder(
+        PlogSettings(
+            max_size=defrag.max_size,
+            expire_time=defrag.expire_time,
+            holes=HoleSettings(
+                enabled=holes.enabled,
+                ports=holes.ports,
+                ids_per_port=holes.ids_per_port,
+                expire_time=holes.expire_time,
+                maximum_hole=holes.maximum_hole,
+            ),
+        )
+    )
+
+
+class Receiver:
+    """One listener's receiver: its loop, its statistics, its end."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        listener = ListenerConfig.model_validate(task["listener"])
+        buffer = BufferConfig.model_validate(task["buffer"])
+        folder = Path(task["folder"])
+        self._wake_fd = int(task["wake"])
+        self._decoder = decoder_of(listener)
+        self._commands = Commands(listener, self._decoder.statistics.as_dict)
+        self._sock = socket.socket(fileno=int(task["socket"]))
+        self._sock.setblocking(False)
+        publication, positions = open_buffer(folder, listener, buffer.term_length, _say)
+        self._page = StatePage(state_file(folder, listener.name))
+        handlers = zip(listener.handlers, positions, strict=True)
+        readers = [Reader(handler.type, handler.overflow == "drop", position) for handler, position in handlers]
+        self._publisher = Publisher(listener.name, listener.codec, publication, readers, self._page)
+        self._io = self._make_io(listener, folder, buffer)
+        self._running = True
+
+    def _make_io(self, listener: ListenerConfig, folder: Path, buffer: BufferConfig) -> UdpReceiver | TcpReceiver:
+        if listener.protocol == "tcp":
+            return TcpReceiver(listener, self._sock, self._publisher, self._decoder, self._commands, self._wake)
+        slots = Slots(slots_file(folder, listener.name), buffer.slots)
+        decoder: Decoder = self._decoder
+        return UdpReceiver(listener, self._sock, slots, self._publisher, decoder, self._commands, self._wake)
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._io.take_over()
+        next_tick = time.monotonic()
+        while self._running:
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + TICK
+                self._io.tick()
+                self._leave_statistics()
+            self._io.receive(max(next_tick - now, 0))
+        self._io.finish()
+        self._io.tick()
+        self._leave_statistics()
+
+    def _stop(self, *_: object) -> None:
+        self._running = False
+
+    def _wake(self) -> None:
+        try:
+            os.eventfd_write(self._wake_fd, 1)
+        except BlockingIOError:
+            return  # the reader has been woken quite often enough
+
+    def _leave_statistics(self) -> None:
+        self._page.write(
+            STATISTICS,
+            {
+                "pid": os.getpid(),
+                "incarnation": self._publisher.incarnation,
+                "receive_buffer": granted_buffer(self._sock),
+                **self._commands.stat(),
+            },
+        )
+
+
+def _say(line: str) -> None:
+    print(f"penstock: {line}", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Run the task that stands on standard input."""
+    die_with_parent()
+    Receiver(json.load(sys.stdin)).run()
+
+
+if __name__ == "__main__":
+    main()

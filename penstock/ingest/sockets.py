@@ -1,0 +1,71 @@
+"""Opening the listeners' sockets, and what the kernel says of them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from penstock.config import ListenerConfig
+
+SO_MEMINFO = 55
+DROPS = 8
+"""Place of the drop counter among SO_MEMINFO's 32-bit numbers (SK_MEMINFO_DROPS)."""
+BACKLOG = 1024
+
+
+class CannotListen(OSError):
+    """A listener's socket cannot be opened; the text names listener and address."""
+
+
+def open_socket(listener: ListenerConfig) -> socket.socket:
+    """The bound socket of a listener (listening for TCP). Raises CannotListen."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            listener.host,
+            listener.port,
+            type=socket.SOCK_DGRAM if listener.protocol == "udp" else socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _bind(sock, listener, address)
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        where = f"{listener.protocol} {listener.host}:{listener.port}"
+        raise CannotListen(f"listener {listener.name!r}: cannot listen on {where}: {error.strerror or error}") from None
+    return sock
+
+
+def _bind(sock: socket.socket, listener: ListenerConfig, address: tuple[object, ...]) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, listener.so_rcvbuf)
+    if listener.protocol == "tcp":
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(address)
+    if listener.protocol == "tcp":
+        sock.listen(BACKLOG)
+
+
+def granted_buffer(sock: socket.socket) -> int:
+    """Bytes of receive buffer that the kernel granted (it books twice what it grants)."""
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
+
+def kernel_drops(sock: socket.socket) -> int:
+    """How many datagrams the kernel dropped at this socket since it was opened, modulo 2^32; 0 where unknown."""
+    try:
+        info = sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 4 * (DROPS + 1))
+    except OSError:
+        return 0
+    return int(struct.unpack_from("<I", info, 4 * DROPS)[0]) if len(info) >= 4 * (DROPS + 1) else 0
+
+
+def socket_identity(sock: socket.socket) -> str:
+    """What tells this socket from the listener's sockets before and after it."""
+    cookie = 57  # SO_COOKIE: unique for as long as the machine is up
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, cookie, 8).hex()
+    except OSError:
+        return ""

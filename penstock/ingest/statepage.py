@@ -1,0 +1,70 @@
+"""A small mapped file in which a process leaves texts for others, and for its successor.
+
+Each text has two places that are written in turn (sequence number, length, CRC32C, bytes), so that a
+process killed while writing leaves the text before it, and a reader in another process never sees half.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import crc32c
+
+PLACE = struct.Struct("<QII")  # sequence number, length, CRC32C
+CAPACITY = 64 << 10
+"""Bytes of one text at most, its head included."""
+MISSED = 0
+"""Number of the text with the counts of missed frames (``missed.MissedFrames``)."""
+STATISTICS = 1
+"""Number of the text with the listener's statistics."""
+
+
+class StatePage:
+    """Texts by number in one mapped file. Raises ValueError for a text that does not fit."""
+
+    def __init__(self, path: Path, texts: int = 2) -> None:
+        size = texts * 2 * CAPACITY
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            self._map = mmap.mmap(descriptor, size)
+        finally:
+            os.close(descriptor)
+
+    def write(self, text: int, document: Any) -> None:
+        """Leave ``document`` (anything JSON takes) as text number ``text``."""
+        data = json.dumps(document, separators=(",", ":")).encode()
+        if len(data) > CAPACITY - PLACE.size:
+            raise ValueError(f"a text of {len(data)} bytes does not fit")
+        sequence = self._newest(text)[0] + 1
+        at = self._place(text, sequence & 1)
+        self._map[at : at + PLACE.size] = bytes(PLACE.size)
+        self._map[at + PLACE.size : at + PLACE.size + len(data)] = data
+        self._map[at : at + PLACE.size] = PLACE.pack(sequence, len(data), crc32c.crc32c(data))
+
+    def read(self, text: int) -> Any:
+        """The newest whole document of text number ``text``; None when there is none."""
+        data = self._newest(text)[1]
+        return json.loads(data) if data else None
+
+    def close(self) -> None:
+        """Unmap."""
+        self._map.close()
+
+    def _place(self, text: int, which: int) -> int:
+        return (2 * text + which) * CAPACITY
+
+    def _newest(self, text: int) -> tuple[int, bytes]:
+        return max(self._whole(self._place(text, which)) for which in (0, 1))
+
+    def _whole(self, at: int) -> tuple[int, bytes]:
+        sequence, length, crc = PLACE.unpack_from(self._map, at)
+        if not sequence or length > CAPACITY - PLACE.size:
+            return 0, b""
+        data = bytes(self._map[at + PLACE.size : at + PLACE.size + length])
+        return (sequence, data) if crc32c.crc32c(data) == crc else (0, b"")

@@ -1,0 +1,167 @@
+"""The TCP receiver: many connections, large reads, lines found by numpy, one batch per round."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts, Name
+from penstock.ingest.commands import Commands
+from penstock.ingest.frames import FRAME_COST, MESSAGE_COST, reserved_value
+from penstock.ingest.publisher import Publisher
+from penstock.records import EMPTY_BODY
+from penstock.wire.lines import Lines, LineSplitter, line_counts
+
+READ_SIZE = 256 << 10
+ROUND_SIZE = 4 << 20
+"""Bytes of one round at most, so that a fast sender does not hold up the others' messages."""
+
+
+class LineDecoder(Protocol):
+    """What turns lines into messages."""
+
+    def decode_lines(self, lines: pa.Array) -> pa.RecordBatch: ...
+
+
+@dataclass(slots=True)
+class Connection:
+    """One sender."""
+
+    sock: socket.socket
+    address: str
+    lines: LineSplitter
+
+
+class TcpReceiver:
+    """Receives for one TCP listener. ``wake`` is called after each frame."""
+
+    def __init__(
+        self,
+        listener: ListenerConfig,
+        sock: socket.socket,
+        publisher: Publisher,
+        decoder: LineDecoder,
+        commands: Commands,
+        wake: Callable[[], None],
+    ) -> None:
+        self._listener, self._sock, self._publisher, self._decoder = listener, sock, publisher, decoder
+        self._commands, self._wake = commands, wake
+        self._budget = publisher.frame_limit - FRAME_COST
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sock, selectors.EVENT_READ)
+        self._round = publisher.published[0] + 1
+        self._waiting: list[pa.Array] = []
+        self._counts = Counts()
+        self._buffer = bytearray(READ_SIZE)
+
+    def receive(self, timeout: float) -> None:
+        """One round: what all ready connections have sent."""
+        first = int(self._publisher.clock.now() * 1_000_000)
+        size = 0
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                self._accept()
+            else:
+                size += self._read(key.data)
+            if size >= ROUND_SIZE:
+                size = self._flush(first)
+        self._flush(first)
+
+    def tick(self) -> None:
+        """Once a second or so: counts that could not be told yet."""
+        if self._publisher.owes:
+            self._publish(EMPTY_BODY, Counts(), 0)
+
+    def take_over(self) -> None:
+        """Nothing is left behind by a predecessor: its connections ended with it."""
+
+    def finish(self) -> None:
+        """Before the end: what has arrived, the last lines without newline included."""
+        self.receive(0)
+        for key in list(self._selector.get_map().values()):
+            if key.data is not None:
+                self._close(key.data)
+        self._flush(0)
+
+    def _accept(self) -> None:
+        try:
+            sock, address = self._sock.accept()
+        except OSError:
+            return  # the sender has gone again, or descriptors are short just now
+        sock.setblocking(False)
+        framing = "syslog" if self._listener.codec == "syslog" else "newline"
+        connection = Connection(sock, str(address[0]), LineSplitter(self._listener.max_line, framing))
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _read(self, connection: Connection) -> int:
+        try:
+            got = connection.sock.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            got = 0
+        if got:
+            self._take(connection, connection.lines.feed(bytes(memoryview(self._buffer)[:got])))
+        else:
+            self._close(connection)
+        return got
+
+    def _close(self, connection: Connection) -> None:
+        self._take(connection, connection.lines.finish())
+        self._selector.unregister(connection.sock)
+        connection.sock.close()
+
+    def _take(self, connection: Connection, lines: Lines) -> None:
+        messages, commands, counts = line_counts(lines.lines, lines.overlong)
+        for command in commands:
+            if not self._commands.allowed(connection.address):
+                continue
+            reply = self._commands.answer(command.verb, command.trail)
+            if reply is not None:
+                _send(connection.sock, reply + b"\n")
+        self._counts.absorb(counts)
+        if len(messages):
+            self._waiting.append(messages)
+
+    def _flush(self, first: int) -> int:
+        """Publish what waits; in parts where one frame cannot hold it. Returns 0, the bytes waiting now."""
+        counts, self._counts = self._counts, Counts()
+        lines = pa.concat_arrays(self._waiting) if self._waiting else pa.array([], pa.binary())
+        self._waiting = []
+        while len(lines):
+            rows = self._fitting(lines)
+            part = Counts(dict.fromkeys((Name.LINES, Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), rows))
+            counts.subtract(part)
+            if rows == len(lines):  # what is left of the round rides with its last part
+                part.absorb(counts)
+                counts = Counts()
+            self._publish(self._decoder.decode_lines(lines[:rows]), part, first)
+            lines = lines[rows:]
+        if counts.pruned():
+            self._publish(EMPTY_BODY, counts, first)
+        return 0
+
+    def _fitting(self, lines: pa.Array) -> int:
+        """How many of ``lines`` surely fit into one frame: by halves, as a line is small against a frame."""
+        rows = len(lines)
+        while rows > 1 and 2 * lines[:rows].nbytes + rows * MESSAGE_COST > self._budget:
+            rows = (rows + 1) // 2
+        return rows
+
+    def _publish(self, body: pa.RecordBatch, counts: Counts, first: int) -> None:
+        self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first)
+        self._round += 1
+        self._wake()
+
+
+def _send(sock: socket.socket, reply: bytes) -> None:
+    try:
+        sock.send(reply)
+    except OSError:
+        return  # the asker does not read; its connection ends in its own time

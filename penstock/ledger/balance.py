@@ -1,0 +1,187 @@
+"""The balance: what was taken, what became of it, what is on its way, and what is unaccounted for.
+
+Definitions: ``counts.py`` names the terms. A listener closes as a route (accepted = delivered +
+policy_drop + handler_failed + corrupt + in_buffer), a topic as a range of offsets (logged = landed +
+quarantined + duplicate + gaps + pending). A topic that no pipeline reads ends with ``logged``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from penstock.counts import Counts, Name, OpenBook, open_books, summed
+from penstock.ledger.book import Pages
+from penstock.ledger.posts import Key
+
+Value = TypeVar("Value")
+
+API_SOURCES = ("grpc", "http", "flight", "kafka")
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """What lies in a topic beyond its last landed offset, by source and bucket: rows that wait, and gaps."""
+
+    pending: Mapping[Key, int] = field(default_factory=dict)
+    gaps: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A listener's way to one handler: accepted = the rest + unaccounted."""
+
+    source: str
+    handler: str
+    accepted: int
+    delivered: int
+    policy_drop: int
+    handler_failed: int
+    corrupt: int
+    in_buffer: int
+
+    @property
+    def unaccounted(self) -> int:
+        """Messages accepted of which nothing is known; 0 when all is well."""
+        fates = self.delivered + self.policy_drop + self.handler_failed + self.corrupt
+        return self.accepted - fates - self.in_buffer
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBalance:
+    """A topic's offsets: logged = landed + quarantined + duplicate + gaps + pending + unaccounted."""
+
+    topic: str
+    end: int
+    logged: int
+    fates: dict[str, int]
+    pending: int
+    read_by_pipeline: bool
+
+    @property
+    def unaccounted(self) -> int:
+        """Offsets of which nothing is known; 0 when all is well."""
+        known = sum(self.fates.values()) + self.pending if self.read_by_pipeline else self.logged
+        return self.end - known
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listener's own books."""
+
+    name: str
+    counts: dict[str, int]
+    sent: dict[str, int] | None
+    network_lost: int | None
+    books: list[OpenBook]
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Everything, as of one moment."""
+
+    listeners: list[Listener]
+    routes: list[Route]
+    topics: list[TopicBalance]
+
+    @property
+    def unaccounted(self) -> int:
+        """The sum over routes and topics, losses and surpluses alike counted as what they are: wrong."""
+        terms = [route.unaccounted for route in self.routes] + [topic.unaccounted for topic in self.topics]
+        books = [book.left - book.right for listener in self.listeners for book in listener.books]
+        return sum(abs(term) for term in terms + books)
+
+    @property
+    def pending(self) -> int:
+        """Messages on their way."""
+        return sum(route.in_buffer for route in self.routes) + sum(topic.pending for topic in self.topics)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON-ready mapping."""
+        return {
+            "unaccounted": self.unaccounted,
+            "pending": self.pending,
+            "listeners": [asdict(listener) for listener in self.listeners],
+            "routes": [asdict(r) | {"unaccounted": r.unaccounted} for r in self.routes],
+            "topics": [asdict(t) | {"unaccounted": t.unaccounted} for t in self.topics],
+        }
+
+
+def balance(
+    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[Key, Counts], bucket: int | None = None
+) -> Balance:
+    """The balance of ``pages``, of ``bucket`` (seconds since the epoch) alone where given.
+
+    ``in_buffer`` are the counts of the frames that wait in log buffers, by source and bucket; ``beyond``
+    what lies in each topic between its last landed offset and the end that ``pages`` covers.
+    """
+    view = _View(bucket)
+    received = [view.by_source(pages.received), view.by_source(in_buffer)]
+    delivered = Counts()
+    for logged in pages.logged.values():
+        delivered.absorb(view.rows_by_source(logged))
+    sources = sorted({*received[0], *received[1], *delivered})
+    totals = {source: summed(part.get(source, {}) for part in received) for source in sources}
+    waiting = {source: received[1].get(source, Counts())[Name.ACCEPTED] for source in sources}
+    return Balance(
+        [_listener(pages, s, totals[s], bucket) for s in sources if s not in API_SOURCES],
+        [_route(s, totals[s], delivered[s], waiting[s]) for s in sources],
+        [_topic(pages, t, beyond.get(t, Beyond()), view) for t in sorted(pages.logged)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """One bucket, or all of them."""
+
+    bucket: int | None
+
+    def of(self, keyed: Mapping[Key, Value]) -> list[tuple[str, Value]]:
+        return [(s, value) for (s, b), value in keyed.items() if self.bucket in (None, b)]
+
+    def by_source(self, keyed: Mapping[Key, Counts]) -> dict[str, Counts]:
+        totals: dict[str, Counts] = {}
+        for source, counts in self.of(keyed):
+            totals.setdefault(source, Counts()).absorb(counts)
+        return totals
+
+    def rows_by_source(self, keyed: Mapping[Key, int]) -> Counts:
+        return summed({source: rows} for source, rows in self.of(keyed))
+
+
+def _listener(pages: Pages, name: str, counts: Counts, bucket: int | None) -> Listener:
+    sent = pages.sent(name) if bucket is None else None
+    lost = None
+    if sent is not None and sent["datagrams"]:
+        missing = sent["datagrams"] - counts[Name.KERNEL_DROPPED] - counts[Name.TAKEN]
+        lost = missing if missing >= 0 else None  # more came than was counted: not every sender counts
+    books = open_books(counts) if bucket is None else []
+    return Listener(name, counts.pruned(), sent.pruned() if sent is not None else None, lost, books)
+
+
+def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route:
+    return Route(
+        source,
+        "log",
+        counts[Name.ACCEPTED],
+        delivered,
+        counts[f"{Name.POLICY_DROP}log"],
+        counts[f"{Name.HANDLER_FAILED}log"],
+        counts[Name.CORRUPT],
+        in_buffer,
+    )
+
+
+def _topic(pages: Pages, name: str, beyond: Beyond, view: _View) -> TopicBalance:
+    landed = pages.landed.get(name)
+    parts = [counts for _, counts in view.of(landed.counts)] if landed else []
+    logged = sum(rows for _, rows in view.of(pages.logged[name]))
+    return TopicBalance(
+        topic=name,
+        end=pages.ends[name] if view.bucket is None else logged,
+        logged=logged,
+        fates=summed([*parts, *(counts for _, counts in view.of(beyond.gaps))]).pruned(),
+        pending=sum(rows for _, rows in view.of(beyond.pending)) if landed else 0,
+        read_by_pipeline=landed is not None,
+    )

@@ -1,0 +1,94 @@
+"""The book: every tier's counts by source and bucket, in memory.
+
+``received`` and ``logged`` are entered from the batches of the log themselves (their documents carry the
+receivers' counts), ``landed`` and ``client`` from posts. So the book is a cache: it can be computed again
+from segments, gaps and posts at any time.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from dataclasses import dataclass, field
+
+from penstock.counts import Counts, Name, Origin, by_bucket, summed
+from penstock.ledger.posts import ClientPost, Key, LandedPost, Post
+
+
+@dataclass(slots=True)
+class Landed:
+    """What became of a topic's offsets before ``through``."""
+
+    through: int = 0
+    version: int = -1
+    counts: dict[Key, Counts] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Pages:
+    """The counts of all tiers; ``ends`` are the ends of the topics' offsets that ``logged`` covers."""
+
+    received: dict[Key, Counts] = field(default_factory=dict)
+    logged: dict[str, dict[Key, int]] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    landed: dict[str, Landed] = field(default_factory=dict)
+    clients: dict[tuple[str, str], ClientPost] = field(default_factory=dict)
+
+    def sent(self, listener: str) -> Counts | None:
+        """What the senders of ``listener`` that count have sent; None where none does."""
+        posts = [post.counts for (name, _), post in self.clients.items() if name == listener]
+        return summed(posts) if posts else None
+
+
+class Book:
+    """The pages, for several threads at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pages = Pages()
+
+    def snapshot(self) -> Pages:
+        """All counts as of one moment."""
+        with self._lock:
+            return copy.deepcopy(self._pages)
+
+    def enter(self, topic: str, origin: Origin, base: int, rows: int) -> None:
+        """A batch of ``topic`` (offsets from ``base`` on) with its counts; in an internal topic only these matter."""
+        with self._lock:
+            for bucket, counts in by_bucket(origin.bucket, origin.counts).items():
+                self._pages.received.setdefault((origin.source, bucket), Counts()).absorb(counts)
+            if not topic.startswith("_"):
+                self._add_rows(topic, (origin.source, origin.bucket), base, rows)
+
+    def enter_lost(self, topic: str, key: Key, base: int, rows: int) -> None:
+        """``rows`` rows that the log once took and whose counts can no longer be read."""
+        with self._lock:
+            lost: dict[str, int] = {Name.SEEN: rows, Name.ACCEPTED: rows}
+            self._pages.received.setdefault(key, Counts()).absorb(lost)
+            self._add_rows(topic, key, base, rows)
+
+    def _add_rows(self, topic: str, key: Key, base: int, rows: int) -> None:
+        logged = self._pages.logged.setdefault(topic, {})
+        logged[key] = logged.get(key, 0) + rows
+        self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), base + rows)
+
+    def post(self, post: Post) -> bool:
+        """Enter a post; False when it tells nothing new."""
+        with self._lock:
+            return self._post_client(post) if isinstance(post, ClientPost) else self._post_landed(post)
+
+    def _post_client(self, post: ClientPost) -> bool:
+        before = self._pages.clients.get((post.listener, post.sender))
+        if before and before.version >= post.version:
+            return False
+        self._pages.clients[post.listener, post.sender] = post
+        return True
+
+    def _post_landed(self, post: LandedPost) -> bool:
+        landed = self._pages.landed.setdefault(post.topic, Landed())
+        if post.through <= landed.through and landed.version >= 0:
+            return False
+        for key, counts in post.counts.items():
+            landed.counts.setdefault(key, Counts()).absorb(counts)
+        landed.through, landed.version = post.through, post.version
+        return True

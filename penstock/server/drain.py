@@ -1,0 +1,137 @@
+"""From a listener's log buffer into topics: frames in, synced batches out, then the position.
+
+A frame's counts go with the part of it that stays in the handler's own topic; other parts (``kt:``) carry
+none. What is stored already (a frame polled again after a crash) is skipped by the topics themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts, Name, Origin
+from penstock.ingest.files import LOG, buffer_file, position_file
+from penstock.ingest.frames import Receipt, decode_frame
+from penstock.log import Log, LogFull
+from penstock.logbuffer.mapped import Frame
+from penstock.logbuffer.position import ReaderPosition
+from penstock.logbuffer.subscription import Subscription
+from penstock.records import EMPTY_BODY, BadBatch
+
+RECEIPTS = "_receipts"
+GROUP_BYTES = 8 << 20
+"""Bytes of frames stored as one group."""
+IDLE = 0.2
+"""Seconds after which a reader looks even when nobody woke it."""
+FULL_DELAY = 0.5
+
+
+class Drain(threading.Thread):
+    """Empties one listener's log buffer. ``say`` gets a line for people when something is wrong."""
+
+    def __init__(self, listener: ListenerConfig, folder: Path, log: Log, wake: int, say: Callable[[str], None]) -> None:
+        super().__init__(name=f"drain-{listener.name}", daemon=True)
+        self._listener, self._folder, self._log, self._wake, self._say = listener, folder, log, wake, say
+        self._topic = next(h.topic for h in listener.handlers if h.type == LOG)
+        self._stopping = threading.Event()
+        self._poll = select.poll()
+        self._poll.register(wake, select.POLLIN)
+
+    def stop(self) -> None:
+        """Take what is there, then end."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Until stopped, and then until the buffer is empty."""
+        paths = buffer_file(self._folder, self._listener.name), position_file(self._folder, self._listener.name, LOG)
+        while not all(path.exists() for path in paths):
+            if self._stopping.wait(0.02):
+                return
+        position = ReaderPosition(paths[1])
+        subscription = Subscription(paths[0], position.position)
+        while True:
+            last_look = self._stopping.is_set()
+            if self._drain(subscription, position):
+                continue
+            if last_look:
+                break
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._poll.poll(IDLE * 1000):
+            try:
+                os.eventfd_read(self._wake)
+            except BlockingIOError:
+                return
+
+    def _drain(self, subscription: Subscription, position: ReaderPosition) -> bool:
+        """Store one group of frames; whether there was one. While it lasts nobody moves this reader on."""
+        try:
+            with position.lock():
+                before = position.position
+                if subscription.position != before:  # moved on by the writer: it accounts for what is missed
+                    subscription.position = before
+                    position.mark = 0
+                frames = subscription.poll(GROUP_BYTES)
+                if frames:
+                    position.mark = self._store(frames, position.mark)
+                position.position = subscription.position
+                return subscription.position > before
+        except LogFull as error:
+            subscription.position = position.position
+            self._say(f"listener {self._listener.name!r}: {error}; its messages wait in the log buffer")
+            time.sleep(FULL_DELAY)
+            return False
+
+    def _store(self, frames: list[Frame], mark: int) -> int:
+        """Append the frames' batches and wait until they are synced; the receiver's total after them."""
+        futures: list[Future[Any]] = []
+        for frame in frames:
+            try:
+                body, receipt = decode_frame(frame.data)
+            except BadBatch as error:
+                self._say(f"listener {self._listener.name!r}: a frame at {frame.begin} cannot be read: {error}")
+                continue
+            origin = self._origin(frame, receipt, mark)
+            mark = max(mark, receipt.total)
+            futures += self._append(body, origin)
+        for future in futures:
+            future.result()
+        return mark
+
+    def _origin(self, frame: Frame, receipt: Receipt, mark: int) -> Origin:
+        """The batch's origin; messages of frames between the last one and this one were corrupt."""
+        counts = Counts(receipt.origin.counts)
+        lost = receipt.total - counts[Name.ACCEPTED] - mark if mark else 0
+        if lost > 0:
+            counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
+        return replace(receipt.origin, counts=counts, buffer=self._listener.name, begin=frame.begin, end=frame.end)
+
+    def _append(self, body: pa.RecordBatch, origin: Origin) -> list[Future[Any]]:
+        body, counts = _without_large(body, self._log.settings(self._topic).message_size_limit, origin.counts)
+        topic = self._log.topic(self._topic, create=True) if body.num_rows else None
+        topic = topic or self._log.topic(RECEIPTS, create=True, internal=True)
+        return [topic.append(body if body.num_rows else EMPTY_BODY, replace(origin, counts=counts))]
+
+
+def _without_large(body: pa.RecordBatch, limit: int, counts: Any) -> tuple[pa.RecordBatch, Any]:
+    """Leave out messages that the topic does not take, counted as failed."""
+    if not body.num_rows or body.column("payload").nbytes <= limit:
+        return body, counts
+    fits = pc.less_equal(pc.fill_null(pc.binary_length(body.column("payload")), 0), limit)
+    kept = body.filter(fits)
+    failed = {f"{Name.HANDLER_FAILED}{LOG}": body.num_rows - kept.num_rows}
+    summed = Counts(counts)
+    summed.absorb(failed)
+    return kept, summed

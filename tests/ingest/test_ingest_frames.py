@@ -1,0 +1,48 @@
+"""Frames: a batch with its receipt, whole in one message of the log buffer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import load
+from penstock.counts import Counts, Origin
+from penstock.ingest.frames import (
+    Receipt,
+    decode_frame,
+    encode_frame,
+    frame_length,
+    frame_receipt,
+    least_frame,
+    published,
+    reserved_value,
+)
+from penstock.records import EMPTY_BODY, BadBatch, body, encode
+
+RECEIPT = Receipt(Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})), 3, 10, 1, 4, "abc", 5, 6)
+
+
+def test_batch_and_receipt_come_back_as_they_were() -> None:
+    batch = body([b"one", b"two"])
+    assert decode_frame(encode_frame(batch, RECEIPT)) == (batch, RECEIPT)
+    assert frame_receipt(encode_frame(EMPTY_BODY, RECEIPT)) == RECEIPT
+
+
+def test_a_message_that_is_no_frame_is_refused() -> None:
+    with pytest.raises(BadBatch, match="not a receipt"):
+        frame_receipt(encode(EMPTY_BODY, {"source": "x"}))
+    with pytest.raises(BadBatch):
+        decode_frame(b"nonsense")
+
+
+@given(st.integers(0, 2**47 - 1), st.integers(0, 1024))
+def test_round_and_slots_are_read_back_from_the_reserved_value(round_number: int, slot_end: int) -> None:
+    reserved = reserved_value(round_number, slot_end)
+    assert published(reserved) == (round_number, slot_end)
+    assert reserved < 2**63
+
+
+def test_the_default_frame_holds_what_the_default_listeners_may_need() -> None:
+    settings = load(environment={})
+    assert all(least_frame(listener) <= frame_length(settings.buffer.term_length) for listener in settings.listener)

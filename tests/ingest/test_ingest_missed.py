@@ -1,0 +1,74 @@
+"""Counts of frames a reader missed: whatever the moment of a kill, they are entered once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.ingest.missed import MissedFrames
+from penstock.ingest.statepage import StatePage
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[StatePage]:
+    state = StatePage(tmp_path / "state")
+    yield state
+    state.close()
+
+
+COUNTS = {"60@accepted": 5}
+
+
+def test_what_was_missed_rides_once(page: StatePage) -> None:
+    missed = MissedFrames(page)
+    missed.skip("log", 100, COUNTS)
+    missed.skipped()
+    assert missed
+    assert missed.ride() == COUNTS
+    assert missed.number == 1
+    missed.rode()
+    assert missed.ride() == {}
+    assert not missed
+
+
+def test_a_kill_before_the_reader_was_moved_voids_the_skip(page: StatePage) -> None:
+    MissedFrames(page).skip("log", 100, COUNTS)
+    assert not MissedFrames(page, floors={"log": 0})
+
+
+def test_a_kill_after_the_reader_was_moved_keeps_the_skip(page: StatePage) -> None:
+    MissedFrames(page).skip("log", 100, COUNTS)
+    assert MissedFrames(page, floors={"log": 100}).ride() == COUNTS
+
+
+def test_a_kill_before_the_frame_was_offered_lets_them_ride_again(page: StatePage) -> None:
+    missed = MissedFrames(page)
+    missed.skip("log", 100, COUNTS)
+    missed.skipped()
+    missed.ride()
+    successor = MissedFrames(page, rode=0, floors={"log": 100})
+    assert successor.ride() == COUNTS
+    assert successor.number == 2
+
+
+def test_a_kill_after_the_frame_was_offered_does_not_let_them_ride_twice(page: StatePage) -> None:
+    missed = MissedFrames(page)
+    missed.skip("log", 100, COUNTS)
+    missed.skipped()
+    missed.ride()
+    successor = MissedFrames(page, rode=1, floors={"log": 100})
+    assert not successor
+    assert successor.number == 1
+
+
+def test_what_is_missed_while_others_ride_waits_for_its_turn(page: StatePage) -> None:
+    missed = MissedFrames(page)
+    missed.skip("log", 100, COUNTS)
+    missed.skipped()
+    missed.ride()
+    missed.skip("log", 200, {"60@accepted": 2})
+    missed.skipped()
+    missed.rode()
+    assert MissedFrames(page, rode=1, floors={"log": 200}).ride() == {"60@accepted": 2}

@@ -1,0 +1,43 @@
+"""Sockets: opened or refused by name, and the kernel's drop counter."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from penstock.config import ListenerConfig
+from penstock.ingest.sockets import CannotListen, granted_buffer, kernel_drops, open_socket, socket_identity
+
+
+def listener(protocol: str, port: int = 0, **more: object) -> ListenerConfig:
+    return ListenerConfig.model_validate({"name": "here", "protocol": protocol, "port": port, **more})
+
+
+@pytest.mark.parametrize("protocol", ["udp", "tcp"])
+def test_an_address_in_use_is_refused_with_listener_and_address(protocol: str) -> None:
+    with open_socket(listener(protocol)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(CannotListen, match=rf"listener 'here': cannot listen on {protocol} 127.0.0.1:{port}"):
+            open_socket(listener(protocol, port))
+
+
+def test_the_kernels_drops_are_counted() -> None:
+    with open_socket(listener("udp", so_rcvbuf=8192)) as sock, socket.socket(type=socket.SOCK_DGRAM) as sender:
+        assert kernel_drops(sock) == 0
+        for _ in range(100):
+            sender.sendto(b"x" * 1000, sock.getsockname())
+        queued = 0
+        while True:
+            try:
+                sock.recv(2000)
+            except BlockingIOError:
+                break
+            queued += 1
+        assert kernel_drops(sock) == 100 - queued > 0
+
+
+def test_the_granted_buffer_and_an_identity_are_known() -> None:
+    with open_socket(listener("udp", so_rcvbuf=100_000)) as one, open_socket(listener("udp")) as other:
+        assert 50_000 <= granted_buffer(one) <= 200_000
+        assert socket_identity(one) == socket_identity(one) != socket_identity(other)

@@ -1,0 +1,113 @@
+"""The balance: closes when every message has one fate, and says where it does not."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import Counts, Origin
+from penstock.ledger.balance import Balance, Beyond, balance
+from penstock.ledger.book import Book
+from penstock.ledger.posts import ClientPost, LandedPost
+
+SOURCE, BUCKET = "events-udp", 60
+KEY = (SOURCE, BUCKET)
+GOOD = Counts({"taken": 10, "unboxed": 10, "seen": 10, "accepted": 10})
+
+
+def origin(counts: Counts, source: str = SOURCE) -> Origin:
+    return Origin(source, BUCKET, 0, 0, counts=counts)
+
+
+def book_of(counts: Counts = GOOD, rows: int = 10) -> Book:
+    book = Book()
+    book.enter("events", origin(counts), 0, rows)
+    return book
+
+
+def of(book: Book, beyond: Beyond = Beyond(), in_buffer: dict[tuple[str, int], Counts] | None = None) -> Balance:  # noqa: B008
+    return balance(book.snapshot(), {"events": beyond}, in_buffer or {})
+
+
+def test_a_topic_that_no_pipeline_reads_ends_in_the_log() -> None:
+    result = of(book_of(), Beyond(pending={KEY: 10}))
+    assert (result.unaccounted, result.pending) == (0, 0)
+    assert result.routes[0].delivered == 10
+
+
+def test_rows_beyond_the_landed_ones_are_pending() -> None:
+    book = book_of()
+    book.post(LandedPost("events", 0, 6, {KEY: Counts({"landed.event": 4, "quarantined.bad_json": 1, "duplicate": 1})}))
+    result = of(book, Beyond(pending={KEY: 4}))
+    assert (result.unaccounted, result.pending) == (0, 4)
+    assert result.topics[0].fates == {"landed.event": 4, "quarantined.bad_json": 1, "duplicate": 1}
+
+
+def test_a_row_without_a_fate_is_unaccounted_for() -> None:
+    book = book_of()
+    book.post(LandedPost("events", 0, 10, {KEY: Counts({"landed.event": 9})}))
+    assert of(book).unaccounted == 1
+
+
+def test_a_loss_and_a_surplus_do_not_cancel_out() -> None:
+    book = book_of(GOOD, rows=9)
+    book.enter("syslog", origin(Counts(), "syslog-udp"), 0, 1)
+    assert of(book).unaccounted == 2
+
+
+def test_frames_that_wait_are_pending_and_no_loss() -> None:
+    result = of(book_of(), in_buffer={KEY: GOOD})
+    assert (result.unaccounted, result.pending, result.routes[0].in_buffer) == (0, 10, 10)
+
+
+def test_messages_dropped_by_policy_and_corrupt_frames_are_fates() -> None:
+    counts = Counts({**GOOD, "accepted": 15, "seen": 15, "taken": 15, "unboxed": 15})
+    counts.absorb({"policy_drop.log": 2, "handler_failed.log": 1, "corrupt": 2})
+    assert of(book_of(counts)).unaccounted == 0
+
+
+def test_a_book_that_does_not_close_shows() -> None:
+    result = of(book_of(Counts({**GOOD, "taken": 11})))
+    assert result.unaccounted == 1
+    assert result.listeners[0].books[0].book == "datagrams"
+
+
+def test_counts_of_another_bucket_are_entered_under_it() -> None:
+    book = book_of(Counts({**GOOD, "0@accepted": 3, "0@seen": 3, "0@policy_drop.log": 3}))
+    pages = book.snapshot()
+    assert pages.received[SOURCE, 0]["policy_drop.log"] == 3
+    assert balance(pages, {}, {}, bucket=0).routes[0].accepted == 3
+    assert of(book).unaccounted == 0
+
+
+def test_a_post_that_comes_twice_changes_nothing() -> None:
+    book = book_of()
+    post = LandedPost("events", 0, 10, {KEY: Counts({"landed.event": 10})})
+    assert book.post(post)
+    assert not book.post(post)
+    assert of(book).unaccounted == 0
+    assert book.post(ClientPost(SOURCE, "me", 1, Counts({"datagrams": 12})))
+    assert not book.post(ClientPost(SOURCE, "me", 1, Counts({"datagrams": 12})))
+    assert of(book).listeners[0].network_lost == 2
+
+
+def test_what_is_sent_is_unknown_where_a_sender_does_not_count() -> None:
+    assert of(book_of()).listeners[0].sent is None
+    book = book_of()
+    book.post(ClientPost(SOURCE, "me", 1, Counts({"datagrams": 3})))
+    assert of(book).listeners[0].network_lost is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 50)), max_size=8), st.integers(0, 200))
+def test_buckets_sum_to_the_whole(batches: list[tuple[int, int, int]], through: int) -> None:
+    book, base = Book(), 0
+    for minute, rows, dropped in batches:
+        counts = Counts({"seen": rows + dropped, "accepted": rows + dropped, "policy_drop.log": dropped})
+        book.enter("events", Origin(SOURCE, minute * 60, 0, 0, counts=counts), base, rows)
+        base += rows
+    pages = book.snapshot()
+    whole = balance(pages, {}, {})
+    parts = [balance(pages, {}, {}, bucket=minute * 60) for minute in range(4)]
+    assert whole.unaccounted == 0
+    assert sum(p.routes[0].delivered for p in parts if p.routes) == base
+    assert sum(t.logged for p in parts for t in p.topics) == base

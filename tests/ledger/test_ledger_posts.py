@@ -1,0 +1,53 @@
+"""Posts: understood as they were meant, or refused with a reason."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import Counts
+from penstock.ledger.posts import BadPost, ClientPost, LandedPost, Post, dump, parse
+
+LANDED = LandedPost("events", 3, 100, {("events-udp", 60): Counts({"landed.event": 9, "duplicate": 1})})
+CLIENT = ClientPost("events-udp", "me", 1, Counts({"datagrams": 5}))
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["tier", "topic", "counts", "through", "x"]), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@pytest.mark.parametrize("post", [LANDED, CLIENT])
+def test_a_post_comes_back_as_it_was(post: Post) -> None:
+    assert parse(json.loads(dump(post))) == post
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tier": "sunk"}, "unknown tier 'sunk'"),
+        ({"through": -1}, "-1 is not a count"),
+        ({"through": None}, "None is not a count"),
+        ({"topic": 7}, "7 is not a text"),
+        ({"counts": [{"source": "a", "counts": {}}]}, "needs 'bucket'"),
+        ({"counts": [{"source": "a", "bucket": 0, "counts": {"x": "1"}}]}, "'1' is not a count"),
+    ],
+)
+def test_a_bad_post_is_refused_with_its_reason(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadPost) as caught:
+        parse({**json.loads(dump(LANDED)), **change})
+    assert said in str(caught.value)
+
+
+@given(JSON)
+def test_any_document_is_a_post_or_a_bad_post(document: Any) -> None:
+    with contextlib.suppress(BadPost):
+        parse(document)

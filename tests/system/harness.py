@@ -1,0 +1,175 @@
+"""A real ``penstock serve`` for tests: its own processes, ports and data directory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+LISTENERS = ("events-udp", "events-tcp", "syslog-udp", "syslog-tcp")
+SMALL = [
+    "buffer.term_length=2MiB",
+    "buffer.slots=64",
+    *(f"listener.{name}.port=0" for name in LISTENERS),
+    *(f"listener.{name}.max_line=32KiB" for name in LISTENERS),
+    *(f"listener.{name}.defrag.max_size=16KiB" for name in LISTENERS),
+    "listener.events-udp.defrag.expire_time=1s",
+]
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in socks:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in socks]
+
+
+def until(done: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
+    """The first true answer of ``done``."""
+    end = time.monotonic() + seconds
+    while not (answer := done()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what or done}"
+        time.sleep(0.05)
+    return answer
+
+
+class Pipe:
+    """One ``penstock serve`` in ``folder``; may be stopped and started again."""
+
+    def __init__(self, folder: Path, *overrides: str) -> None:
+        http, grpc = free_ports(2)
+        self.data_dir = folder / "data"
+        self.http, self.grpc = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
+        mine = [f"data_dir={self.data_dir}", f"log.http={self.http}", f"log.grpc={self.grpc}"]
+        self.overrides = [*SMALL, *mine, *overrides]
+        self.output = folder / "serve.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def options(self) -> list[str]:
+        return [part for override in self.overrides for part in ("-o", override)]
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "penstock.cli.main", "serve", *self.options]
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        until(self.answers, what=f"the daemon answers: {self.output.read_text()}")
+        for name in self.endpoints()["listeners"]:
+            until(lambda name=name: self.statistics(name).get("pid"), what=f"{name} leaves statistics")
+
+    def answers(self) -> bool:
+        assert self.process
+        assert self.process.poll() is None, self.output.read_text()
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"http://{self.http}/topics", timeout=5).is_success
+        return False
+
+    def stop(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(40)
+
+    def kill_all(self) -> None:
+        """As a power cut would end the processes (not the machine)."""
+        assert self.process
+        pids = [pid for pid in self.endpoints()["pids"].values() if pid]
+        self.process.kill()
+        self.process.wait()
+        until(lambda: not any(alive(pid) for pid in pids), what="the children die with their supervisor")
+
+    def endpoints(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.data_dir / "endpoints.json").read_text())
+        return document
+
+    def pid(self, name: str) -> int:
+        return int(until(lambda: self.endpoints()["pids"].get(name), what=f"{name} runs"))
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        os.kill(self.pid(name), number)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one child and wait for its successor."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: self.endpoints()["pids"].get(name) not in (None, pid), what=f"{name} is started again")
+
+    @contextlib.contextmanager
+    def paused(self, name: str) -> Iterator[None]:
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def address(self, listener: str) -> tuple[str, int]:
+        host, port = self.endpoints()["listeners"][listener]
+        return host, port
+
+    def datagrams(self, *datagrams: bytes, listener: str = "events-udp", pause: float = 0.0) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for datagram in datagrams:
+                sock.sendto(datagram, self.address(listener))
+                time.sleep(pause)
+
+    def lines(self, data: bytes, listener: str = "events-tcp") -> None:
+        with socket.create_connection(self.address(listener)) as sock:
+            sock.sendall(data)
+
+    def get(self, path: str) -> Any:
+        return httpx.get(f"http://{self.http}{path}", timeout=30).raise_for_status().json()
+
+    def post(self, path: str, document: Any = None) -> Any:
+        return httpx.post(f"http://{self.http}{path}", json=document, timeout=30).raise_for_status().json()
+
+    def statistics(self, listener: str) -> dict[str, Any]:
+        statistics: dict[str, Any] = self.get("/stat")["listeners"].get(listener, {})
+        return statistics
+
+    def balance(self) -> dict[str, Any]:
+        document: dict[str, Any] = self.get("/balance")
+        return document
+
+    def counts(self, listener: str) -> Counter[str]:
+        found = [entry["counts"] for entry in self.balance()["listeners"] if entry["name"] == listener]
+        return Counter(found[0] if found else {})
+
+    def fates(self, topic: str) -> Counter[str]:
+        found = [entry["fates"] for entry in self.balance()["topics"] if entry["topic"] == topic]
+        return Counter(found[0] if found else {})
+
+    def settled(self, seconds: float = 30) -> dict[str, Any]:
+        """The balance once nothing is on its way and nothing changes any more."""
+        last: list[Any] = []
+
+        def quiet() -> bool:
+            balance = self.balance()
+            last.append(balance)
+            return not balance["pending"] and len(last) > 4 and all(balance == earlier for earlier in last[-5:-1])
+
+        until(quiet, seconds, "the balance settles")
+        result: dict[str, Any] = last[-1]
+        return result
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,221 @@
+"""The oracle: each kind of loss, injected on purpose, is named and numbered by the balance, which closes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from harness import Pipe, until
+from penstock.wire.fragments import fragment
+
+UDP, TCP = "events-udp", "events-tcp"
+PAYLOAD = bytes(range(32, 127)) * 50
+PARTS = fragment(PAYLOAD, 7, fragment_size=1000)
+
+
+def spoiled(parts: list[bytes]) -> list[bytes]:
+    return [part[:16] + struct.pack(">I", 1) + part[20:] for part in parts]
+
+
+def oversize(message_id: int = 9) -> list[bytes]:
+    return fragment(b"x" * 20_000, message_id, fragment_size=1400)
+
+
+def evicting() -> list[bytes]:
+    """First fragments of more messages than the table holds at once (16 KiB of 5 KiB each)."""
+    return [fragment(b"y" * 5000, number, fragment_size=2000)[0] for number in range(100, 105)]
+
+
+@dataclass(frozen=True)
+class Loss:
+    name: str
+    datagrams: list[bytes]
+    counts: dict[str, int]
+
+
+LOSSES = [
+    Loss("nothing is lost", [b"one", b"two"], {"taken": 2, "unboxed": 2, "seen": 2, "accepted": 2}),
+    Loss("a fragmented message", PARTS, {"taken": 5, "fragment.used": 5, "seen": 1, "accepted": 1}),
+    Loss("an empty datagram", [b""], {"taken": 1, "empty": 1}),
+    Loss("an unknown version", [b"\x01abc"], {"taken": 1, "invalid.version": 1}),
+    Loss("an unknown packet type", [b"\x00\x07abc"], {"taken": 1, "invalid.type": 1}),
+    Loss("a torn header", [b"\x00\x01abc", b"\x00"], {"taken": 2, "invalid.header": 2}),
+    Loss("an unknown command", [b"\x00\x00KLIL"], {"taken": 1, "invalid.unknown_command": 1}),
+    Loss("a command", [b"\x00\x00ping"], {"taken": 1, "command": 1}),
+    Loss("a bad checksum", spoiled(PARTS), {"taken": 5, "fragment.discarded": 5, "seen": 1, "bad_checksum": 1}),
+    Loss("a missing fragment", PARTS[1:], {"taken": 4, "fragment.discarded": 4, "seen": 1, "incomplete.expired": 1}),
+    Loss(
+        "a fragment twice",
+        [*PARTS[:1], *PARTS],
+        {"taken": 6, "fragment.used": 5, "fragment.duplicate": 1, "seen": 1, "accepted": 1},
+    ),
+    Loss("a message too large", oversize(), {"taken": 15, "fragment.discarded": 15, "seen": 1, "refused.oversize": 1}),
+    Loss(
+        "more unfinished messages than fit",
+        evicting(),
+        {"taken": 5, "fragment.discarded": 5, "seen": 5, "incomplete.evicted": 2, "incomplete.expired": 3},
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """One pipe for the losses that need none of their own."""
+    folder = tmp_path_factory.mktemp("oracle")
+    pipe = Pipe(folder)
+    pipe.start()
+    yield pipe
+    pipe.stop()
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+def test_what_a_sender_can_do_wrong_is_named(shared: Pipe, loss: Loss) -> None:
+    before = shared.counts(UDP)
+    shared.datagrams(*loss.datagrams)
+
+    def grown() -> dict[str, int]:
+        after = shared.counts(UDP)
+        return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+    until(lambda: grown() == loss.counts, 10, f"{loss.counts} and not {grown()}")
+    assert shared.settled()["unaccounted"] == 0
+
+
+def test_an_overlong_line_is_named(shared: Pipe) -> None:
+    before = shared.counts(TCP)
+    shared.lines(b"good\n" + b"x" * 40_000 + b"\n" + b"last without newline")
+    shared.settled()
+    grown = shared.counts(TCP)
+    grown.subtract(before)
+    expected = {"lines": 3, "line.message": 2, "line.overlong": 1, "seen": 2, "accepted": 2}
+    assert {name: count for name, count in grown.items() if count} == expected
+    assert shared.balance()["unaccounted"] == 0
+
+
+def test_commands_from_elsewhere_are_refused_by_name(pipes: Callable[..., Pipe]) -> None:
+    pipe = pipes("listener.events-udp.commands_from=['10.0.0.0/8']")
+    pipe.datagrams(b"\x00\x00STAT")
+    until(lambda: pipe.counts(UDP) == {"taken": 1, "invalid.command_refused": 1})
+    assert pipe.settled()["unaccounted"] == 0
+
+
+def test_what_the_kernel_drops_is_counted(pipes: Callable[..., Pipe]) -> None:
+    pipe = pipes("listener.events-udp.so_rcvbuf=16KiB")
+    with pipe.paused(f"receiver {UDP}"):
+        pipe.datagrams(*[b"x" * 1000] * 200)
+    pipe.datagrams(b"one more, which finds room", pause=0.2)
+    until(lambda: pipe.counts(UDP)["taken"] + pipe.counts(UDP)["kernel_dropped"] == 201)
+    assert pipe.counts(UDP)["kernel_dropped"] > 100
+    assert pipe.settled()["unaccounted"] == 0
+
+
+def test_what_the_network_loses_shows_where_every_sender_counts(shared: Pipe) -> None:
+    taken = shared.counts("syslog-udp")["taken"]
+    post = {
+        "tier": "client",
+        "listener": "syslog-udp",
+        "sender": "me",
+        "version": 1,
+        "counts": {"datagrams": taken + 3},
+    }
+    shared.datagrams(b"<13>one", listener="syslog-udp")
+    assert shared.post("/ledger", post) == {"new": True}
+    until(lambda: shared.counts("syslog-udp")["taken"] == taken + 1)
+    (listener,) = (entry for entry in shared.balance()["listeners"] if entry["name"] == "syslog-udp")
+    assert listener["network_lost"] == 2
+    assert shared.settled()["unaccounted"] == 0
+
+
+def test_messages_open_in_a_killed_receiver_are_incomplete_by_crash(pipe: Pipe) -> None:
+    pipe.datagrams(*PARTS[:3])
+    until(lambda: pipe.counts(UDP)["open"] == 1)
+    pipe.kill(f"receiver {UDP}")
+    until(lambda: pipe.counts(UDP)["incomplete.crash"] == 1)
+    assert pipe.counts(UDP)["fragment.discarded"] == 3
+    assert pipe.settled()["unaccounted"] == 0
+
+
+def test_datagrams_queued_for_a_killed_receiver_are_not_lost(pipe: Pipe) -> None:
+    pipe.datagrams(b"before")
+    until(lambda: pipe.counts(UDP)["accepted"] == 1)
+    pid = pipe.pid(f"receiver {UDP}")
+    pipe.signal(f"receiver {UDP}", signal.SIGSTOP)
+    pipe.datagrams(*(b"queued %d" % i for i in range(100)))
+    pipe.signal(f"receiver {UDP}", signal.SIGKILL)
+    until(lambda: pipe.endpoints()["pids"][f"receiver {UDP}"] not in (None, pid))
+    until(lambda: pipe.counts(UDP)["accepted"] == 101)
+    assert pipe.settled()["unaccounted"] == 0
+
+
+def test_what_a_lagging_log_misses_is_dropped_by_policy_and_counted(pipe: Pipe) -> None:
+    pipe.datagrams(b"before")
+    pipe.settled()
+    with pipe.paused("log daemon"):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            for number in range(6000):
+                sock.sendto(b"%06d" % number + b"x" * 1000, pipe.address(UDP))
+                if number % 20 == 0:
+                    time.sleep(0.004)
+        time.sleep(1)
+    balance = pipe.settled(60)
+    counts = pipe.counts(UDP)
+    assert counts["seen"] + counts["kernel_dropped"] == 6001
+    assert counts["policy_drop.log"] > 1000
+    (route,) = (route for route in balance["routes"] if route["source"] == UDP)
+    assert route["delivered"] == counts["accepted"] - counts["policy_drop.log"]
+    assert balance["unaccounted"] == 0
+
+
+def test_a_message_that_the_topic_does_not_take_has_failed(pipes: Callable[..., Pipe]) -> None:
+    pipe = pipes("topic.events.message_size_limit=1000")
+    pipe.datagrams(b"small", *PARTS)
+    until(lambda: pipe.counts(UDP)["accepted"] == 2)
+    assert pipe.settled()["unaccounted"] == 0
+    assert pipe.counts(UDP)["handler_failed.log"] == 1
+
+
+def test_a_flipped_byte_in_a_segment_becomes_a_gap_with_its_count(pipe: Pipe) -> None:
+    for number in range(5):
+        pipe.datagrams(*(b"%d flip me %d" % (number, i) for i in range(10)))
+        until(lambda number=number: pipe.counts(UDP)["accepted"] == 10 * number + 10)
+    pipe.settled()
+    pipe.stop()
+    (segment,) = (pipe.data_dir / "topics" / "events").glob("*.arrows")
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"2 flip me 5")] ^= 0xFF
+    segment.write_bytes(data)
+    pipe.start()
+    balance = pipe.settled()
+    assert balance["unaccounted"] == 0
+    gaps = httpx.post(f"http://{pipe.http}/topic/events/verify?begin=0&end=50").json()["gaps"]
+    assert sum(gap["end"] - gap["begin"] for gap in gaps) >= 1
+    logs = pipe.get("/topic/events/logs?max_messages=100")["logs"]
+    assert len(logs) == 50 - sum(gap["end"] - gap["begin"] for gap in gaps)
+    assert pipe.settled()["unaccounted"] == 0
+
+
+def test_a_frame_that_cannot_be_read_is_corrupt_and_counted(pipe: Pipe) -> None:
+    pipe.datagrams(b"first")
+    pipe.settled()
+    marker = uuid.uuid4().hex.encode()
+    with pipe.paused("log daemon"):
+        pipe.datagrams(marker)
+        buffer = pipe.data_dir / "buffers" / f"{UDP}.logbuffer"
+        until(lambda: marker in buffer.read_bytes())
+        data = buffer.read_bytes()
+        frame = data.rindex(b"\xff\xff\xff\xff", 0, data.index(marker))
+        with buffer.open("r+b") as file:
+            file.seek(frame)
+            file.write(b"\0\0\0\0")
+        pipe.datagrams(b"last")
+        time.sleep(0.2)
+    until(lambda: pipe.counts(UDP)["corrupt"] == 1)
+    assert pipe.settled()["unaccounted"] == 0

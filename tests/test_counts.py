@@ -1,0 +1,123 @@
+"""The vocabulary of the balance: counts add up, books close or say where not, buckets never go back."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import (
+    BucketClock,
+    Counts,
+    Name,
+    OpenBook,
+    Origin,
+    bucket_of,
+    by_bucket,
+    elsewhere,
+    open_books,
+    summed,
+)
+
+COUNTS = st.dictionaries(st.sampled_from([str(name) for name in Name]), st.integers(-5, 5))
+
+
+def test_differences_survive_a_sum() -> None:
+    assert summed([{"open": 3}, {"open": -3, "seen": 1}]) == {"open": 0, "seen": 1}
+    assert summed([{"open": 1}, {"open": -2}])["open"] == -1
+
+
+def test_books_that_close_say_nothing() -> None:
+    counts = Counts({"taken": 6, "unboxed": 1, "command": 1, "empty": 1, "invalid.type": 1, "fragment.used": 3})
+    counts.absorb({"fragment.open": -1, "seen": 2, "accepted": 2, "bad_checksum": 1, "open": -1})
+    assert open_books(counts) == []
+
+
+def test_a_book_that_does_not_close_names_its_two_sides() -> None:
+    assert open_books(Counts({"seen": 3, "accepted": 2})) == [OpenBook("messages", 3, 2)]
+    assert open_books(Counts({"lines": 1})) == [OpenBook("lines", 1, 0)]
+
+
+@given(st.integers(0, 10**10), COUNTS, COUNTS)
+def test_counts_of_another_bucket_ride_along_and_come_out_under_it(
+    bucket: int, own: dict[str, int], other: dict[str, int]
+) -> None:
+    ridden = {**own, **elsewhere(bucket + 60, other)}
+    sorted_out = by_bucket(bucket, ridden)
+    assert sorted_out.get(bucket, {}) == own
+    assert sorted_out.get(bucket + 60, {}) == other
+
+
+@given(
+    st.builds(
+        Origin,
+        st.text(),
+        st.integers(),
+        st.integers(),
+        st.integers(),
+        st.text(),
+        COUNTS,
+        st.text(),
+        st.integers(),
+        st.integers(),
+    )
+)
+def test_an_origin_comes_back_from_its_document(origin: Origin) -> None:
+    back = Origin.of(origin.document())
+    assert (back.source, back.bucket, back.first, back.last, back.codec) == (
+        origin.source,
+        origin.bucket,
+        origin.first,
+        origin.last,
+        origin.codec,
+    )
+    assert (back.buffer, back.begin, back.end) == (origin.buffer, origin.begin, origin.end)
+    assert back.counts == {name: count for name, count in origin.counts.items() if count}
+
+
+class Clocks:
+    """A wall clock that can jump, and a monotonic one that cannot."""
+
+    def __init__(self) -> None:
+        self.wall, self.monotonic = 1_000_000.0, 50.0
+
+    def pass_time(self, seconds: float) -> None:
+        self.wall += seconds
+        self.monotonic += seconds
+
+    def clock(self, bucket: int = 0) -> BucketClock:
+        return BucketClock(lambda: self.wall, lambda: self.monotonic, bucket)
+
+
+def test_a_jump_of_the_wall_clock_moves_no_bucket_far() -> None:
+    clocks = Clocks()
+    clock = clocks.clock()
+    before, _ = clock.stamp()
+    clocks.wall += 86_400
+    clocks.pass_time(1)
+    after, micros = clock.stamp()
+    assert after - before <= 60
+    assert abs(micros - 1_000_001_000_000) <= 20_000
+
+
+def test_the_clock_follows_the_wall_clock_slowly() -> None:
+    clocks = Clocks()
+    clock = clocks.clock()
+    clocks.wall += 5
+    for _ in range(1000):
+        clocks.pass_time(1)
+        clock.now()
+    assert abs(clock.now() - clocks.wall) < 0.001
+
+
+@given(st.lists(st.tuples(st.floats(0, 300), st.floats(-1000, 1000)), max_size=20))
+def test_buckets_never_go_back(steps: list[tuple[float, float]]) -> None:
+    clocks = Clocks()
+    clock = clocks.clock(bucket=bucket_of(clocks.wall) + 60)
+    last = 0
+    for passed, jump in steps:
+        clocks.pass_time(passed)
+        clocks.wall += jump
+        bucket, _ = clock.stamp()
+        assert bucket >= last
+        assert bucket % 60 == 0
+        last = bucket

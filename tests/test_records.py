@@ -1,0 +1,70 @@
+"""Batches as encapsulated messages: what goes in comes out, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.records import BODY, EMPTY_BODY, SCHEMA, BadBatch, body, custom_metadata, decode, encode, read_document
+
+DOCUMENT = {"source": "events", "bucket": 60}
+
+
+def annotated(rows: int) -> pa.RecordBatch:
+    annotations = pa.array([[("tags", f"kt:{i}")] for i in range(rows)], BODY.field("annotations").type)
+    return body([b"%d" % i for i in range(rows)], annotations=annotations)
+
+
+@pytest.mark.parametrize("batch", [EMPTY_BODY, body([b"", None, b"x" * 5000]), annotated(1000)])
+def test_a_batch_and_its_document_come_back_as_they_were(batch: pa.RecordBatch) -> None:
+    data = encode(batch, DOCUMENT)
+    assert len(data) % 8 == 0
+    assert decode(data, BODY) == (batch, DOCUMENT)
+    assert read_document(data) == DOCUMENT
+
+
+def test_messages_behind_a_schema_are_a_stream_for_any_arrow_reader() -> None:
+    columns = [pa.array([7]), pa.array([1], SCHEMA.field("timestamp").type), *body([b"m"]).columns]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    stream = SCHEMA.serialize().to_pybytes() + bytes(encode(batch, DOCUMENT)) * 2
+    assert pa.ipc.open_stream(stream).read_all().num_rows == 2
+
+
+def test_extra_metadata_is_found_at_its_position() -> None:
+    data = encode(body([b"m"]), DOCUMENT, {b"crc32c": b"00000000"})
+    flatbuffer = memoryview(pa.ipc.read_message(data).metadata)
+    position, value = custom_metadata(flatbuffer)[b"crc32c"]
+    assert value == b"00000000"
+    assert bytes(flatbuffer[position : position + 8]) == value
+
+
+def test_a_message_without_a_document_is_refused() -> None:
+    data = body([b"m"]).serialize()
+    with pytest.raises(BadBatch):
+        decode(data, BODY)
+    with pytest.raises(BadBatch):
+        read_document(data)
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_a_batch_or_a_bad_batch(data: bytes) -> None:
+    for read in (read_document, lambda d: decode(d, BODY)):
+        with pytest.raises(BadBatch):
+            read(data)
+
+
+@given(st.data())
+def test_a_cut_or_changed_head_is_a_batch_or_a_bad_batch(data: Any) -> None:
+    good = bytearray(encode(body([b"m"]), DOCUMENT))
+    head = int.from_bytes(good[4:8], "little") + 8
+    at = data.draw(st.integers(0, head - 1))
+    good[at] = data.draw(st.integers(0, 255))
+    cut = bytes(good[: data.draw(st.integers(0, len(good)))])
+    for changed in (bytes(good), cut):
+        with contextlib.suppress(BadBatch):
+            read_document(changed)
