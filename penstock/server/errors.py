@@ -1,0 +1,94 @@
+"""Errors of the API, each with the code that gRPC and HTTP answer with."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from http import HTTPStatus
+
+
+class Code(IntEnum):
+    """The canonical codes of gRPC that this API uses."""
+
+    INVALID_ARGUMENT = 3
+    NOT_FOUND = 5
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+
+
+_STATUS = {
+    Code.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
+    Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+    Code.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
+    Code.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
+    Code.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    Code.DATA_LOSS: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+class ApiError(Exception):
+    """A request that is answered with an error."""
+
+    code = Code.INTERNAL
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    @property
+    def status(self) -> HTTPStatus:
+        """The HTTP status that goes with the code."""
+        return _STATUS[self.code]
+
+    @property
+    def described(self) -> str:
+        """The text that slogd's gateway gives for an error inside a stream."""
+        name = "".join(word.capitalize() for word in self.code.name.split("_"))
+        return f"rpc error: code = {name} desc = {self.message}"
+
+
+class BadRequest(ApiError):
+    """The request can never succeed as it stands."""
+
+    code = Code.INVALID_ARGUMENT
+
+
+class NoSuchTopic(ApiError):
+    """The topic does not exist."""
+
+    code = Code.NOT_FOUND
+
+
+class NotAllowed(ApiError):
+    """Internal topics cannot be written from outside."""
+
+    code = Code.PERMISSION_DENIED
+
+
+class Exhausted(ApiError):
+    """Disk, topics or a message's size are at their limit; may succeed later."""
+
+    code = Code.RESOURCE_EXHAUSTED
+
+
+class TooLong(Exhausted):
+    """The body of an HTTP request is longer than is taken."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class Stopping(ApiError):
+    """The server stops: come back later."""
+
+    code = Code.UNAVAILABLE
+
+
+class Damaged(ApiError):
+    """What is asked for cannot be read and could not be set aside either."""
+
+    code = Code.DATA_LOSS

@@ -1,0 +1,113 @@
+"""What GetLogs and StreamLogs ask for, from a protobuf request or from an HTTP query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from penstock.server.errors import BadRequest
+from penstock.server.slogd_pb2 import GetLogsRequest
+
+DEFAULT_MESSAGES = 1000
+"""Entries in an answer when the request does not say."""
+
+LAST_OFFSET = 2**63 - 1
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""The years 1 to 9999, which a protobuf Timestamp may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Where to start: at ``offset``, else at ``micros`` (microseconds since the epoch), else at an end of the topic."""
+
+    topic: str
+    offset: int | None = None
+    micros: int | None = None
+    latest: bool = False
+    max_messages: int = 0
+
+    @classmethod
+    def of(cls, request: GetLogsRequest) -> Query:
+        """Raises BadRequest for a negative max_messages, an impossible timestamp or an unknown position."""
+        if request.max_messages < 0:
+            raise BadRequest("max_messages must not be negative")
+        start = request.WhichOneof("start_at")
+        if start == "position" and request.position not in GetLogsRequest.Position.values():
+            raise BadRequest(f"Unknown position: {int(request.position)}")
+        return cls(
+            request.topic,
+            offset=min(request.offset, LAST_OFFSET) if start == "offset" else None,
+            micros=_micros(request.timestamp) if start == "timestamp" else None,
+            latest=start == "position" and request.position == GetLogsRequest.LATEST,
+            max_messages=request.max_messages,
+        )
+
+    @property
+    def page(self) -> int:
+        """The most entries of one answer."""
+        return self.max_messages or DEFAULT_MESSAGES
+
+
+def _micros(timestamp: Timestamp) -> int:
+    """Rounded up, so that no entry before the timestamp is answered."""
+    if not 0 <= timestamp.nanos < 10**9:
+        raise BadRequest("Bad timestamp: nanos not in range [0, 1e9)")
+    if not FIRST_SECOND <= timestamp.seconds <= LAST_SECOND:
+        raise BadRequest("Bad timestamp: not in the years 1 to 9999")
+    return int(timestamp.seconds) * 1_000_000 - (-timestamp.nanos // 1000)
+
+
+_Reader = Callable[[GetLogsRequest, str], None]
+
+
+def parse_query(topic: str, parameters: Iterable[tuple[str, str]]) -> GetLogsRequest:
+    """The request of an HTTP query. As in slogd's gateway: names in both spellings, the first value of
+    a name counts, unknown names are ignored. Raises BadRequest."""
+    request = GetLogsRequest(topic=topic)
+    given = dict(reversed(list(parameters)))
+    for name, value in given.items():
+        if name in _STARTS:
+            if request.WhichOneof("start_at") is not None:
+                raise BadRequest("field already set for start_at oneof")
+            _STARTS[name](request, value)
+        elif name in ("max_messages", "maxMessages"):
+            request.max_messages = _integer(value, -(2**31), 2**31 - 1)
+    return request
+
+
+def _offset(request: GetLogsRequest, value: str) -> None:
+    request.offset = _integer(value, 0, 2**64 - 1)
+
+
+def _timestamp(request: GetLogsRequest, value: str) -> None:
+    try:
+        request.timestamp.FromJsonString(value)
+    except ValueError as error:
+        raise BadRequest(f"bad Timestamp: {error}") from None
+
+
+def _position(request: GetLogsRequest, value: str) -> None:
+    if value not in _POSITIONS:
+        raise BadRequest(f"{value} is not a valid proto.GetLogsRequest_Position")
+    request.position = _POSITIONS[value]
+
+
+_Position = GetLogsRequest.Position
+_POSITIONS = {
+    text: position
+    for position in (_Position.UNSPECIFIED, _Position.EARLIEST, _Position.LATEST)
+    for text in (_Position.Name(position), str(position))
+}
+_STARTS: dict[str, _Reader] = {"offset": _offset, "timestamp": _timestamp, "position": _position}
+
+
+def _integer(value: str, low: int, high: int) -> int:
+    digits = value[1:] if value[:1] in ("+", "-") else value
+    # The length first: a text of a million digits must not cost anything.
+    if len(value) > 24 or not (digits.isascii() and digits.isdigit()):
+        raise BadRequest(f"parsing {value[:40]!r}: invalid syntax")
+    if not low <= int(value) <= high:
+        raise BadRequest(f"parsing {value[:40]!r}: value out of range")
+    return int(value)

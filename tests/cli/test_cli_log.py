@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import typer
+from running import Running
+from typer.testing import CliRunner
+
+from penstock.cli import log as commands
+from penstock.cli.log import Format, batches, consume_entries, format_entry, parse_annotations, parse_start
+from penstock.client.log import Entry, Log
+
+app = typer.Typer()
+for command in (commands.topics, commands.produce, commands.consume):
+    app.command()(command)
+
+
+def invoke(running: Running, *arguments: str, lines: bytes = b"", code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--rpc", running.bound.grpc], input=lines)
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.stderr
+
+
+def test_lines_go_in_and_come_out(running: Running) -> None:
+    lines = b"".join(b"line %d\n" % i for i in range(250))
+    invoke(running, "produce", "t", "--annotate", "a=b=c", lines=lines)
+    assert invoke(running, "consume", "t", "--format", "payload").encode() == lines
+    with Log(running.bound.grpc) as log:
+        assert log.read("t", 249)[0].annotations == {"a": "b=c"}
+
+
+def test_topics_are_listed(running: Running) -> None:
+    assert invoke(running, "topics") == ""
+    for topic in ("b", "a"):
+        invoke(running, "produce", topic, lines=b"x\n")
+    assert invoke(running, "topics") == "a\nb\n"
+    assert json.loads(invoke(running, "topics", "--json")) == ["a", "b"]
+
+
+def test_consume_begins_and_ends_where_it_is_told_to(running: Running) -> None:
+    invoke(running, "produce", "t", lines=b"0\n1\n2\n3\n")
+
+    def consumed(*arguments: str) -> str:
+        return invoke(running, "consume", "t", "--format", "payload", *arguments).replace("\n", "")
+
+    documents = [json.loads(line) for line in invoke(running, "consume", "t", "--format", "json").splitlines()]
+    assert [base64.b64decode(d["raw_bytes"]) for d in documents] == [b"0", b"1", b"2", b"3"]
+    assert consumed("--from", "2") == "23"
+    assert consumed("--from", documents[1]["timestamp"], "-n", "2") == "12"
+    assert consumed("--from", "latest") == ""
+    assert consumed("--from", "latest", "-n", "1") == "3"
+    assert consumed("--follow", "-n", "4") == "0123"
+
+
+def test_errors_are_one_line(running: Running) -> None:
+    assert invoke(running, "consume", "nope", code=1) == "penstock: Topic does not exist: nope\n"
+    assert "conform" in invoke(running, "produce", "NO", lines=b"x\n", code=1)
+    result = CliRunner().invoke(app, ["topics", "-o", "log.grcp=1"])
+    assert result.exit_code == 2
+    assert "log.grcp" in result.stderr
+
+
+def test_consume_survives_a_reader_that_leaves(running: Running) -> None:
+    invoke(running, "produce", "t", lines=b"x\n" * 5000)
+    code = f"from penstock.cli.log import *; consume('t', rpc={running.bound.grpc!r})"
+    pipe = subprocess.run(
+        f'"{sys.executable}" -c "{code}" | head -n 1', shell=True, capture_output=True, timeout=60, env=dict(os.environ)
+    )
+    assert pipe.stdout.startswith(b"0 ")
+    assert pipe.stderr == b""
+
+
+def test_lines_are_sent_by_the_hundred() -> None:
+    assert [len(batch) for batch in batches([b"x\r\n"] * 250)] == [100, 100, 50]
+    assert list(batches([b"a\n", b"\n", b"b"])) == [[b"a", b"", b"b"]]
+    assert list(batches([])) == []
+
+
+def test_a_line_waits_no_longer_than_told() -> None:
+    go_on = threading.Event()
+
+    def lines() -> Iterator[bytes]:
+        yield b"first\n"
+        assert go_on.wait(10)
+        yield b"second\n"
+
+    parts = batches(lines(), seconds=0.05)
+    began = time.monotonic()
+    assert next(parts) == [b"first"]
+    assert time.monotonic() - began < 5
+    go_on.set()
+    assert list(parts) == [[b"second"]]
+
+
+def test_starts_are_read() -> None:
+    assert [parse_start(text) for text in ("earliest", "latest", "12")] == ["earliest", "latest", 12]
+    assert parse_start("2026-11-21T01:05:57.5+01:00") == datetime(2026, 11, 21, 0, 5, 57, 500000, UTC)
+    for text in ("", "-1", "soon", "٣"):
+        with pytest.raises(typer.BadParameter):
+            parse_start(text)
+
+
+def test_annotations_are_pairs() -> None:
+    assert parse_annotations(["a=", "b=c=d"]) == {"a": "", "b": "c=d"}
+    for text in ("a", "=b"):
+        with pytest.raises(typer.BadParameter):
+            parse_annotations([text])
+
+
+def test_entries_are_printed_as_asked() -> None:
+    entry = Entry(3, datetime(2026, 1, 2, tzinfo=UTC) + timedelta(microseconds=1), b"hi", None, {"b": "2", "a": "1"})
+    assert format_entry(entry, Format.TEXT) == b"3 2026-01-02T00:00:00.000001Z a=1 b=2 hi"
+    assert format_entry(entry, Format.PAYLOAD) == b"hi"
+    assert json.loads(format_entry(entry, Format.JSON)) == {
+        "offset": "3",
+        "timestamp": "2026-01-02T00:00:00.000001Z",
+        "annotations": {"a": "1", "b": "2"},
+        "raw_bytes": "aGk=",
+    }
+
+
+def test_following_ends_at_the_count(running: Running) -> None:
+    with Log(running.bound.grpc) as log:
+        log.append("t", [b"x"] * 5)
+        assert [e.offset for e in consume_entries(log, "t", "earliest", 3, follow=True)] == [0, 1, 2]
+        assert [e.offset for e in consume_entries(log, "t", 1, 2)] == [1, 2]

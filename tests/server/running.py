@@ -1,0 +1,95 @@
+"""A real server on loopback and free ports, for the tests of the API's clients."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, HTTPException
+
+from penstock.log import Log, TopicSettings
+from penstock.server.api import Api
+from penstock.server.errors import BadRequest
+from penstock.server.http import create_app
+from penstock.server.metrics import Family, of_counts
+from penstock.server.serve import Bound, serve
+
+
+def families() -> list[Family]:
+    return of_counts({"events-udp": {"taken": 3, "refused.oversize": 1, "open": -1}})
+
+
+def posted(document: dict[str, int]) -> dict[str, Any]:
+    if "refused" in document:
+        raise BadRequest("refused")
+    if "absent" in document:
+        raise HTTPException(404, "no such thing")
+    return {"posted": document}
+
+
+class Running:
+    """A daemon's API in a thread of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = Log(folder, TopicSettings())
+        self.bound = Bound("", "")
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._ready.wait(20), "the server does not start"
+
+    async def _serve(self) -> None:
+        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self.api = Api(self.log)
+
+        async def stat() -> dict[str, int]:
+            return {"taken": 3}
+
+        further = APIRouter()
+        further.add_api_route("/ledger", posted, methods=["POST"])
+        app = create_app(
+            self.api, stat=stat, metrics=families, balance=lambda query: {"asked": query}, routers=[further]
+        )
+        await serve(
+            self.api,
+            app,
+            grpc_address="127.0.0.1:0",
+            http_address="127.0.0.1:0",
+            stop=self._stop,
+            ready=self._started,
+        )
+
+    def _started(self, bound: Bound) -> None:
+        self.bound = bound
+        self._ready.set()
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(30)
+        self.log.close()
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], str]:
+        """Status, headers (names in lower case) and text of one request; the path goes out as it stands."""
+        with self.connection() as connection:
+            data = body.encode() if isinstance(body, str) else None if body is None else json.dumps(body).encode()
+            connection.request(method, path, data, dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
+
+    @contextmanager
+    def connection(self, timeout: float = 20) -> Iterator[http.client.HTTPConnection]:
+        connection = http.client.HTTPConnection(self.bound.http, timeout=timeout)
+        try:
+            yield connection
+        finally:
+            connection.close()
