@@ -1,0 +1,229 @@
+"""What the landing query committed: for each micro-batch its ranges of offsets and its files.
+
+Read from Spark's own checkpoint and sink log, and kept in a journal, because Spark forgets: offsets and commits
+after a hundred batches, and which batch wrote a file when it compacts its list.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from penstock.spark.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A committed micro-batch: offsets [begin, end) by topic, and its files relative to the table's folder.
+
+    ``landed_at`` is the time all its rows have, ``watermark`` the one it ran with (both in milliseconds).
+    """
+
+    batch: int
+    begin: Mapping[str, int]
+    end: Mapping[str, int]
+    landed_at: int
+    watermark: int
+    files: tuple[str, ...]
+
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The offsets [begin, end) of each topic that had any."""
+        spans = {topic: (self.begin.get(topic, 0), end) for topic, end in self.end.items()}
+        return {topic: (begin, end) for topic, (begin, end) in spans.items() if end > begin}
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready: only the topics that had rows."""
+        return {
+            "batch": self.batch,
+            "ranges": {topic: list(span) for topic, span in self.ranges().items()},
+            "landed_at": self.landed_at,
+            "watermark": self.watermark,
+            "files": list(self.files),
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Commit:
+        """From ``document``. Raises KeyError, TypeError or ValueError."""
+        ranges = document["ranges"]
+        return cls(
+            batch=int(document["batch"]),
+            begin={topic: int(span[0]) for topic, span in ranges.items()},
+            end={topic: int(span[1]) for topic, span in ranges.items()},
+            landed_at=int(document["landed_at"]),
+            watermark=int(document["watermark"]),
+            files=tuple(str(name) for name in document["files"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A micro-batch as Spark wrote it down before running it."""
+
+    end: dict[str, int]
+    landed_at: int
+    watermark: int
+
+
+def read_plan(checkpoint: Path, batch: int) -> Planned:
+    """The plan of a batch. Raises FileNotFoundError where Spark has none, ValueError where it cannot be read."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    try:
+        if len(lines) != 3 or not lines[0].startswith("v"):
+            raise ValueError("not a version, a line of metadata and one source")
+        metadata = json.loads(lines[1])
+        end = {} if lines[2] == "-" else json.loads(lines[2])
+        return Planned(end, int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{checkpoint}/offsets/{batch}: {error}") from None
+
+
+def committed_batches(checkpoint: Path) -> list[int]:
+    """The ids of the batches whose commit Spark still remembers, ascending."""
+    try:
+        names = os.listdir(checkpoint / "commits")
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def committed_ranges(checkpoint: Path) -> dict[int, dict[str, tuple[int, int]]]:
+    """For each committed batch that Spark remembers whole: [begin, end) by topic."""
+    found = {}
+    for batch in committed_batches(checkpoint):
+        try:
+            begin = read_plan(checkpoint, batch - 1).end if batch else {}
+            end = read_plan(checkpoint, batch).end
+        except FileNotFoundError:
+            continue
+        found[batch] = {t: (begin.get(t, 0), last) for t, last in end.items() if last > begin.get(t, 0)}
+    return found
+
+
+def committed_files(tables: Path | str, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
+    """For each batch from ``from_batch`` on that is in the sink log: its files, relative to the table's folder.
+
+    A batch whose entry was merged into a later list (``.compact``) and removed is not found: see the Journal.
+    """
+    layout = Layout.of(tables)
+    names = _sink_entries(layout)
+    for batch in sorted(names):
+        if batch < from_batch:
+            continue
+        files = _listed(layout, names[batch])
+        if names[batch].suffix:  # a list of everything so far
+            older = _before(layout, names, batch)
+            files = [name for name in files if name not in older]
+        yield batch, files
+
+
+def _before(layout: Layout, names: Mapping[int, Path], batch: int) -> set[str]:
+    """All files of the batches before a compacted one: the compacted list before it, and those since."""
+    older: set[str] = set()
+    for earlier in sorted((b for b in names if b < batch), reverse=True):
+        older.update(_listed(layout, names[earlier]))
+        if names[earlier].suffix:
+            break
+    return older
+
+
+def _sink_entries(layout: Layout) -> dict[int, Path]:
+    try:
+        found = [Path(entry.path) for entry in os.scandir(layout.sink_log)]
+    except FileNotFoundError:
+        return {}
+    compact = {int(path.stem): path for path in found if path.suffix == ".compact" and path.stem.isdecimal()}
+    return {int(path.name): path for path in found if path.name.isdecimal()} | compact
+
+
+def _listed(layout: Layout, entry: Path) -> list[str]:
+    lines = entry.read_text().splitlines()[1:]
+    documents = (json.loads(line) for line in lines if line.strip())
+    return [_relative(layout, str(d["path"])) for d in documents if d.get("action", "add") == "add"]
+
+
+def _relative(layout: Layout, path: str) -> str:
+    """A path of the sink log (a URL) as one below the table's folder, also where the tables were moved."""
+    plain = unquote(urlparse(path).path)
+    base = f"{layout.landed}/"
+    if plain.startswith(base):
+        return plain[len(base) :]
+    return plain[plain.index("/kind=") + 1 :] if "/kind=" in plain else plain
+
+
+class Journal:
+    """The commits of all batches, one JSON object a line; ``update`` adds what Spark committed since.
+
+    A line torn by a crash is cut off and written again: Spark still remembers its batch.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        layout.journal.parent.mkdir(parents=True, exist_ok=True)
+        self.last = -1
+        self._end: dict[str, int] = {}
+        for commit in read_journal(layout, repair=True):
+            self.last = commit.batch
+            self._end.update(commit.end)
+
+    def update(self) -> list[Commit]:
+        """Enter new commits, synced; they are returned in order."""
+        layout = self._layout
+        new = [batch for batch in committed_batches(layout.checkpoint) if batch > self.last]
+        if not new:
+            return []
+        files = dict(committed_files(layout.tables, self.last + 1))
+        added = [self._commit(batch, files) for batch in new]
+        append_lines(layout.journal, [commit.document() for commit in added])
+        return added
+
+    def _commit(self, batch: int, files: Mapping[int, list[str]]) -> Commit:
+        plan = read_plan(self._layout.checkpoint, batch)
+        begin = dict(self._end)
+        self._end = {**self._end, **plan.end}
+        self.last = batch
+        return Commit(batch, begin, plan.end, plan.landed_at, plan.watermark, tuple(files.get(batch, ())))
+
+
+def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False) -> Iterator[Commit]:
+    """The commits of the journal, from a batch on."""
+    for document in read_lines(layout.journal, repair=repair):
+        commit = Commit.of(document)
+        if commit.batch >= from_batch:
+            yield commit
+
+
+def append_lines(path: Path, documents: list[dict[str, Any]]) -> None:
+    """Append JSON objects to a file, one a line; they are on the disk when this returns."""
+    text = "".join(json.dumps(document, separators=(",", ":")) + "\n" for document in documents)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines_from(path: Path, position: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The JSON objects of a file from a byte position on, each with the position after it; not a torn last line."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(position)
+            for line in file:
+                if not line.endswith(b"\n") or not line.startswith(b"{"):
+                    return
+                position += len(line)
+                yield position, json.loads(line)
+    except FileNotFoundError:
+        return
+
+
+def read_lines(path: Path, *, repair: bool = False) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file. A torn last line is left out, and with ``repair`` cut off the file."""
+    position = 0
+    for position, document in read_lines_from(path):  # noqa: B007  (needed after the loop)
+        yield document
+    if repair and path.exists() and position < path.stat().st_size:
+        os.truncate(path, position)

@@ -1,0 +1,103 @@
+"""The landing: one streaming query from all topics into the one table ``landed``.
+
+Exactly once by Spark's own file sink. Duplicates are dropped by a typed key within a window of landing time:
+``u:topic:uuid`` for valid events, ``o:topic:offset`` for everything else, so that nothing but an event can be
+taken for a duplicate. The watermark is the time of landing, behind which no row can be; a watermark on the
+messages' own time would drop late rows without a trace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock.spark.admission import register_landing
+from penstock.spark.kinds import Rules, classified
+from penstock.spark.layout import Layout
+from penstock.spark.rules import Kind
+from penstock.spark.tables import VARIANT, begin_table, landed_schema
+
+MIN_TRIGGER = 0.1
+"""Seconds. A micro-batch takes longer than that anyway."""
+PARTITION_COLUMNS = ("kind", "date", "type")
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What is landed and how. ``topics`` and ``tables`` are folders; times in seconds.
+
+    ``topic``: names or patterns with commas. ``max_rows``: most rows of one micro-batch.
+    """
+
+    topics: Path
+    tables: Path
+    topic: str = "*"
+    event_types: tuple[str, ...] = ()
+    max_types: int = 1000
+    data_format: str = VARIANT
+    keep_payload: bool = True
+    duplicate_window: float = 600.0
+    target_lag: float = 1.0
+    max_rows: int = 500_000
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.tables)
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.event_types, self.data_format, self.keep_payload)
+
+
+def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool = False) -> StreamingQuery:
+    """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is.
+
+    Raises FormatDiffers where the table was begun with another ``data_format``.
+    """
+    layout = landing.layout
+    begin_table(layout, landing.data_format)
+    writer = (
+        landed_rows(source_rows(spark, landing), landing)
+        .writeStream.queryName("landed")
+        .format("parquet")
+        .partitionBy(*PARTITION_COLUMNS)
+        .option("path", str(layout.landed))
+        .option("checkpointLocation", str(layout.checkpoint))
+        .outputMode("append")
+    )
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    interval = max(landing.target_lag / 2, MIN_TRIGGER)
+    return writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
+
+
+def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
+    """The stream of all rows of the topics."""
+    register_landing(spark)
+    return (
+        spark.readStream.format("penstock_landing")
+        .option("topic", landing.topic)
+        .option("maxRowsPerTrigger", landing.max_rows)
+        .option("typesFolder", str(landing.layout.types))
+        .option("maxTypes", 0 if landing.event_types else landing.max_types)
+        .load(str(Path(landing.topics).absolute()))
+    )
+
+
+def landed_rows(rows: DataFrame, landing: Landing) -> DataFrame:
+    """The rows of the table: classified, and without duplicates."""
+    identity = F.when(F.col("kind") == Kind.EVENT.value, F.concat(F.lit("u:"), "topic", F.lit(":"), "uuid"))
+    key = F.coalesce(identity, F.concat(F.lit("o:"), "topic", F.lit(":"), F.col("offset").cast("string")))
+    names = [part.split()[0] for part in landed_schema().split(", ")]
+    return (
+        classified(rows, landing.rules)
+        .withColumn("landed_at", F.current_timestamp())
+        .withColumn("identity", key)
+        .withWatermark("landed_at", f"{round(landing.duplicate_window * 1000)} milliseconds")
+        .dropDuplicatesWithinWatermark(["identity"])
+        .select(*names)
+    )

@@ -1,0 +1,59 @@
+"""Where the tables and what belongs to them lie. Everything that begins with ``_`` is invisible to table readers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folders and files below the folder of the tables."""
+
+    tables: Path
+
+    @property
+    def landed(self) -> Path:
+        """The table: Parquet files in folders kind=/date=/type=."""
+        return self.tables / "landed"
+
+    @property
+    def sink_log(self) -> Path:
+        """Spark's list of the files that each batch committed."""
+        return self.landed / "_spark_metadata"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The landing query's checkpoint: offsets, commits and the uuids of the duplicate window."""
+        return self.tables / "_checkpoints" / "landed"
+
+    @property
+    def journal(self) -> Path:
+        """One line for each committed batch: Spark forgets old ones, a rebuild needs them all."""
+        return self.tables / "_checkpoints" / "landed.commits.jsonl"
+
+    @property
+    def proofs(self) -> Path:
+        """One line for each batch that was proved."""
+        return self.tables / "_checkpoints" / "landed.proofs.jsonl"
+
+    @property
+    def format(self) -> Path:
+        """What form the table has: it cannot change once there are rows."""
+        return self.tables / "_checkpoints" / "landed.format.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that lands."""
+        return self.tables / "_checkpoints" / "landed.lock"
+
+    @property
+    def types(self) -> Path:
+        """The registry of event types."""
+        return self.tables / "_types"
+
+    @classmethod
+    def of(cls, tables: Path | str) -> Layout:
+        """For a folder of tables, made absolute: Spark writes absolute paths into its lists."""
+        return cls(Path(os.path.abspath(tables)))

@@ -1,0 +1,124 @@
+"""The options of the data source ``penstock``, checked."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+COLUMNS = {
+    "topic": "string",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "key": "binary",
+    "payload": "binary",
+    "type_url": "string",
+    "annotations": "map<string,string>",
+    "source": "string",
+    "bucket": "timestamp",
+    "received": "timestamp",
+    "codec": "string",
+}
+"""The columns there are, with their Spark types."""
+EARLIEST = "earliest"
+LATEST = "latest"
+MIN_PARTITIONS = 2
+
+
+class BadOption(ValueError):
+    """An option of the data source is unknown or cannot be used; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """``starting`` and ``ending``: offsets by topic, with the word for all other topics. Offsets are exclusive ends."""
+
+    path: Path
+    topics: tuple[str, ...]
+    starting: Mapping[str, int]
+    starting_word: str
+    ending: Mapping[str, int]
+    max_rows: int
+    partitions: int
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> SourceOptions:
+        """From Spark's options (any case of letters). Raises BadOption."""
+        given = {name.lower(): value for name, value in options.items()}
+        _refuse_unknown(given)
+        if not given.get("path"):
+            raise BadOption("path: say where the topics are")
+        starting_word, starting = _offsets(given, "startingoffsets", EARLIEST, (EARLIEST, LATEST))
+        _, ending = _offsets(given, "endingoffsets", LATEST, (LATEST,))
+        return cls(
+            path=Path(given["path"]),
+            topics=tuple(part.strip() for part in given.get("topic", "*").split(",") if part.strip()),
+            starting=starting,
+            starting_word=starting_word,
+            ending=ending,
+            max_rows=_number(given, "maxrowspertrigger", 0),
+            partitions=_number(given, "partitions", 0) or max(os.cpu_count() or 1, MIN_PARTITIONS),
+            columns=_columns(given),
+        )
+
+    def selected(self) -> list[str]:
+        """The names of the topics there are and that are asked for, sorted. Internal ones only by their full name."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.path) if entry.is_dir())
+        except FileNotFoundError:
+            return []
+        return [name for name in names if self._wanted(name)]
+
+    def _wanted(self, name: str) -> bool:
+        if name.startswith(("_", ".")):
+            return name in self.topics
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.topics)
+
+
+KNOWN = ("path", "topic", "startingoffsets", "endingoffsets", "maxrowspertrigger", "partitions", "columns")
+WRITTEN = ("path", "topic", "startingOffsets", "endingOffsets", "maxRowsPerTrigger", "partitions", "columns")
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    for name in given:
+        if name not in KNOWN:
+            close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
+            known = WRITTEN[KNOWN.index(close[0])] if close else ", ".join(WRITTEN)
+            raise BadOption(f"{name}: unknown option ({'did you mean' if close else 'known are'} {known}?)")
+
+
+def _offsets(given: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> tuple[str, dict[str, int]]:
+    """A word, or offsets by topic as JSON (for other topics the default word holds)."""
+    text = given.get(name, default).strip()
+    if text in words:
+        return text, {}
+    try:
+        offsets = json.loads(text)
+        if not isinstance(offsets, dict) or not all(type(o) is int and o >= 0 for o in offsets.values()):
+            raise ValueError
+    except ValueError:
+        expected = " or ".join([*words, 'JSON such as {"events": 10}'])
+        raise BadOption(f"{WRITTEN[KNOWN.index(name)]}: {text!r} is not {expected}") from None
+    return default, offsets
+
+
+def _number(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, str(default))
+    if not text.isdecimal():
+        raise BadOption(f"{WRITTEN[KNOWN.index(name)]}: {text!r} is not a whole number")
+    return int(text)
+
+
+def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in given.get("columns", "").split(",") if part.strip()) or tuple(COLUMNS)
+    for name in names:
+        if name not in COLUMNS:
+            raise BadOption(f"columns: there is no column {name!r} (known are {', '.join(COLUMNS)})")
+    if len(set(names)) < len(names):
+        raise BadOption("columns: a column is named twice")
+    return names

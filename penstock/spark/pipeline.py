@@ -1,0 +1,178 @@
+"""The pipeline as a process: session, landing query, reconciler. ``python -m penstock.spark.pipeline``.
+
+Killed at any moment it goes on where it was when it is started again. Two never run at once: the lock on the
+checkpoint is held by this process and by its JVM, which ends when this process does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock import config
+from penstock.spark.landing import Landing, start_landing
+from penstock.spark.layout import Layout
+from penstock.spark.posts import LedgerClient
+from penstock.spark.reconciler import Ledger, Reconciler, Say
+from penstock.spark.session import build_session
+from penstock.spark.sweep import sweep
+
+LOCK_PATIENCE = 60.0
+"""Seconds to wait for another pipeline's end; a killed one's JVM needs a few."""
+SHUTDOWN_PATIENCE = 10.0
+REPORT_EVERY = 10.0
+LOOK = 0.2
+
+
+class AlreadyRunning(RuntimeError):
+    """Another pipeline lands into these tables."""
+
+
+def run(
+    landing: Landing,
+    *,
+    spark: Mapping[str, object] | None = None,
+    ledger: Ledger | None = None,
+    once: bool = False,
+    stop: threading.Event | None = None,
+    say: Say | None = None,
+) -> int:
+    """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
+
+    ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere. ``say`` takes lines for people.
+    Raises AlreadyRunning, NoJava, FormatDiffers.
+    """
+    stop = stop or threading.Event()
+    say = say or _say
+    handle = take_lock(landing.layout, stop)
+    try:
+        reconciler = Reconciler(landing, ledger, say)
+        reconciler.step()
+        if removed := sweep(landing.layout):
+            say(f"removed {removed} files of a batch that was never committed")
+        reconciler.start()
+        session = build_session(spark, inherit=[handle])
+        try:
+            return _land(session, landing, reconciler, once, stop, say)
+        finally:
+            session.stop()
+    finally:
+        os.close(handle)
+
+
+def _land(
+    session: SparkSession, landing: Landing, reconciler: Reconciler, once: bool, stop: threading.Event, say: Say
+) -> int:
+    query = start_landing(session, landing, available_now=once)
+    say(f"landing {landing.topic} from {landing.topics} into {landing.layout.landed}")
+    failed = _watch(query, reconciler, stop, say)
+    _end(query)
+    if not reconciler.stop(SHUTDOWN_PATIENCE):
+        say("not everything could be proved and posted; the next start does it")
+    say(_report(reconciler, query))
+    return 1 if failed else 0
+
+
+def _watch(query: StreamingQuery, reconciler: Reconciler, stop: threading.Event, say: Say) -> bool:
+    """Wait until the query ends or ``stop`` is set, with a line now and then; whether it failed."""
+    shown, at = reconciler.progress.batch, time.monotonic()
+    while query.isActive and not stop.wait(LOOK):
+        if time.monotonic() - at >= REPORT_EVERY and reconciler.progress.batch != shown:
+            shown, at = reconciler.progress.batch, time.monotonic()
+            say(_report(reconciler, query))
+    error = None if stop.is_set() else query.exception()
+    if error is not None:
+        say(f"the landing query failed: {str(error)[:2000]}")
+    return error is not None
+
+
+def _end(query: StreamingQuery) -> None:
+    """Stop the query, at the end of the batch it is in if that does not take long."""
+    deadline = time.monotonic() + SHUTDOWN_PATIENCE
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    query.stop()
+
+
+def _report(reconciler: Reconciler, query: StreamingQuery) -> str:
+    done = reconciler.progress
+    last = query.lastProgress
+    rate = f", {last['processedRowsPerSecond']:,.0f} rows/s" if last and last["numInputRows"] else ""
+    lost = f"{done.unaccounted:,} UNACCOUNTED" if done.unaccounted else "0 unaccounted"
+    return (
+        f"proved to batch {done.batch}: {done.rows:,} rows, {done.quarantined:,} quarantined, "
+        f"{done.duplicates:,} duplicates, {lost}{rate}"
+    )
+
+
+def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATIENCE) -> int:
+    """The open lock file of the landing, locked; to be kept open. Raises AlreadyRunning after ``patience`` seconds."""
+    layout.lock.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() >= deadline or stop.wait(LOOK):
+                os.close(handle)
+                raise AlreadyRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
+
+
+def landing_of(settings: config.Settings) -> Landing:
+    """What the configuration says about landing."""
+    pipeline = settings.pipeline
+    return Landing(
+        topics=settings.topics,
+        tables=settings.tables,
+        topic=",".join(pipeline.topics),
+        event_types=pipeline.event_types,
+        max_types=pipeline.max_types,
+        data_format=pipeline.data_format,
+        keep_payload=pipeline.keep_payload,
+        duplicate_window=pipeline.duplicate_window,
+        target_lag=pipeline.target_lag,
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; SIGTERM and SIGINT end it cleanly."""
+    parser = argparse.ArgumentParser(prog="python -m penstock.spark.pipeline", description="topics to tables")
+    parser.add_argument("--config", type=Path, help="configuration file")
+    parser.add_argument("-o", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="one setting")
+    parser.add_argument("--once", action="store_true", help="end when everything there is has landed")
+    parser.add_argument("--no-ledger", action="store_true", help="write proofs down, but post them nowhere")
+    given = parser.parse_args(arguments)
+    try:
+        settings = config.load(given.config, given.overrides)
+    except config.ConfigError as error:
+        _say(str(error))
+        return 2
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    ledger = None if given.no_ledger else LedgerClient(settings.log.http)
+    try:
+        return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=given.once, stop=stop)
+    except (RuntimeError, ValueError) as error:
+        _say(str(error))
+        return 1
+
+
+def _say(text: str) -> None:
+    print(f"pipeline: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

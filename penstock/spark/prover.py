@@ -1,0 +1,242 @@
+"""The proof that a committed micro-batch lost nothing (the balance, section 9).
+
+For every topic of the batch: each offset of its range is in the table, or in a gap of the log, or is read
+again from the log and found to be a valid event whose uuid landed at another offset within the window: a
+duplicate. Whatever is left is unaccounted. Only files are read, so it works with no Spark and no daemon
+running, and from the first batch on as well as for the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.counts import Counts, Name
+from penstock.log.errors import CorruptBatch
+from penstock.log.reader import TopicReader
+from penstock.log.view import Stored
+from penstock.spark.commits import Commit, append_lines, read_journal, read_lines
+from penstock.spark.evidence import Landed, Offsets, Place, in_gaps, of_topic, read_rows, split_offsets, tally
+from penstock.spark.layout import Layout
+from penstock.spark.rules import Event, Kind, judge
+
+Verify = Callable[[str, int, int], None]
+"""Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
+SHOWN = 1000
+"""Most unaccounted offsets that are written down one by one."""
+
+
+@dataclass(slots=True)
+class Proof:
+    """What became of offsets [begin, end) of a topic in a batch, by source and bucket.
+
+    ``unaccounted``: offsets of which nothing is known. ``unexpected``: offsets in the batch's files that are not
+    of its range, or stand there twice. Both are empty, or something is wrong.
+    """
+
+    batch: int
+    topic: str
+    begin: int
+    end: int
+    counts_by: dict[Place, Counts] = field(default_factory=dict)
+    unaccounted: list[int] = field(default_factory=list)
+    unexpected: list[int] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every offset is accounted for, once."""
+        return not self.unaccounted and not self.unexpected
+
+    def add(self, place: Place, name: str, count: int = 1) -> None:
+        self.counts_by.setdefault(place, Counts())[name] += count
+
+    def total(self, prefix: str = "") -> int:
+        """The sum of all counts whose name begins with ``prefix``."""
+        return sum(counts.total(prefix) for counts in self.counts_by.values())
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready; of long lists of offsets only the first ones."""
+        counts = [
+            {"source": source, "bucket": bucket, "counts": counts.pruned()}
+            for (source, bucket), counts in sorted(self.counts_by.items())
+        ]
+        found: dict[str, Any] = {"batch": self.batch, "topic": self.topic, "begin": self.begin, "end": self.end}
+        for name, offsets in (("unaccounted", self.unaccounted), ("unexpected", self.unexpected)):
+            if offsets:
+                found[name] = offsets[:SHOWN]
+        return {**found, "counts": counts}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Proof:
+        """From ``document``. Raises KeyError, TypeError or ValueError."""
+        counts = {(str(c["source"]), int(c["bucket"])): Counts(c["counts"]) for c in document["counts"]}
+        lists = [[int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected")]
+        batch, begin, end = (int(document[name]) for name in ("batch", "begin", "end"))
+        return cls(batch, str(document["topic"]), begin, end, counts, *lists)
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """An offset that is neither in the table nor in a gap, and what the log has there."""
+
+    offset: int
+    place: Place
+    event: Event | None
+
+
+class Prover:
+    """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds."""
+
+    def __init__(
+        self,
+        topics: Path,
+        layout: Layout,
+        *,
+        window: float = 600.0,
+        event_types: Sequence[str] = (),
+        verify: Verify | None = None,
+    ) -> None:
+        self._topics = topics
+        self._layout = layout
+        self._event_types = tuple(event_types)
+        self._verify = verify
+        self._landed = Landed(layout.landed, window)
+
+    def remember(self, commit: Commit) -> None:
+        """Take in a batch that was proved before: duplicates may have their survivor there."""
+        self._landed.remember(commit)
+
+    def prove(self, commit: Commit, earlier: Mapping[str, Proof] | None = None) -> list[Proof]:
+        """One proof for each topic of the batch. ``earlier``: proofs of this batch from before, by topic.
+
+        They are believed where the log has expired since and the table still says the same. Raises what
+        ``verify`` raises; then nothing is decided, and it is to be called again.
+        """
+        rows = read_rows(self._layout.landed, commit.files)
+        self._landed.remember(commit, rows)
+        ranges = commit.ranges()
+        strangers = set(pc.unique(rows["topic"].cast(pa.string())).to_pylist()) - set(ranges)
+        ranges |= dict.fromkeys(strangers, (0, 0))
+        return [
+            self._prove_topic(
+                Proof(commit.batch, topic, *ranges[topic]), of_topic(rows, topic), (earlier or {}).get(topic)
+            )
+            for topic in sorted(ranges)
+        ]
+
+    def _prove_topic(self, proof: Proof, rows: pa.Table, earlier: Proof | None) -> Proof:
+        missing, unexpected = split_offsets(rows["offset"].to_numpy(), proof.begin, proof.end)
+        proof.unexpected = unexpected.tolist()
+        for place, fates in tally(rows).items():
+            for (kind, reason), count in fates.items():
+                proof.add(place, _fate(kind, reason), count)
+        if len(missing):
+            self._explain(proof, missing, earlier)
+        return proof
+
+    def _explain(self, proof: Proof, missing: Offsets, earlier: Proof | None) -> None:
+        """Find a reason for every offset that is not in the table."""
+        reader = TopicReader(self._topics / proof.topic)
+        suspects, corrupt = self._read_again(reader, in_gaps(missing, _gaps(reader))[0])
+        for begin, end in corrupt if self._verify else ():
+            self._verify(proof.topic, begin, end)  # type: ignore[misc]
+        left, lost = in_gaps(missing, _gaps(reader))
+        if lost and earlier and _agrees(proof, earlier, len(missing)):
+            proof.counts_by, proof.unaccounted = earlier.counts_by, earlier.unaccounted
+            return
+        for place, reasons in lost.items():
+            for reason, count in reasons.items():
+                proof.add(place, Name.GAP + reason, count)
+        self._duplicates(proof, left, suspects)
+
+    def _duplicates(self, proof: Proof, left: Offsets, suspects: list[_Suspect]) -> None:
+        uuids = {suspect.event.uuid for suspect in suspects if suspect.event}
+        survived = self._landed.find({proof.topic: uuids}).get(proof.topic, set())
+        known = {s.offset: s.place for s in suspects if s.event and s.event.uuid in survived}
+        for offset in left.tolist():
+            if offset in known:
+                proof.add(known[offset], Name.DUPLICATE)
+            else:
+                proof.unaccounted.append(offset)
+
+    def _read_again(self, reader: TopicReader, offsets: Offsets) -> tuple[list[_Suspect], list[tuple[int, int]]]:
+        """What the log has at these offsets, and the ranges that are corrupt."""
+        suspects: list[_Suspect] = []
+        corrupt: list[tuple[int, int]] = []
+        begin, end = (int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else (0, 0)
+        while begin < end:
+            try:
+                for stored in reader.read(begin, end=end):
+                    suspects += self._suspects(stored, offsets)
+                    begin = stored.base + stored.rows
+                return suspects, corrupt
+            except CorruptBatch as error:
+                corrupt.append((error.begin, error.end))
+                begin = max(error.end, begin + 1)
+            except FileNotFoundError:
+                break
+        return suspects, corrupt
+
+    def _suspects(self, stored: Stored, offsets: Offsets) -> Iterator[_Suspect]:
+        mine = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
+        if not len(mine):
+            return
+        payloads = stored.batch.column("payload").take(pa.array(mine - stored.base)).to_pylist()
+        place = (stored.origin.source, stored.origin.bucket)
+        for offset, payload in zip(mine.tolist(), payloads, strict=True):
+            yield _Suspect(offset, place, self._event(payload, stored.origin.codec))
+
+    def _event(self, payload: bytes | None, codec: str) -> Event | None:
+        if codec == Kind.SYSLOG or payload is None or not payload.startswith(b"{"):
+            return None
+        found = judge(payload, self._event_types)
+        return found if isinstance(found, Event) else None
+
+
+def _gaps(reader: TopicReader) -> list[Any]:
+    try:
+        return list(reader.gaps())
+    except FileNotFoundError:
+        return []
+
+
+def _fate(kind: str, reason: str) -> str:
+    return Name.QUARANTINED + reason if kind == Kind.QUARANTINE else Name.LANDED + kind
+
+
+def _agrees(proof: Proof, earlier: Proof, missing: int) -> bool:
+    """Whether the table has exactly what it had at the time of an earlier proof of the same range."""
+
+    def landed(one: Proof) -> dict[Place, Counts]:
+        names = (str(Name.LANDED), str(Name.QUARANTINED))
+        kept = {p: Counts({n: c for n, c in by.items() if n.startswith(names)}) for p, by in one.counts_by.items()}
+        return {place: counts for place, counts in kept.items() if counts}
+
+    total = earlier.total() + len(earlier.unaccounted)
+    same_range = (proof.begin, proof.end) == (earlier.begin, earlier.end)
+    return same_range and landed(proof) == landed(earlier) and total == proof.total() + missing
+
+
+def read_proofs(layout: Layout, *, repair: bool = False) -> Iterator[list[Proof]]:
+    """The proofs written down, batch by batch."""
+    for document in read_lines(layout.proofs, repair=repair):
+        yield [Proof.of(one) for one in document["proofs"]]
+
+
+def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof]) -> None:
+    """Write down the proofs of a batch; synced."""
+    append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs]}])
+
+
+def rebuild(topics: Path, layout: Layout, *, window: float = 600.0, event_types: Sequence[str] = ()) -> Iterator[Proof]:
+    """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
+    written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
+    prover = Prover(topics, layout, window=window, event_types=event_types)
+    for commit in read_journal(layout):
+        yield from prover.prove(commit, written.get(commit.batch))

@@ -1,0 +1,108 @@
+"""The Spark session Penstock runs on: local by default, or any master."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from penstock.spark.java import cache_folder, find_java
+
+DEFAULT_MASTER = "local[2,3]"
+"""Two tasks at a time, three tries each: plain ``local[2]`` never tries a task again."""
+
+SETTINGS: dict[str, str] = {
+    # Times are UTC, and microseconds as other tools expect them (Spark's default is still INT96).
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Without it a Python source that takes filters is refused.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Each shuffle partition costs a task and a state store in every micro-batch.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "true",
+    # A micro-batch with no rows only to move the watermark costs as much as one with rows.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # The list of the table's files is rewritten whole at each compaction.
+    "spark.sql.streaming.fileSink.log.compactInterval": "100",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+LOCAL_SETTINGS: dict[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+LOGGING = """rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n%ex{3}
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.adaptive.name = org.apache.spark.sql.execution.streaming
+logger.adaptive.level = error
+logger.submit.name = org.apache.spark.deploy
+logger.submit.level = error
+"""
+"""Log4j's settings. The streaming engine warns that adaptive execution is off for streams: it always is."""
+
+
+def build_session(
+    settings: Mapping[str, object] | None = None, *, name: str = "penstock", inherit: Sequence[int] = ()
+) -> SparkSession:
+    """A session with the settings above, then ``settings`` (``master`` and any key of Spark's own) over them.
+
+    ``inherit``: open files that the JVM keeps open as well, so that a lock on them is held as long as it lives.
+    Raises NoJava where there is nothing to run it on. A second call in one process returns the running session.
+    """
+    given = _spark_keys(settings or {})
+    master = given.pop("spark.master", DEFAULT_MASTER)
+    _prepare_environment(master)
+    local = LOCAL_SETTINGS if master.startswith("local") else {}
+    options = {**SETTINGS, **local, **given, "spark.master": master, "spark.app.name": name}
+    options["spark.driver.extraJavaOptions"] = (
+        f"{_logging()} {options.get('spark.driver.extraJavaOptions', '')}".strip()
+    )
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
+        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit)} if inherit else None)
+        SparkContext._ensure_initialized(gateway=gateway)
+    builder = SparkSession.builder
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    return session
+
+
+def _spark_keys(settings: Mapping[str, object]) -> dict[str, str]:
+    return {key if key.startswith("spark.") else f"spark.{key}": _text(value) for key, value in settings.items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _prepare_environment(master: str) -> None:
+    """What the JVM and the Python workers read from the environment; must be set before the JVM starts."""
+    os.environ["JAVA_HOME"] = str(find_java().home)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def _logging() -> str:
+    """The JVM's option for its log: warnings, and no words about what is meant to be as it is."""
+    path = cache_folder() / "log4j2.properties"
+    if not path.exists() or path.read_text() != LOGGING:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(LOGGING)
+        temporary.replace(path)
+    return f"-Dlog4j2.configurationFile={path.as_uri()}"

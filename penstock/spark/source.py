@@ -1,0 +1,179 @@
+"""The Spark data source ``penstock``: topics as tables and as streams, straight from their folder.
+
+    spark.dataSource.register(PenstockSource)
+    spark.read.format("penstock").option("topic", "events").load("penstock-data/topics")
+
+Options: ``path`` (the folder of the topics), ``topic`` (names or patterns with commas; ``*``, the default, is all
+but internal ones), ``startingOffsets`` (earliest, latest, or JSON by topic), ``endingOffsets`` (batch only),
+``maxRowsPerTrigger``, ``columns`` (only these are read: Spark does no pruning for Python sources) and
+``partitions``. A topic that appears while a stream runs joins in, from its first offset.
+
+No daemon is needed, and only synced rows are seen. A corrupt batch is left out of the result and does not end
+the query; gaps are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.log.reader import TopicReader
+from penstock.spark.bounds import Bounds, narrow
+from penstock.spark.options import COLUMNS, LATEST, SourceOptions
+from penstock.spark.slices import Range, Slice, plan, read_slice
+
+
+class PenstockSource(DataSource):  # type: ignore[misc]
+    """The data source; register it with ``register(spark)``."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._options = SourceOptions.of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> str:
+        """The columns asked for, as DDL."""
+        return ", ".join(f"`{name}` {COLUMNS[name]}" for name in self._options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(self._options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return StreamReader(self._options, schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("penstock")`` known to a session."""
+    spark.dataSource.register(PenstockSource)
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """Reads what there is when the query starts, narrowed by filters on topic, offset and timestamp."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = _arrow(schema)
+        self._bounds = Bounds()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Takes the filters that bound topic, offset or timestamp; gives the others back to Spark."""
+        for one in filters:
+            bounds = narrow(self._bounds, one)
+            if bounds is None:
+                yield one
+            else:
+                self._bounds = bounds
+
+    def partitions(self) -> list[Slice]:
+        options = self._options
+        ranges = []
+        for topic in options.selected():
+            reader = TopicReader(options.path / topic)
+            begin = options.starting.get(topic, reader.end if options.starting_word == LATEST else reader.start)
+            end = min(reader.end, options.ending.get(topic, reader.end))
+            part = self._bounds.cut(reader, Range(topic, max(begin, reader.start), end))
+            ranges += [part] if part.rows > 0 else []
+        return plan(ranges, options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        ranges = partition.ranges if isinstance(partition, Slice) else ()
+        return read_slice(self._options.path, ranges, self._schema)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Follows topics. A stream offset is ``{topic: next offset}``; a topic it does not name begins at 0.
+
+    It begins at 0 even where the first rows have expired, so that every offset of a topic is in some range
+    and can be accounted for.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = _arrow(schema)
+        self._readers: dict[str, TopicReader] = {}
+        self._target: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        options = self._options
+        known = self._ends() if options.starting_word == LATEST else {}
+        return _ordered({**known, **options.starting})
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """As far as the limit lets it, shared by the topics in proportion to what waits in each."""
+        ends = self._ends() if self._target is None else self._target
+        waiting = {topic: end - start.get(topic, 0) for topic, end in ends.items() if end > start.get(topic, 0)}
+        if isinstance(limit, ReadMaxRows):
+            waiting = share(waiting, limit.max_rows)
+        return _ordered({**start, **{topic: start.get(topic, 0) + rows for topic, rows in waiting.items()}})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.max_rows) if self._options.max_rows else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        """The ends of the topics, which the query's progress shows beside what it has read."""
+        return _ordered(self._ends())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._ends()
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Slice]:
+        ranges = [Range(topic, start.get(topic, 0), last) for topic, last in end.items() if last > start.get(topic, 0)]
+        return plan(ranges, self._options.partitions)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        ranges = partition.ranges if isinstance(partition, Slice) else ()
+        return read_slice(self._options.path, ranges, self._schema)
+
+    def _ends(self) -> dict[str, int]:
+        """The end of each topic there is; topics that are gone are forgotten."""
+        path: Path = self._options.path
+        readers = {t: self._readers.get(t) or TopicReader(path / t) for t in self._options.selected()}
+        self._readers = readers
+        return {topic: reader.end for topic, reader in readers.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Readers hold open files and stay behind when Spark sends this object to a worker."""
+        return {**self.__dict__, "_readers": {}}
+
+
+def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
+    """At most ``limit`` rows in all, divided in proportion to what waits; what rounding leaves goes round."""
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(waiting)
+    shares = {topic: rows * limit // total for topic, rows in waiting.items()}
+    for topic in sorted(waiting, key=lambda t: waiting[t] - shares[t], reverse=True)[: limit - sum(shares.values())]:
+        shares[topic] += 1
+    return shares
+
+
+def _ordered(offsets: Mapping[str, int]) -> dict[str, int]:
+    """Sorted by topic: Spark compares offsets by their text."""
+    return {topic: int(offsets[topic]) for topic in sorted(offsets)}
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    converted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return converted
