@@ -172,7 +172,7 @@ class _Walk:
 
     def _resume(self) -> int:
         """Where to go on when no frame begins here: the next frame of the term, the next term, or the tail."""
-        found = _next_frame(self._log, self.position)
+        found = next_frame(self._log, self.position)
         if found is not None:
             return found
         return max(self.position, min(self._log.term_end(self.position), self._tail))
@@ -235,7 +235,7 @@ def _newest_term(slots: np.ndarray, index: int, parameters: d.Parameters) -> int
     return int(counts.max()) if len(counts) else -1
 
 
-def _next_frame(log: LogFile, position: int) -> int | None:
+def next_frame(log: LogFile, position: int) -> int | None:
     """The next whole frame behind ``position`` in its term."""
     p = log.parameters
     slots = log.headers(position, log.term_end(position))

@@ -91,30 +91,31 @@ class FragmentAssembler:
 
     def __init__(self) -> None:
         self.unfinished = 0
-        self._frames: list[Frame] = []
+        self._first: Frame | None = None
+        self._data = bytearray()
 
     def push(self, frames: Iterable[Frame]) -> list[Frame]:
         """The messages that are complete with ``frames``, in order."""
         messages: list[Frame] = []
         for frame in frames:
             if frame.flags & d.BEGIN:
-                self._drop()
-            elif not self._frames:
-                continue  # the rest of a message whose beginning was before our position
+                self.unfinished += self._first is not None
+                self._first = None
             if frame.flags & d.UNFRAGMENTED == d.UNFRAGMENTED:
                 messages.append(frame)
-                continue
-            self._frames.append(frame)
-            if frame.flags & d.END:
-                messages.append(self._join())
+            else:
+                messages += self._piece(frame)
         return messages
 
-    def _drop(self) -> None:
-        self.unfinished += bool(self._frames)
-        self._frames = []
-
-    def _join(self) -> Frame:
-        first, last = self._frames[0], self._frames[-1]
-        data = memoryview(b"".join(frame.data for frame in self._frames))
-        self._frames = []
-        return Frame(data, first.begin, last.end, first.reserved_value)
+    def _piece(self, frame: Frame) -> list[Frame]:
+        """Pieces are copied at once: by the next poll the writer may have cleaned them."""
+        if frame.flags & d.BEGIN:
+            self._first, self._data = frame._replace(data=memoryview(b"")), bytearray()
+        elif self._first is None:
+            return []  # the rest of a message whose beginning was before our position
+        self._data += frame.data
+        if not frame.flags & d.END:
+            return []
+        whole = self._first._replace(data=memoryview(self._data), end=frame.end, flags=d.UNFRAGMENTED)
+        self._first = None
+        return [whole]

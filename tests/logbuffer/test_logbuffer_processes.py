@@ -1,0 +1,92 @@
+"""A writer and a reader in two processes, and a writer that is killed again and again."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.logbuffer import Busy, FragmentAssembler, Frame, Publication, ReaderPosition, Subscription, mtu_for
+
+WRITER = Path(__file__).with_name("logbuffer_writer.py")
+ROOT = Path(__file__).parents[2]
+
+
+def create(folder: Path, mtu: int) -> None:
+    settings = {"term_length": 65536, "session_id": 7, "stream_id": 1, "initial_term_id": -3}
+    Publication.create(folder / "log", mtu=mtu, **settings).close()
+
+
+def start(folder: Path, last: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, str(WRITER), str(folder), str(last)], cwd=ROOT, env={"PYTHONPATH": str(ROOT)}
+    )
+
+
+class Reader:
+    """Reads and checks that every message is whole and that none is missing or double."""
+
+    def __init__(self, folder: Path) -> None:
+        self.position = ReaderPosition(folder / "reader")
+        self.subscription = Subscription(folder / "log", self.position.position)
+        self.assembler = FragmentAssembler()
+        self.expected = 0
+
+    def read(self) -> None:
+        for frame in self.assembler.push(self.subscription.poll(20_000)):
+            self.check(frame)
+            del frame
+        self.position.position = self.subscription.position
+
+    def check(self, frame: Frame) -> None:
+        number = frame.reserved_value
+        assert number == self.expected
+        assert bytes(frame.data) == bytes([number % 251]) * (number * 37 % 8000)
+        self.expected += 1
+
+
+@pytest.mark.parametrize("mtu", [mtu_for(8000), 1408], ids=["one frame a message", "fragments"])
+def test_a_reader_in_another_process_never_sees_half_a_frame(tmp_path: Path, mtu: int) -> None:
+    create(tmp_path, mtu)
+    reader = Reader(tmp_path)
+    writer = start(tmp_path, 20_000)
+    try:
+        deadline = time.monotonic() + 60
+        while reader.expected <= 20_000 and time.monotonic() < deadline:
+            reader.read()
+    finally:
+        writer.kill()
+        writer.wait()
+    assert reader.expected == 20_001
+
+
+def test_a_writer_killed_at_any_time_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Its successor finds the last published frame, and goes on with the next number."""
+    create(tmp_path, mtu_for(8000))
+    reader = Reader(tmp_path)
+    chance = random.Random(5)
+    for _ in range(8):
+        writer = start(tmp_path, 1 << 40)
+        before = reader.expected
+        until = time.monotonic() + 30
+        while reader.expected == before and time.monotonic() < until:
+            reader.read()
+        stop = time.monotonic() + chance.random() / 10
+        while time.monotonic() < stop:
+            reader.read()
+        writer.kill()
+        writer.wait()
+        for _ in range(10):
+            reader.read()
+        assert reader.expected > before
+
+
+def test_two_processes_cannot_publish_into_one_file(tmp_path: Path) -> None:
+    create(tmp_path, 1408)
+    with Publication.open(tmp_path / "log"), pytest.raises(Busy, match="another process publishes"):
+        Publication.open(tmp_path / "log")
+    Publication.open(tmp_path / "log").close()
