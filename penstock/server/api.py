@@ -118,9 +118,9 @@ class Api:
             topic.unsubscribe(wake.on_stored)
             self._wakes.discard(wake)
 
-    def topics(self) -> list[str]:
-        """The names of all topics but internal ones."""
-        return self._log.names()
+    async def topics(self) -> list[str]:
+        """The names of all topics but internal ones, sorted."""
+        return await self._run(self._log.names)
 
     def close(self) -> None:
         """End all streams; other requests go on. On the event loop; idempotent."""

@@ -73,7 +73,7 @@ class _LogRoutes:
 
     async def topics(self) -> Response:
         """The names of all topics."""
-        names = self._api.topics()
+        names = await self._api.topics()
         return _json({"topic": [{"name": name} for name in names]} if names else {})
 
     async def append(self, topic: str, request: Request) -> Response:

@@ -94,13 +94,27 @@ def _position(request: GetLogsRequest, value: str) -> None:
     request.position = _POSITIONS[value]
 
 
+def _seconds(request: GetLogsRequest, value: str) -> None:
+    request.timestamp.seconds = _integer(value, -(2**63), 2**63 - 1)
+
+
+def _nanos(request: GetLogsRequest, value: str) -> None:
+    request.timestamp.nanos = _integer(value, -(2**31), 2**31 - 1)
+
+
 _Position = GetLogsRequest.Position
 _POSITIONS = {
     text: position
     for position in (_Position.UNSPECIFIED, _Position.EARLIEST, _Position.LATEST)
     for text in (_Position.Name(position), str(position))
 }
-_STARTS: dict[str, _Reader] = {"offset": _offset, "timestamp": _timestamp, "position": _position}
+_STARTS: dict[str, _Reader] = {
+    "offset": _offset,
+    "timestamp": _timestamp,
+    "timestamp.seconds": _seconds,
+    "timestamp.nanos": _nanos,
+    "position": _position,
+}
 
 
 def _integer(value: str, low: int, high: int) -> int:

@@ -59,7 +59,7 @@ class StructuredLog(StructuredLogServicer):
             await _abort(context, error)
 
     async def ListTopics(self, request: pb.ListTopicsRequest, context: _Context) -> pb.ListTopicsResponse:  # noqa: N802
-        return pb.ListTopicsResponse(topic=[pb.Topic(name=name) for name in self._api.topics()])
+        return pb.ListTopicsResponse(topic=[pb.Topic(name=name) for name in await self._api.topics()])
 
 
 def _response(batches: list[pa.RecordBatch]) -> pb.GetLogsResponse:

@@ -115,10 +115,17 @@ def _bind(server: grpc.aio.Server, address: str) -> str:
 def _listening(address: str, what: str) -> socket.socket:
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # TCP named, not left to the default: only then does asyncio set TCP_NODELAY, without which each answer
+    # to a kept connection waits 40 ms for the caller's acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
+        listener.close()
         raise AddressUnavailable(f"{what}: cannot listen on {address}: {error.strerror or error}") from None
+    return listener
 
 
 def _name(address: str, port: int) -> str:

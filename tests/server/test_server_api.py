@@ -193,6 +193,6 @@ def test_internal_topics_can_be_read(tmp_path: Path) -> None:
                 await api.get(Query("_ledger"), offsets)
             api._log.topic("_ledger", create=True, internal=True)
             assert await api.get(Query("_ledger"), offsets) == []
-            assert api.topics() == []
+            assert await api.topics() == []
 
     asyncio.run(run())

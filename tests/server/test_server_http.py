@@ -127,7 +127,7 @@ def test_further_routes_answer_in_the_same_way(
 
 
 def test_an_unexpected_failure_keeps_its_text_to_itself(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> list[str]:
+    async def fail() -> list[str]:
         raise RuntimeError("secret")
 
     monkeypatch.setattr(running.api, "topics", fail)

@@ -10,7 +10,7 @@ from penstock.server.errors import BadRequest
 from penstock.server.query import DEFAULT_MESSAGES, LAST_OFFSET, Query, parse_query
 from penstock.server.slogd_pb2 import GetLogsRequest
 
-NAMES = ("offset", "timestamp", "position", "max_messages", "maxMessages", "other")
+NAMES = ("offset", "timestamp", "timestamp.seconds", "position", "max_messages", "maxMessages", "other")
 
 
 def query(*parameters: tuple[str, str]) -> Query:
@@ -39,6 +39,7 @@ def test_a_time_is_rounded_up_to_microseconds() -> None:
     assert query(("timestamp", "1970-01-01T00:00:01.000000001Z")).micros == 1_000_001
     assert query(("timestamp", "1970-01-01T00:00:01.000001Z")).micros == 1_000_001
     assert query(("timestamp", "1970-01-01T00:00:00Z")).micros == 0
+    assert query(("timestamp.seconds", "5")).micros == 5_000_000
     assert query(("timestamp", "1969-12-31T23:59:59.5Z")).micros == -500_000
 
 
@@ -64,6 +65,8 @@ def test_the_first_value_of_a_name_counts() -> None:
         [("position", "latest")],
         [("position", "3")],
         [("timestamp", "garbage")],
+        [("timestamp.seconds", str(2**62))],
+        [("timestamp.nanos", "-5")],
         [("offset", "1"), ("position", "LATEST")],
     ],
 )

@@ -56,6 +56,17 @@ def test_a_port_in_use_is_named(tmp_path: Path, taken: str) -> None:
             one_run(tmp_path, rpc, http)
 
 
+def test_answers_on_a_kept_connection_are_not_held_back(running: Running) -> None:
+    with running.connection() as connection:
+        times = []
+        for _ in range(20):
+            began = time.monotonic()
+            connection.request("POST", "/topic/t/logs", b"{}")
+            assert connection.getresponse().read() == b"{}"
+            times.append(time.monotonic() - began)
+    assert min(times[1:]) < 0.035, "every answer waits for an acknowledgement"
+
+
 def test_stopping_does_not_wait_for_streams(running: Running) -> None:
     with grpc.insecure_channel(running.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
