@@ -11,7 +11,7 @@ from typing import Any
 from penstock.counts import Counts, Name, Origin, bucket_of
 from penstock.ledger.balance import Balance, Beyond, balance
 from penstock.ledger.book import Book, Landed, Pages
-from penstock.ledger.posts import ClientPost, Key, LandedPost, Post, dump, parse
+from penstock.ledger.posts import BadPost, ClientPost, Key, LandedPost, Post, dump, parse
 from penstock.ledger.waiting import waiting
 from penstock.log import Gap, Log, Stored, TopicReader
 from penstock.records import body
@@ -36,6 +36,8 @@ class Ledger:
     def post(self, document: Any) -> bool:
         """Keep a post; whether it told something new, once it is synced. Raises BadPost, and LogFull."""
         post = parse(document)
+        if isinstance(post, LandedPost) and post.topic not in self._log.names():
+            raise BadPost(f"there is no topic {post.topic!r}")
         now = time.time()
         origin = Origin("ledger", bucket_of(now), int(now * 1e6), int(now * 1e6))
         topic = self._log.topic(TOPIC, create=True, internal=True)

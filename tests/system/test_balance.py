@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from harness import Pipe, until
+
 from penstock.wire.fragments import fragment
 
 UDP, TCP = "events-udp", "events-tcp"
