@@ -128,3 +128,11 @@ def preamble_length(data: pa.Buffer) -> int:
         return PREFIX + int(found.metadata.size)
     except _FAILURES as error:
         raise BadBatch(f"no schema: {error}") from None
+
+
+def start(data: pa.Buffer) -> int:
+    """Where the first batch of a segment begins; where it should when the schema message is damaged."""
+    try:
+        return preamble_length(data)
+    except BadBatch:
+        return int(PREAMBLE.size)

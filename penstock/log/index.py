@@ -79,7 +79,7 @@ def valid(many: Records) -> npt.NDArray[np.bool_]:
 
 
 def _checks(many: Records) -> npt.NDArray[np.uint32]:
-    words = np.ascontiguousarray(many).view("<u4").reshape(len(many), -1)
+    words = np.ascontiguousarray(many).view("<u4").reshape(len(many), len(_WEIGHTS))
     sums: npt.NDArray[np.uint32] = (words * _WEIGHTS).sum(axis=1, dtype=np.uint32) + _SALT
     return sums
 

@@ -65,7 +65,7 @@ def claim(length: int, end: int) -> tuple[int, int, int]:
 def read_claim(fs: FileSystem, files: Files) -> tuple[int, int] | None:
     """Synced length and end offset that the .synced file claims; None when it is missing or damaged."""
     try:
-        words = _CLAIM.unpack(fs.read(files.synced)[: _CLAIM.size])
+        words = _CLAIM.unpack(fs.read(files.synced))
     except (FileNotFoundError, struct.error):
         return None
     length, end, _ = words

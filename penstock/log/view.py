@@ -15,10 +15,10 @@ import pyarrow as pa
 from penstock.counts import Origin
 from penstock.log import framing, index
 from penstock.log.errors import CorruptBatch
-from penstock.log.files import OS, map_file
+from penstock.log.files import map_file
 from penstock.log.framing import Message
 from penstock.log.scan import scan
-from penstock.log.segment import Files, read_claim
+from penstock.log.segment import Files
 from penstock.records import BadBatch
 
 
@@ -73,8 +73,7 @@ class SegmentView:
     def _synced_length(self, sealed: bool) -> int:
         size = os.stat(self.files.data).st_size
         if sealed:
-            claim = read_claim(OS, self.files)
-            return min(claim[0], size) if claim else size
+            return size  # synced before the next segment began
         try:
             with open(self.files.synced, "rb") as file:  # its checksum may just be changing
                 return min(int(struct.unpack("<q", file.read(8))[0]), size)
@@ -108,10 +107,10 @@ class SegmentView:
         return int(np.searchsorted(self._records["base"], offset, side="right")) - 1
 
     def _covers(self, records: index.Records, known: int, length: int) -> bool:
-        start = int(records["position"][0]) if len(records) else framing.PREAMBLE.size
+        start = int(records["position"][0]) if len(records) else framing.start(self._data)
         first, position = index.end_of(records[:known], self.first, start)
         _, end = index.end_of(records, self.first, start)
-        return index.dense(records[known:], first, position) and (end == length or not len(records))
+        return index.dense(records[known:], first, position) and end == length
 
     @property
     def data(self) -> pa.Buffer:

@@ -10,11 +10,29 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.log import Log, Topic, TopicReader, TopicSettings
-from penstock.log.files import OS, SYSTEM_CLOCK, Clock, FileSystem
+from penstock.log.files import SYSTEM_CLOCK, Clock, File, FileSystem, SystemFile, SystemFiles
 from penstock.log.segment import Files, first_offsets
 from penstock.records import body
 
 BUCKET = 1_700_000_040
+
+
+class UnsyncedFile(SystemFile):
+    def sync(self) -> None:
+        pass
+
+
+class UnsyncedFiles(SystemFiles):
+    """The operating system's files without waiting for the disk, for tests that do not pull its plug."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        return UnsyncedFile(path, create)
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+
+UNSYNCED = UnsyncedFiles()
 
 
 def origin(source: str = "events", **more: object) -> Origin:
@@ -32,7 +50,7 @@ def opened(
     settings: TopicSettings | None = None,
     *,
     clock: Clock = SYSTEM_CLOCK,
-    fs: FileSystem = OS,
+    fs: FileSystem = UNSYNCED,
 ) -> Iterator[Topic]:
     """A topic, in a log of its own."""
     log = Log(folder, settings, clock=clock, fs=fs, committers=1)
