@@ -1,0 +1,103 @@
+"""The 24-byte header of a version 0 fragment, read as columns.
+
+Layout, all big-endian (plog, "Packet type 01"): version, type, count, index, size, id, total, hash, tag
+length, two reserved bytes, which are ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.wire.datagrams import Datagrams, Ints
+
+HEADER = np.dtype(
+    [
+        ("version", "u1"),
+        ("type", "u1"),
+        ("count", ">u2"),
+        ("index", ">u2"),
+        ("size", ">u2"),
+        ("id", ">u4"),
+        ("total", ">i4"),
+        ("hash", ">u4"),
+        ("tag_length", ">u2"),
+        ("reserved", ">u2"),
+    ]
+)
+HEADER_SIZE = HEADER.itemsize
+VERSION = 0
+COMMAND = 0
+FRAGMENT = 1
+LAST_VERSION = 31
+"""A first byte beyond it begins an unboxed message."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragments:
+    """Fragments with valid headers, in order of arrival, one entry of each column a fragment.
+
+    ``rows``: where they stand among the datagrams; ``starts``: where their payload begins in the
+    datagram; ``lengths``: bytes of payload. The rest are the header's fields.
+    """
+
+    rows: Ints
+    starts: Ints
+    lengths: Ints
+    addresses: npt.NDArray[np.uint64]
+    ports: Ints
+    count: Ints
+    index: Ints
+    size: Ints
+    id: Ints
+    total: Ints
+    hash: Ints
+    tag_length: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, mask: Mask | Ints) -> Fragments:
+        """Those that ``mask`` (booleans or positions) selects."""
+        return Fragments(*(getattr(self, name)[mask] for name in self.__slots__))
+
+
+def parse(datagrams: Datagrams, rows: Ints) -> tuple[Fragments, int]:
+    """The fragments among the datagrams ``rows``, and how many of these have an invalid header.
+
+    Invalid: shorter than 24 bytes, count 0, index not below count, total negative, tags longer than
+    the datagram.
+    """
+    head = np.ascontiguousarray(datagrams.matrix[rows, :HEADER_SIZE]).view(HEADER).reshape(-1)
+    lengths = datagrams.lengths[rows]
+    starts = HEADER_SIZE + head["tag_length"].astype(np.int64)
+    valid = (lengths >= starts) & (head["index"] < head["count"]) & (head["total"] >= 0)
+    columns = {name: head[name].astype(np.int64) for name in ("count", "index", "size", "id", "total", "hash")}
+    fragments = Fragments(
+        rows=rows,
+        starts=starts,
+        lengths=lengths - starts,
+        addresses=datagrams.addresses[rows],
+        ports=datagrams.ports[rows].astype(np.int64),
+        tag_length=starts - HEADER_SIZE,
+        **columns,
+    )
+    kept = fragments if valid.all() else fragments.where(valid)
+    return kept, len(rows) - len(kept)
+
+
+def is_consistent(fragments: Fragments) -> Mask:
+    """Which payloads have the length that their own header gives them.
+
+    A fragment's payload is ``size`` bytes, that of the last one ``total - size * index``; a total that
+    leaves the last one less than nothing makes every fragment inconsistent.
+    """
+    last = fragments.count - 1
+    rest = fragments.total - fragments.size * last
+    expected = np.where(fragments.index == last, rest, fragments.size)
+    consistent: Mask = (rest >= 0) & (fragments.lengths == expected)
+    return consistent

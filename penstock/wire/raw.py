@@ -1,0 +1,46 @@
+"""The codec ``raw``: every datagram and every line is a message as it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.counts import Counts, Name
+from penstock.records import body
+from penstock.wire.datagrams import Datagrams
+from penstock.wire.decoded import Decoded
+from penstock.wire.statistics import Statistics
+
+
+def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array, Counts]:
+    """All datagrams but empty ones, and their counts."""
+    filled = np.flatnonzero(datagrams.lengths > 0)
+    statistics.udp_simple_messages += len(filled)
+    counts = Counts({Name.TAKEN: len(datagrams), Name.EMPTY: len(datagrams) - len(filled)})
+    counts.absorb(dict.fromkeys((Name.UNBOXED, Name.SEEN, Name.ACCEPTED), len(filled)))
+    return datagrams.payloads(filled), counts
+
+
+class RawDecoder:
+    """No protocol at all. ``statistics`` has plog's keys."""
+
+    open_messages = 0
+    open_fragments = 0
+    held_bytes = 0
+
+    def __init__(self) -> None:
+        self.statistics = Statistics()
+
+    def decode(self, datagrams: Datagrams, now: float) -> Decoded:
+        """One message per datagram that is not empty."""
+        payloads, counts = whole_datagrams(datagrams, self.statistics)
+        return Decoded(body(payloads), counts)
+
+    def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
+        """One message per line."""
+        self.statistics.udp_simple_messages += len(lines)
+        return body(lines)
+
+    def expire(self, now: float) -> Counts:
+        """Nothing waits here."""
+        return Counts()

@@ -1,0 +1,91 @@
+"""plog's statistics: what STAT answers, under the names of plog's own keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.wire.datagrams import Ints
+
+CLASSES = 17
+"""Classes of 16-bit numbers by log2: 0 | 1 | 2-3 | 4-7 ... 32768-65535."""
+METERS = (
+    "byteRate",
+    "messageRate",
+    "failedSendRate",
+    "resendRate",
+    "droppedMessageRate",
+    "serializationErrorRate",
+)
+
+
+def log2_class(numbers: Ints) -> Ints:
+    """The class of each number in 0..65535: 0 for 0, else 1 + floor(log2)."""
+    return np.frexp(numbers.astype(np.float64))[1].astype(np.int64)
+
+
+class Statistics:
+    """Counters of one listener since its receiver started; as plog keeps them, so they are never reset."""
+
+    def __init__(self) -> None:
+        self.udp_simple_messages = 0
+        self.udp_invalid_version = 0
+        self.v0_invalid_type = 0
+        self.v0_invalid_multipart_header = 0
+        self.unknown_command = 0
+        self.v0_commands = 0
+        self.exceptions = 0
+        self.unhandled_objects = 0
+        self.holes_from_dead_port = 0
+        self.holes_from_new_message = 0
+        self.evictions = 0
+        self.hits = 0
+        self.misses = 0
+        self._fragments = np.zeros(CLASSES, np.int64)
+        self._invalid_checksum = np.zeros(CLASSES, np.int64)
+        self._invalid_fragments = np.zeros((CLASSES, CLASSES), np.int64)
+        self._dropped_fragments = np.zeros((CLASSES, CLASSES), np.int64)
+
+    def add_fragments(self, index: Ints) -> None:
+        """Fragments received with a readable header, by their index."""
+        self._fragments += np.bincount(log2_class(index), minlength=CLASSES)
+
+    def add_invalid(self, count: Ints, index: Ints) -> None:
+        """Invalid fragments, by their message's count of fragments and their index."""
+        np.add.at(self._invalid_fragments, (log2_class(count - 1), log2_class(index)), 1)
+
+    def add_bad_checksums(self, count: Ints) -> None:
+        """Messages whose hash did not fit, by their count of fragments."""
+        np.add.at(self._invalid_checksum, log2_class(count - 1), 1)
+
+    def add_dropped(self, count: int, received: Ints) -> None:
+        """A message given up: those of its ``count`` fragments whose index is not among ``received``."""
+        self.evictions += 1
+        bounds = np.minimum(np.array([0, *(1 << np.arange(CLASSES))]), count)
+        missing = np.diff(bounds) - np.bincount(log2_class(received), minlength=CLASSES)
+        self._dropped_fragments[(count - 1).bit_length()] += missing
+
+    def as_dict(self) -> dict[str, Any]:
+        """plog's keys, both those of its documentation and those of its server.
+
+        Version, uptime and handlers are for the server to add; it keeps the meters of ``kafka``.
+        """
+        cache = {"evictions": self.evictions, "hits": self.hits, "misses": self.misses}
+        counters = {name: value for name, value in vars(self).items() if name[0] != "_" and name not in cache}
+        return {
+            **counters,
+            "v0_fragments": self._fragments.tolist(),
+            "v0_invalid_checksum": self._invalid_checksum.tolist(),
+            "v0_invalid_fragments": _triangle(self._invalid_fragments),
+            "dropped_fragments": _triangle(self._dropped_fragments),
+            "defragmenter": cache,
+            "cache": dict(cache),
+            "failed_to_send": 0,
+            "kafka": {name: {"count": 0, "rate": [0.0, 0.0, 0.0]} for name in METERS},
+        }
+
+
+def _triangle(square: Ints) -> list[list[int]]:
+    """Row i has i + 1 entries: a message's fragments have no index beyond its own class."""
+    return [row[: i + 1] for i, row in enumerate(square.tolist())]
