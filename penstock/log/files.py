@@ -205,11 +205,14 @@ class SystemFiles:
 
 
 def map_file(path: Path, length: int) -> pa.Buffer:
-    """The first ``length`` bytes of a file, mapped for reading; the map lives as long as anything that uses it."""
+    """The first ``length`` bytes of a file, mapped for reading.
+
+    The map lives as long as anything that uses it, and holds no file descriptor. Raises OSError.
+    """
     if not length:
         return pa.py_buffer(b"")
-    with open(path, "rb") as file:
-        return pa.py_buffer(mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ))
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer(length)
 
 
 OS: FileSystem = SystemFiles()

@@ -16,6 +16,8 @@ from penstock.log.view import SegmentView, Stored, piece, timestamps
 
 SETTLED = 0.1
 """A folder that changed less than this many seconds before it was listed is listed again: its time may stand still."""
+MAX_VIEWS = 64
+"""Segments that are kept open at once."""
 ATTEMPTS = 5
 """How often a listing is tried again when a segment was removed meanwhile."""
 
@@ -90,6 +92,8 @@ class TopicReader:
         first = self._firsts[number]
         view = self._views.get(first)
         if view is None:
+            if len(self._views) >= MAX_VIEWS:
+                del self._views[next(iter(self._views))]
             view = self._views[first] = SegmentView(self.path, first)
         last = number == len(self._firsts) - 1
         if not view.sealed and (not last or not view.length):

@@ -56,7 +56,8 @@ class SegmentView:
         self.files = Files(directory, first)
         self.first = first
         self._data = map_file(self.files.data, 0)
-        self._records = index.EMPTY
+        self._room = index.EMPTY  # grows by doubling, so that following a writer costs no copy of all
+        self._count = 0
         self.rebuilt = False
         self.length = 0
         self.sealed = False
@@ -67,7 +68,7 @@ class SegmentView:
         self.sealed = sealed
         if length > self.length:
             self._data = map_file(self.files.data, length)
-            self._records = self._load_records(length)
+            self._load_records(length)
             self.length = length
 
     def _synced_length(self, sealed: bool) -> int:
@@ -80,17 +81,32 @@ class SegmentView:
         except (FileNotFoundError, struct.error):
             return 0
 
-    def _load_records(self, length: int) -> index.Records:
-        """The records of the batches within ``length``: from the index, or from the data when it is no use."""
+    def _load_records(self, length: int) -> None:
+        """Take the records of the batches within ``length``: from the index, or from the data when it is no use."""
         if not self.rebuilt:
-            known = len(self._records)
-            added = index.unpack(self._read_index(known))
+            added = index.unpack(self._read_index(self._count))
             added = added[(added["position"] + added["length"]) <= length]
-            records = np.concatenate([self._records, added]) if known else added
-            if self._covers(records, known, length):
-                return records
+            if self._follow(added, length):
+                self._add(added)
+                return
         self.rebuilt = True
-        return scan(self._data, self.first, index.read(self._read_index(0, header=True))).records
+        self._room, self._count = index.EMPTY, 0
+        self._add(scan(self._data, self.first, index.read(self._read_index(0, header=True))).records)
+
+    def _follow(self, added: index.Records, length: int) -> bool:
+        """Whether further records go on where the known ones end, up to ``length``."""
+        start = framing.start(self._data) if not self._count else 0
+        first, position = index.end_of(self.records, self.first, start)
+        return index.dense(added, first, position) and index.end_of(added, first, position)[1] == length
+
+    def _add(self, added: index.Records) -> None:
+        count = self._count + len(added)
+        if count > len(self._room):
+            room = np.empty(max(count, 2 * len(self._room)), index.RECORD)
+            room[: self._count] = self.records
+            self._room = room
+        self._room[self._count : count] = added
+        self._count = count
 
     def _read_index(self, known: int, header: bool = False) -> bytes:
         try:
@@ -104,13 +120,7 @@ class SegmentView:
 
     def stored_from(self, offset: int) -> int:
         """The number of the batch that holds ``offset``."""
-        return int(np.searchsorted(self._records["base"], offset, side="right")) - 1
-
-    def _covers(self, records: index.Records, known: int, length: int) -> bool:
-        start = int(records["position"][0]) if len(records) else framing.start(self._data)
-        first, position = index.end_of(records[:known], self.first, start)
-        _, end = index.end_of(records, self.first, start)
-        return index.dense(records[known:], first, position) and end == length
+        return int(np.searchsorted(self.records["base"], offset, side="right")) - 1
 
     @property
     def data(self) -> pa.Buffer:
@@ -120,15 +130,15 @@ class SegmentView:
     @property
     def records(self) -> index.Records:
         """Index records of all synced batches."""
-        return self._records
+        return self._room[: self._count]
 
     @property
     def end(self) -> int:
-        return index.end_of(self._records, self.first, 0)[0]
+        return index.end_of(self.records, self.first, 0)[0]
 
     def stored(self, number: int) -> Stored:
         """Batch ``number``, its checksum verified. Raises CorruptBatch."""
-        record = self._records[number]
+        record = self.records[number]
         begin, end = int(record["base"]), int(record["base"] + record["rows"])
         try:
             message = framing.parse(self._data, int(record["position"]))
