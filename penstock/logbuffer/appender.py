@@ -62,6 +62,39 @@ class Appender:
             self._fill_hole(begin)
             raise
 
+    def check_block(self, block: memoryview) -> None:
+        """Raises ValueError unless ``block`` begins with a data frame for the tail and fits into the term."""
+        if len(block) < d.HEADER_LENGTH or len(block) % d.FRAME_ALIGNMENT:
+            raise ValueError(f"a block of {len(block)} bytes is no run of whole frames")
+        if self._offset + len(block) > self._term_length:
+            raise ValueError(f"a block of {len(block)} bytes does not fit into the rest of the term")
+        parameters = self._log.parameters
+        place = (d.DATA, self._offset, parameters.session_id, parameters.stream_id, self._term_id)
+        if d.HEADER.unpack_from(block)[3:8] != place:
+            raise ValueError("the first frame of the block is not for this place")
+
+    def append_block(self, block: memoryview, last: int | None) -> None:
+        """Whole frames in one copy, the first one's length last. ``last``: where in it the last frame begins."""
+        begin = self.position
+        at = self._log.offset_of(begin)
+        length = block[:4].cast("i")[0]
+        try:
+            self.advance(len(block))
+            self._log.copy(at + 4, block[4:])
+            self._log.publish(at, length)
+        except BaseException:
+            self._fill_hole(begin)
+            raise
+        self.last = begin + last if last is not None else self._last_of(begin)
+
+    def _last_of(self, begin: int) -> int | None:
+        last = self.last
+        while begin < self.position:
+            length, _, kind = self._log.whole_frame(begin)
+            last = begin if kind == d.DATA else last
+            begin += d.align(max(length, d.HEADER_LENGTH))
+        return last
+
     def advance(self, required: int) -> None:
         """Takes room at the tail."""
         self._offset += required

@@ -47,8 +47,8 @@ class ReaderPosition:
         if os.fstat(self._file.fileno()).st_size != _LENGTH:
             raise NotAReaderPosition(f"{self.path} is not a reader's position: its size is wrong")
         mapped = mmap.mmap(self._file.fileno(), _LENGTH)
-        magic, position = struct.unpack_from("<8sq", mapped)
-        if magic != _MAGIC or position < 0 or position % FRAME_ALIGNMENT:
+        magic, *positions = struct.unpack_from("<8sqq", mapped)
+        if magic != _MAGIC or any(position < 0 or position % FRAME_ALIGNMENT for position in positions):
             mapped.close()
             raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
         return mapped

@@ -12,8 +12,10 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+import numpy as np
+
+from penstock.logbuffer import blocks, recovery
 from penstock.logbuffer import descriptor as d
-from penstock.logbuffer import recovery
 from penstock.logbuffer.appender import Appender
 from penstock.logbuffer.buffers import parts_of
 from penstock.logbuffer.claim import Claim
@@ -153,7 +155,7 @@ class Publication:
 
         The CONSUMED style raises the limit in steps of an eighth of the window, as Aeron's driver.
         """
-        limit = position + self.window
+        limit = position + min(self.window, self._log.term_length)
         if self.cleaning is Cleaning.LAGGING:
             self._tail.clean_to(position - self._log.term_length)
             self.position_limit = max(self.position_limit, limit)
@@ -186,6 +188,39 @@ class Publication:
         self._tail.append(parts, length, reserved_value, self._mtu)
         return self._tail.position
 
+    def offer_batch(self, data: Any, offsets: blocks.Integers, reserved_values: Any = 0) -> int:
+        """Appends many messages, ``data[offsets[i]:offsets[i + 1]]``, as one block of unfragmented frames.
+
+        ``offsets`` is (n + 1,) int64 and rises; ``reserved_values`` is one integer or (n,). Returns how
+        many were taken, from the first on: as many as fit into the term and begin before the limit. Raises
+        as ``offer`` when it is none, and MessageTooLarge when one needs more than a frame.
+        """
+        lengths = np.diff(offsets)
+        if not len(lengths):
+            return 0
+        self._check_payload(int(lengths.max()))
+        self._take(int(lengths[0]), d.align(int(lengths[0]) + d.HEADER_LENGTH))
+        begin, starts = self.position, blocks.frame_starts(lengths)
+        room = self._log.term_end(begin) - begin
+        count = blocks.how_many(starts, room, self.position_limit - begin)
+        values = reserved_values if np.ndim(reserved_values) == 0 else reserved_values[:count]
+        view = memoryview(data).cast("B")
+        block = blocks.build_block(self._log, begin, view, offsets[: count + 1], starts[: count + 1], values)
+        self._tail.append_block(block, int(starts[count - 1]))
+        return count
+
+    def offer_block(self, block: Any) -> int:
+        """Appends a prepared block of whole frames in one copy and returns the new position.
+
+        Its first frame must be a data frame of this stream for exactly this position, and it must fit
+        into the term: ValueError otherwise. Nothing else in it is looked at.
+        """
+        view = memoryview(block).cast("B")
+        self._take(len(view), 0)
+        self._tail.check_block(view)
+        self._tail.append_block(view, None)
+        return self.position
+
     def append_padding(self, length: int) -> int:
         """Appends a padding frame with ``length`` bytes after its header; readers skip it."""
         self._check_length(length)
@@ -201,8 +236,7 @@ class Publication:
 
         Readers go no further than the claim until then, so nothing else should be offered before.
         """
-        if length > self.max_payload_length:
-            raise MessageTooLarge(f"claim exceeds maxPayloadLength of {self.max_payload_length}, length={length}")
+        self._check_payload(length)
         required = d.align(length + d.HEADER_LENGTH)
         self._take(length, required)
         begin = self._tail.position
@@ -243,6 +277,10 @@ class Publication:
         if not self.connected:
             raise NotConnected("no reader is connected")
         raise BackPressured(f"position {self.position} has reached the limit of {self.position_limit}")
+
+    def _check_payload(self, length: int) -> None:
+        if length > self.max_payload_length:
+            raise MessageTooLarge(f"claim exceeds maxPayloadLength of {self.max_payload_length}, length={length}")
 
     def _check_length(self, length: int) -> None:
         if length > self.max_message_length:

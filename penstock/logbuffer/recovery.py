@@ -8,7 +8,6 @@ range without a frame becomes padding: positions never go back, readers pass ove
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +18,7 @@ import numpy as np
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import NotALogBuffer
 from penstock.logbuffer.mapped import LogFile
+from penstock.logbuffer.rebuild import newest_term, rebuild
 
 
 class Reason(StrEnum):
@@ -114,26 +114,6 @@ def repair(log: LogFile, recovered: Recovered) -> None:
     log.store(d.END_OF_STREAM_POSITION, d.LONG_MAX)
 
 
-def rebuild(path: Path, expected: d.Parameters, error: NotALogBuffer) -> None:
-    """Gives a file of the wrong size or with garbage metadata its shape again, if it has frames of this stream.
-
-    Raises ``error`` unchanged, and touches nothing, when it has none.
-    """
-    with open(path, "r+b") as file:
-        size = min(os.fstat(file.fileno()).st_size, d.PARTITIONS * expected.term_length)
-        if size < d.FRAME_ALIGNMENT:
-            raise error
-        slots = np.memmap(file, d.HEADER_DTYPE, "r", shape=(size // d.FRAME_ALIGNMENT,))
-        count = max((_newest_term(part, i, expected) for i, part in _partitions(slots, expected)), default=-1)
-        if count < 0:
-            raise error
-        os.ftruncate(file.fileno(), min(os.fstat(file.fileno()).st_size, expected.file_length))
-        os.posix_fallocate(file.fileno(), 0, expected.file_length)
-        block = expected.metadata(count * expected.term_length)
-        os.pwrite(file.fileno(), block, expected.file_length - d.METADATA_LENGTH)
-        os.fsync(file.fileno())
-
-
 class _Walk:
     """From frame to frame: from one term before the lowest reader (for the last frame's sake) to the end."""
 
@@ -215,24 +195,8 @@ def _tail_by_metadata(log: LogFile) -> int | None:
 def _tail_by_frames(log: LogFile) -> int | None:
     """The begin of the newest term that has a frame."""
     slots = np.frombuffer(log.bytes, d.HEADER_DTYPE, d.PARTITIONS * log.term_length // d.FRAME_ALIGNMENT)
-    count = max(_newest_term(part, index, log.parameters) for index, part in _partitions(slots, log.parameters))
+    count = newest_term(slots, log.parameters)
     return None if count < 0 else count * log.term_length
-
-
-def _partitions(slots: np.ndarray, parameters: d.Parameters) -> list[tuple[int, np.ndarray]]:
-    size = parameters.term_length // d.FRAME_ALIGNMENT
-    parts = [(i, slots[i * size : (i + 1) * size]) for i in range(d.PARTITIONS)]
-    return [(i, part) for i, part in parts if len(part)]
-
-
-def _newest_term(slots: np.ndarray, index: int, parameters: d.Parameters) -> int:
-    """The highest term count of which partition ``index`` holds a frame; -1 when it holds none."""
-    offsets = np.arange(0, parameters.term_length, d.FRAME_ALIGNMENT, dtype=np.int32)[: len(slots)]
-    likely = slots[(slots["term_offset"] == offsets) & (slots["session_id"] == parameters.session_id)]
-    likely = likely[(likely["stream_id"] == parameters.stream_id) & (likely["length"] >= d.HEADER_LENGTH)]
-    counts = (likely["term_id"].astype(np.int64) - parameters.initial_term_id) % (1 << 32)
-    counts = counts[(counts < (1 << 31)) & (counts % d.PARTITIONS == index)]
-    return int(counts.max()) if len(counts) else -1
 
 
 def next_frame(log: LogFile, position: int) -> int | None:

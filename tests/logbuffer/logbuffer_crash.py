@@ -1,0 +1,124 @@
+"""A stream whose writer can be killed in the middle of any store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.logbuffer import (
+    AdminAction,
+    BackPressured,
+    Cleaning,
+    FragmentAssembler,
+    Frame,
+    Parameters,
+    Publication,
+    Subscription,
+)
+from penstock.logbuffer.mapped import LogFile
+
+TERM = 65536
+SETTINGS: dict[str, Any] = {
+    "term_length": TERM,
+    "mtu": 2048,
+    "session_id": 99,
+    "stream_id": 3,
+    "initial_term_id": 2**31 - 2,  # wraps with the third term
+}
+EXPECTED = Parameters(**SETTINGS)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
+    """Copies the file to ``remains`` in the middle of store ``number`` and ends the writer there."""
+    names = ("store_int", "store_long", "copy", "fill_zero")
+    originals = {name: getattr(LogFile, name) for name in names}
+    left = number
+
+    def wrapper(name: str) -> Callable[..., None]:
+        def store(self: LogFile, at: int, value: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                if name in ("copy", "fill_zero"):  # these may be half done
+                    half = value[: len(value) // 2] if name == "copy" else value // 64 * 32
+                    originals[name](self, at, half)
+                shutil.copyfile(path, remains)
+                raise Killed
+            originals[name](self, at, value)
+
+        return store
+
+    try:
+        for name in names:
+            setattr(LogFile, name, wrapper(name))
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(LogFile, name, original)
+
+
+class Stream:
+    """A writer and one reader, and what should have come out."""
+
+    def __init__(self, path: Path, cleaning: Cleaning, publication: Publication | None = None) -> None:
+        self.publication = publication or Publication.create(path, cleaning=cleaning, **SETTINGS)
+        self.publication.consumed(0)
+        self.path = path
+        self.reader = 0
+        self.published: list[tuple[int, int]] = []
+        self.read: list[tuple[int, int]] = []
+
+    def offer(self, number: int, length: int) -> None:
+        self.publication.consumed(self.reader)
+        for _ in range(2):
+            try:
+                self.publication.offer(content(number, length), number)
+                self.published.append((number, length))
+                return
+            except AdminAction:
+                continue
+            except BackPressured:
+                return
+
+    def offer_for_ever(self, number: int, length: int) -> None:
+        while True:
+            self.offer(number, length)
+
+    def poll(self, limit: int) -> None:
+        with Subscription(self.path, self.reader) as subscription:
+            frames = subscription.poll(limit)
+            whole = FragmentAssembler().push(frames)
+            if whole:
+                self.read += [checked(frame) for frame in whole]
+                self.reader = whole[-1].end
+            elif not frames:
+                self.reader = subscription.position
+            del frames, whole
+
+    def drain(self) -> None:
+        for _ in range(50):
+            self.poll(1 << 30)
+
+
+def content(number: int, length: int) -> bytes:
+    return (number % 256).to_bytes(1, "little") * length
+
+
+def checked(frame: Frame) -> tuple[int, int]:
+    assert bytes(frame.data) == content(frame.reserved_value, len(frame.data))
+    return frame.reserved_value, len(frame.data)
+
+
+def reopen(path: Path, stream: Stream, cleaning: Cleaning) -> Stream:
+    publication = Publication.open(path, readers=[stream.reader], cleaning=cleaning)
+    again = Stream(path, cleaning, publication)
+    again.reader, again.read, again.published = stream.reader, stream.read, stream.published
+    return again

@@ -1,0 +1,105 @@
+"""Polling: what, how much, and what happens to a reader that is too late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.logbuffer import AdminAction, FragmentAssembler, Frame, Lapped, Publication, Subscription
+
+
+def create(path: Path) -> Publication:
+    publication = Publication.create(path, term_length=65536, mtu=8224, session_id=1, stream_id=1, initial_term_id=0)
+    publication.position_limit = 1 << 40
+    return publication
+
+
+def fill(publication: Publication, count: int) -> None:
+    for number in range(count):
+        try:
+            publication.offer(bytes(992), number)
+        except AdminAction:
+            publication.offer(bytes(992), number)
+
+
+def test_a_poll_stops_when_it_has_enough_bytes(tmp_path: Path) -> None:
+    fill(create(tmp_path / "log"), 10)
+    subscription = Subscription(tmp_path / "log")
+    assert len(subscription.poll(1)) == 1
+    assert len(subscription.poll(993)) == 2
+    assert subscription.position == 3 * 1024
+    assert [frame.reserved_value for frame in subscription.poll()] == [3, 4, 5, 6, 7, 8, 9]
+    assert subscription.poll() == []
+
+
+def test_frames_are_views_of_the_file_and_cannot_be_written(tmp_path: Path) -> None:
+    fill(create(tmp_path / "log"), 1)
+    (frame,) = Subscription(tmp_path / "log").poll()
+    assert frame.data.readonly
+
+
+def test_a_poll_ends_with_its_term(tmp_path: Path) -> None:
+    fill(create(tmp_path / "log"), 70)
+    subscription = Subscription(tmp_path / "log")
+    assert [len(subscription.poll()) for _ in range(3)] == [64, 6, 0]
+
+
+def test_reading_goes_on_where_the_position_is_set(tmp_path: Path) -> None:
+    fill(create(tmp_path / "log"), 5)
+    subscription = Subscription(tmp_path / "log", 2048)
+    assert [frame.reserved_value for frame in subscription.poll(1)] == [2]
+    subscription.position = 0
+    assert [frame.reserved_value for frame in subscription.poll(1)] == [0]
+    with pytest.raises(ValueError, match="no frame begins at position 5"):
+        subscription.position = 5
+
+
+def test_a_reader_that_was_overtaken_is_told(tmp_path: Path) -> None:
+    publication = create(tmp_path / "log")
+    subscription = Subscription(tmp_path / "log", 1024)
+    fill(publication, 250)
+    with pytest.raises(Lapped) as raised:
+        subscription.poll()
+    assert raised.value.position == 1024
+
+
+def test_a_reader_whose_frames_were_cleaned_is_told(tmp_path: Path) -> None:
+    publication = create(tmp_path / "log")
+    fill(publication, 70)
+    publication.clean_to(2048)
+    with pytest.raises(Lapped):
+        Subscription(tmp_path / "log", 1024).poll()
+    assert len(Subscription(tmp_path / "log", 2048).poll()) == 62
+
+
+def frame(flags: int, data: bytes) -> Frame:
+    return Frame(memoryview(data), 0, 32, 1, flags)
+
+
+def test_an_unfinished_message_is_dropped_and_counted() -> None:
+    assembler = FragmentAssembler()
+    assert assembler.push([frame(0x80, b"a"), frame(0, b"b")]) == []
+    (whole,) = assembler.push([frame(0xC0, b"whole")])
+    assert (bytes(whole.data), assembler.unfinished) == (b"whole", 1)
+    (joined,) = assembler.push([frame(0x80, b"x"), frame(0x40, b"y")])
+    assert (bytes(joined.data), joined.flags) == (b"xy", 0xC0)
+
+
+def test_the_rest_of_a_message_from_before_our_position_is_ignored() -> None:
+    assembler = FragmentAssembler()
+    assert assembler.push([frame(0, b"b"), frame(0x40, b"c")]) == []
+    assert assembler.unfinished == 0
+
+
+def test_fragments_are_kept_although_the_buffer_is_cleaned(tmp_path: Path) -> None:
+    publication = Publication.create(
+        tmp_path / "log", term_length=65536, mtu=1408, session_id=1, stream_id=1, initial_term_id=0
+    )
+    publication.consumed(0)
+    publication.offer(b"f" * 2000)
+    subscription, assembler = Subscription(tmp_path / "log"), FragmentAssembler()
+    assert assembler.push(subscription.poll(limit_frames=1)) == []
+    publication.clean_to(subscription.position)
+    (whole,) = assembler.push(subscription.poll())
+    assert bytes(whole.data) == b"f" * 2000
