@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -174,7 +175,7 @@ class TopicReader:
     def _view_of(self, offset: int, stop: int) -> SegmentView | None:
         """The segment that holds ``offset``; None when files changed and it is to be tried again."""
         for _ in range(ATTEMPTS):
-            number = int(np.searchsorted(self._firsts, offset, side="right")) - 1
+            number = bisect_right(self._firsts, offset) - 1
             try:
                 if number >= 0 and (view := self._view(number)).end > offset >= view.first:
                     return view

@@ -58,6 +58,7 @@ class SegmentView:
         self._data = map_file(self.files.data, 0)
         self._room = index.EMPTY  # grows by doubling, so that following a writer costs no copy of all
         self._count = 0
+        self._found = -1
         self.rebuilt = False
         self.length = 0
         self.sealed = False
@@ -119,8 +120,12 @@ class SegmentView:
             return b""
 
     def stored_from(self, offset: int) -> int:
-        """The number of the batch that holds ``offset``."""
-        return int(np.searchsorted(self.records["base"], offset, side="right")) - 1
+        """The number of the batch that holds ``offset``; at once when it is the one after the last answer."""
+        guess = self._found + 1
+        if not (guess < self._count and self._room[guess]["base"] == offset):
+            guess = int(np.searchsorted(self.records["base"], offset, side="right")) - 1
+        self._found = guess
+        return guess
 
     @property
     def data(self) -> pa.Buffer:
