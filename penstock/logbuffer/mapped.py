@@ -49,7 +49,8 @@ class LogFile:
     def __init__(self, path: Path | str, *, writable: bool = False) -> None:
         self.path = Path(path)
         with open(self.path, "r+b" if writable else "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            self.identity = os.fstat(file.fileno())
+            size = self.identity.st_size
             parameters = _read_parameters(file.fileno(), size, self.path)
             access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
             self._map = mmap.mmap(file.fileno(), size, access=access)

@@ -71,12 +71,15 @@ class Publication:
         stream_id: int,
         initial_term_id: int,
         position: int = 0,
+        readers: Sequence[int] = (),
         cleaning: Cleaning = Cleaning.LAGGING,
         connected: bool = True,
         **more: Any,
     ) -> Publication:
         """A new file whose first frame will stand at ``position``.
 
+        In the place of a lost one it begins at the highest of ``readers``, the positions to which readers
+        have come, and padding leads the others there (those more than two terms behind are Lapped).
         ``more`` are further fields of ``descriptor.Parameters``. Raises FileExistsError, ValueError for
         lengths the layout does not allow, OSError (a full disk) and UnsupportedProcessor.
         """
@@ -84,11 +87,15 @@ class Publication:
         parameters = d.Parameters(term_length, mtu, session_id, stream_id, initial_term_id, **more)
         if position < 0 or position % d.FRAME_ALIGNMENT:
             raise ValueError(f"a stream cannot begin at position {position}")
+        position = max(position, *map(d.align, readers), 0)
         create_file(Path(path), parameters, position)
         lock = _lock(Path(path))
         log = LogFile(path, writable=True)
         log.store(d.IS_CONNECTED, int(connected))
-        return cls(log, lock, recovery.Recovered(position, position), cleaning)
+        oldest = log.term_begin(position) - 2 * term_length
+        begin = max(min(readers, default=position), oldest)
+        recovery.pad(log, begin, position, readers)
+        return cls(log, lock, recovery.Recovered(position, begin), cleaning)
 
     @classmethod
     def open(

@@ -73,7 +73,7 @@ def recover(path: Path, readers: Sequence[int], expected: d.Parameters | None) -
         log, notes = LogFile(path, writable=True), (str(error),)
     try:
         recovered = examine(log, readers, notes)
-        repair(log, recovered)
+        repair(log, recovered, readers)
     except BaseException:
         log.close()
         raise
@@ -98,12 +98,15 @@ def examine(log: LogFile, readers: Sequence[int] = (), notes: tuple[str, ...] = 
     return Recovered(walk.position, cleaned, walk.last, (*walk.skipped, *_beyond(log, walk.position)), notes)
 
 
-def repair(log: LogFile, recovered: Recovered) -> None:
-    """Padding over what was skipped, zeros behind the end, and then the tails: data first, then what points to it."""
+def repair(log: LogFile, recovered: Recovered, readers: Sequence[int] = ()) -> None:
+    """Padding over what was skipped, zeros behind the end, and then the tails: data first, then what points to it.
+
+    The padding is cut at ``readers``, so that each of them finds a frame where it goes on.
+    """
     position = recovered.position
     for skipped in recovered.skipped:
         if skipped.reason in (Reason.ZERO_LENGTH, Reason.NEGATIVE_LENGTH, Reason.TORN_HEADER):
-            _pad(log, skipped.begin, skipped.end)
+            pad(log, skipped.begin, skipped.end, readers)
     if _any(log, position):
         log.fill_zero(log.offset_of(position), log.term_end(position) - position)
     count, offset = log.term_count(position), position - log.term_begin(position)
@@ -245,11 +248,14 @@ def _first_dirty(log: LogFile, position: int) -> int:
     return position
 
 
-def _pad(log: LogFile, begin: int, end: int) -> None:
-    while begin < end:
-        stop = min(end, log.term_end(begin))
-        log.pad(begin, stop - begin)
-        begin = stop
+def pad(log: LogFile, begin: int, end: int, readers: Sequence[int] = ()) -> None:
+    """Padding frames from ``begin`` to ``end``, none over the end of a term or over a reader's position."""
+    cuts = sorted({d.align(position) for position in readers if begin < position < end} | {end})
+    for cut in cuts:
+        while begin < cut:
+            stop = min(cut, log.term_end(begin))
+            log.pad(begin, stop - begin)
+            begin = stop
 
 
 def _seat(log: LogFile, count: int) -> None:

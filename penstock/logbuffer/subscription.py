@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import Lapped
 from penstock.logbuffer.mapped import Frame, LogFile, require_x86_64
+from penstock.logbuffer.recovery import next_frame
 
 
 class Subscription:
@@ -65,6 +67,28 @@ class Subscription:
             position += d.align(length)
         self._position = position
         return frames
+
+    def oldest(self) -> int | None:
+        """Where to go on after Lapped: the first frame still there that is not before our position.
+
+        None when there is no whole one at the moment. Takes milliseconds: a term is searched.
+        """
+        log = self._log
+        active = log.load(d.ACTIVE_TERM_COUNT)
+        for count in range(max(active - 2, log.term_count(self._position)), active + 1):
+            begin = max(count * log.term_length, self._position)
+            found = begin if log.whole_frame(begin)[0] else next_frame(log, begin)
+            if found is not None:
+                return found
+        return None
+
+    @property
+    def replaced(self) -> bool:
+        """Another file stands at the path now, or none: nothing more will come in this one."""
+        try:
+            return not os.path.samestat(os.stat(self._log.path), self._log.identity)
+        except FileNotFoundError:
+            return True
 
     def _check_lapped(self, position: int, active: int) -> None:
         """The writer had left this term before we looked, so every frame of it had been published."""

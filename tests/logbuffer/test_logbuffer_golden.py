@@ -6,11 +6,12 @@ import zlib
 from pathlib import Path
 
 import pytest
-from logbuffer_golden import comparable, message, trace, unpacked
+from logbuffer_golden import MANIFEST, comparable, message, trace, unpacked
 
 from penstock.logbuffer import Cleaning, FragmentAssembler, MessageTooLarge, Publication, Refused, Subscription
 from penstock.logbuffer.descriptor import Kind
 
+POSITIONS = {entry["file"]: (entry["pub_position"], entry.get("pub_positionLimit")) for entry in MANIFEST["files"]}
 SCENARIOS = ["excl_basic", "excl_sizes", "excl_pad", "excl_exact", "excl_claim", "excl_bp"]
 
 
@@ -108,6 +109,7 @@ def test_files_and_return_values_are_aerons(scenario: str, tmp_path: Path) -> No
             if name == "excl_basic__02_connected_empty.logbuffer":
                 replay.connect()
             assert comparable(replay.path.read_bytes()) == comparable(unpacked(name)), name
+            assert (replay.publication.position, replay.publication.position_limit) == POSITIONS[name]
         elif operation.startswith("EXC"):
             replay.refuses(operation)
         else:

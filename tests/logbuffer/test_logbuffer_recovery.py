@@ -302,6 +302,41 @@ def test_nothing_is_written_before_what_a_reader_has_read(tmp_path: Path) -> Non
     assert publication.recovered.skipped == (Skipped(3200, 6400, Reason.ZERO_LENGTH),)
 
 
+def test_padding_leaves_a_frame_where_each_reader_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    readers = [3200, 6400, 6432, 70_016, 3 * TERM // 2]
+    Publication.create(path, **SETTINGS).close()
+    publication = Publication.open(path, readers=readers)
+    assert [polled_to(path, reader) for reader in readers] == [publication.position] * 5
+
+
+def test_a_file_made_anew_leads_every_reader_to_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    readers = [5 * TERM + 640, 6 * TERM + 32, 6 * TERM + 64]
+    publication = Publication.create(path, readers=readers, **SETTINGS)
+    assert publication.position == readers[2]
+    assert [polled_to(path, reader) for reader in readers] == [readers[2]] * 3
+    publication.close()
+    publication = Publication.open(path, readers=readers)
+    assert publication.recovered.skipped == ()
+    publication.window = TERM
+    publication.consumed(readers[0])
+    publication.consumed(readers[2])
+    for number in range(100):
+        try:
+            publication.offer(bytes(2000), number)
+        except AdminAction:
+            publication.offer(bytes(2000), number)
+        publication.consumed(publication.position)
+
+
+def polled_to(path: Path, position: int) -> int:
+    with Subscription(path, position) as subscription:
+        for _ in range(5):
+            assert subscription.poll() == []
+        return subscription.position
+
+
 def test_an_offer_interrupted_by_a_signal_leaves_no_hole(tmp_path: Path) -> None:
     stream = Stream(tmp_path / "log", Cleaning.LAGGING)
     for store in range(1, 30):

@@ -73,6 +73,29 @@ def test_a_reader_whose_frames_were_cleaned_is_told(tmp_path: Path) -> None:
     assert len(Subscription(tmp_path / "log", 2048).poll()) == 62
 
 
+def test_a_reader_that_was_overtaken_can_go_on_at_the_oldest_frame(tmp_path: Path) -> None:
+    publication = create(tmp_path / "log")
+    subscription = Subscription(tmp_path / "log", 1024)
+    assert subscription.oldest() is None
+    fill(publication, 250)
+    publication.clean_to(100 * 1024)
+    assert subscription.oldest() == 100 * 1024
+    subscription.position = 100 * 1024
+    assert subscription.poll()[0].reserved_value == 100
+    subscription.position = 128 * 1024
+    assert subscription.oldest() == 128 * 1024
+
+
+def test_a_reader_notices_that_its_file_was_replaced(tmp_path: Path) -> None:
+    create(tmp_path / "log").close()
+    subscription = Subscription(tmp_path / "log")
+    assert not subscription.replaced
+    (tmp_path / "log").rename(tmp_path / "aside")
+    assert subscription.replaced
+    create(tmp_path / "log").close()
+    assert subscription.replaced
+
+
 def frame(flags: int, data: bytes) -> Frame:
     return Frame(memoryview(data), 0, 32, 1, flags)
 
