@@ -41,7 +41,7 @@ def join(pieces: Sequence[Piece]) -> pa.RecordBatch:
     if not pieces:
         return EMPTY_BODY
     rows = np.concatenate([piece.rows for piece in pieces])
-    payloads = pa.concat_arrays([piece.payloads for piece in pieces])
+    payloads = pieces[0].payloads if len(pieces) == 1 else pa.concat_arrays([piece.payloads for piece in pieces])
     if (np.diff(rows) < 0).any():
         order = np.argsort(rows)
         rows, payloads = rows[order], payloads.take(pa.array(order))

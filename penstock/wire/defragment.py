@@ -54,9 +54,11 @@ class Defragmenter:
             fine = fits & is_consistent(parts)
             groups, rest = grouping.split(parts, fine, self.table.knows)
             pieces.append(self._take_whole(datagrams, groups, now, counts))
-            table_piece, first_rows = self._take_rest(datagrams, rest, now, counts)
-            pieces.append(table_piece)
-            begun += [np.searchsorted(fragments.rows, rows) for rows in (groups.first_rows(), first_rows)]
+            begun.append(np.searchsorted(fragments.rows, groups.first_rows()))
+            if len(rest):
+                piece, first_rows = self._take_rest(datagrams, rest, now, counts)
+                pieces.append(piece)
+                begun.append(np.searchsorted(fragments.rows, first_rows))
         self._observe(fragments, np.sort(np.concatenate(begun)), now, counts)
         return pieces
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import mmh3
 import numpy as np
@@ -89,7 +90,7 @@ def split(fragments: Fragments, fine: Mask, is_known: Callable[[Key], bool]) -> 
     whole[whole] = ~known
     taken = whole[group]
     rest = np.sort(order[~taken])
-    kept = ordered.where(taken)
+    kept = ordered if taken.all() else ordered.where(taken)
     return Groups(kept, _starts(sizes[whole])), fragments.where(rest)
 
 
@@ -109,7 +110,12 @@ def assemble(datagrams: Datagrams, groups: Groups) -> Messages:
 
 def hashes(payloads: pa.Array) -> Ints:
     """MurmurHash3 (x86, 32 bits, seed 0, unsigned) of each payload."""
-    return np.fromiter((mmh3.hash(payload, 0, False) for payload in payloads.to_pylist()), np.int64, len(payloads))
+    if not len(payloads):
+        return np.zeros(0, np.int64)
+    offsets = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
+    data, digest = memoryview(payloads.buffers()[2] or b""), mmh3.mmh3_32_uintdigest
+    bounds = offsets.tolist()
+    return np.array([digest(data[begin:end], 0) for begin, end in pairwise(bounds)], np.int64)
 
 
 def _boundaries(ordered: Fragments) -> tuple[Ints, Ints]:

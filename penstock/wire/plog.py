@@ -108,6 +108,8 @@ class PlogDecoder:
         return fragments, self._commands(datagrams, rows[is_command], counts)
 
     def _commands(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> list[Command]:
+        if not len(rows):
+            return []
         packets = zip(rows.tolist(), datagrams.payloads(rows).to_pylist(), strict=True)
         known = [command for row, packet in packets if (command := parse_command(row, packet)) is not None]
         unknown = len(rows) - len(known)

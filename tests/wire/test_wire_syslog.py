@@ -1,0 +1,130 @@
+"""syslog headers as annotations."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import open_books
+from penstock.wire.datagrams import Datagrams
+from penstock.wire.syslog import FIELDS, SyslogDecoder, parse_headers
+
+NOTICE = {"facility": "user", "severity": "notice"}
+
+
+def parsed(*messages: bytes) -> list[dict[str, str]]:
+    return [dict(each) for each in parse_headers(pa.array(messages, pa.binary())).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            b"<34>1 2003-10-11T22:14:15.003Z mymachine.example.com su - ID47 - \xef\xbb\xbf'su root' failed",
+            {
+                "facility": "auth",
+                "severity": "crit",
+                "timestamp": "2003-10-11T22:14:15.003Z",
+                "hostname": "mymachine.example.com",
+                "app_name": "su",
+                "msg_id": "ID47",
+            },
+        ),
+        (
+            rb'<165>1 2003-08-24T05:14:15.000003-07:00 192.0.2.1 myproc 8710 - [a@1 k="v \" \] x" l=""][b@2] %% text',
+            {
+                "facility": "local4",
+                "severity": "notice",
+                "timestamp": "2003-08-24T05:14:15.000003-07:00",
+                "hostname": "192.0.2.1",
+                "app_name": "myproc",
+                "proc_id": "8710",
+                "structured_data": r'[a@1 k="v \" \] x" l=""][b@2]',
+            },
+        ),
+        (b"<0>1 - - - - - -", {"facility": "kern", "severity": "emerg"}),
+        (b"<191>1 - h - - - [broken text", {"facility": "local7", "severity": "debug", "hostname": "h"}),
+    ],
+    ids=["message", "structured data", "nothing but nil", "broken structured data"],
+)
+def test_rfc_5424(message: bytes, expected: dict[str, str]) -> None:
+    assert parsed(message) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (b"<34>Oct 11 22:14:15 mymachine su: 'su root' failed", ("Oct 11 22:14:15", "mymachine", "su", None)),
+        (b"<34>Oct  1 22:14:15 ::1 cron[7]: x", ("Oct  1 22:14:15", "::1", "cron", "7")),
+        (b"<34>Oct 11 22:14:15 sshd[123]: from a local sender", ("Oct 11 22:14:15", None, "sshd", "123")),
+        (b"<34>Oct 11 22:14:15 su: local: too", ("Oct 11 22:14:15", None, "su", None)),
+        (b"<34>Oct 11 2026 22:14:15.25 h a/b.c[x]:", ("Oct 11 2026 22:14:15.25", "h", "a/b.c", "x")),
+        (b"<34>2026-10-11T22:14:15+02:00 h app[1]: x", ("2026-10-11T22:14:15+02:00", "h", "app", "1")),
+        (b"<34>Oct 11 22:14:15 h sshd(pam_unix)[9]: x", ("Oct 11 22:14:15", "h", "sshd(pam_unix)", "9")),
+        (b"<34>Oct 11 22:14:15 10.0.0.99 Use the BFG!", ("Oct 11 22:14:15", "10.0.0.99", None, None)),
+        (b"<34>app[5]: no header", (None, None, "app", "5")),
+        (b"<34>no header at all", (None, None, None, None)),
+    ],
+)
+def test_rfc_3164_as_it_is_found(message: bytes, expected: tuple[str | None, ...]) -> None:
+    names = ("timestamp", "hostname", "app_name", "proc_id")
+    found = {name: value for name, value in zip(names, expected, strict=True) if value is not None}
+    assert parsed(message) == [{"facility": "auth", "severity": "crit", **found}]
+
+
+@pytest.mark.parametrize("message", [b"", b"text", b"<192>x", b"<013>x", b"<>x", b"<13", b"\xff\xfe", b" <34>x"])
+def test_without_a_priority_it_is_user_notice(message: bytes) -> None:
+    assert parsed(message) == [NOTICE]
+
+
+def test_without_a_priority_the_rest_of_the_header_counts() -> None:
+    assert parsed(b"Jun 14 15:16:01 combo su[1]: x") == [
+        NOTICE | {"timestamp": "Jun 14 15:16:01", "hostname": "combo", "app_name": "su", "proc_id": "1"}
+    ]
+
+
+def test_messages_of_all_kinds_keep_their_order() -> None:
+    messages = [
+        b"<34>1 - first - - - -",
+        b"none",
+        b"<34>Jan  1 00:00:00 third x",
+        b"<34>4th: x",
+        b"<34>1 - fifth - - - -",
+    ]
+    names = [found.get("hostname", found.get("app_name")) for found in parsed(*messages)]
+    assert names == ["first", None, "third", "4th", "fifth"]
+
+
+def test_bytes_that_are_no_utf8_become_question_marks_in_annotations_only() -> None:
+    message = b"<13>Oct 11 22:14:15 h\xff \xfe\xc3\xa9[1]: \xff"
+    decoded = SyslogDecoder().decode(Datagrams.of([message]), 0.0)
+    decoded.body.validate(full=True)
+    (row,) = decoded.body.to_pylist()
+    assert row["payload"] == message
+    assert (dict(row["annotations"])["hostname"], dict(row["annotations"])["app_name"]) == ("h?", "?é")
+
+
+def test_a_round_is_counted_and_whole() -> None:
+    decoded = SyslogDecoder().decode(Datagrams.of([b"<34>x", b"", b"\0\0PING"]), 0.0)
+    assert decoded.body["payload"].to_pylist() == [b"<34>x", b"\0\0PING"]
+    assert decoded.counts.pruned() == {"taken": 3, "empty": 1, "unboxed": 2, "seen": 2, "accepted": 2}
+    assert open_books(decoded.counts) == []
+
+
+PIECES = st.sampled_from(
+    [b"<34>", b"1 ", b"-", b" ", b"Oct 11 22:14:15", b"[", b"]", b'"', b"\\", b"=", b"a", b":", b"\xff", b"\n", b"\0"]
+)
+
+
+@given(st.lists(st.one_of(st.binary(max_size=30), st.lists(PIECES, max_size=25).map(b"".join)), max_size=10))
+def test_any_bytes_are_a_message(messages: list[bytes]) -> None:
+    batch = SyslogDecoder().decode_lines(pa.array(messages, pa.binary()))
+    batch.validate(full=True)
+    assert batch["payload"].to_pylist() == messages
+    for found in batch["annotations"].to_pylist():
+        names = [name for name, _ in found]
+        assert names == [name for name in ("facility", "severity", *FIELDS) if name in names]
+        assert names[:2] == ["facility", "severity"]
+        assert all(value for _, value in found)
