@@ -12,6 +12,9 @@ from rich.table import Table
 
 from penstock.cli.common import AsJson, Config, Override, ask_daemon, console, settings_of
 
+FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
+"""What can become of a message on its route."""
+
 
 def balance(
     config: Config = None,
@@ -69,14 +72,13 @@ def _listener_table(listener: dict[str, Any]) -> Table:
 
 
 def _routes_table(routes: list[dict[str, Any]]) -> Table:
-    terms = ["accepted", "delivered", "policy_drop", "handler_failed", "corrupt", "in_buffer", "unaccounted"]
-    table = Table(title="routes: accepted = delivered + drops + failures + in_buffer", title_justify="left", box=None)
-    table.add_column("source")
-    table.add_column("handler")
-    for term in terms:
-        table.add_column(term, justify="right")
+    table = Table(title="routes: accepted = what became of it + in_buffer", title_justify="left", box=None)
+    for column in ("source", "handler", "accepted", "what became of it", "in_buffer", "unaccounted"):
+        table.add_column(column, justify="right" if column in ("accepted", "in_buffer", "unaccounted") else "left")
     for route in routes:
-        table.add_row(route["source"], route["handler"], *(str(route[term]) for term in terms))
+        fates = ", ".join(f"{term} {route[term]}" for term in FATES if route[term])
+        numbers = (str(route[term]) for term in ("in_buffer", "unaccounted"))
+        table.add_row(route["source"], route["handler"], str(route["accepted"]), fates, *numbers)
     return table
 
 
@@ -89,6 +91,7 @@ def _topics_table(topics: list[dict[str, Any]]) -> Table:
         table.add_column(column, justify="right")
     for topic in topics:
         fates = ", ".join(f"{fate} {count}" for fate, count in sorted(topic["fates"].items()))
-        fates = fates if topic["read_by_pipeline"] else "kept in the log (no pipeline reads it)"
+        if not topic["read_by_pipeline"]:
+            fates = ", ".join(filter(None, ("kept in the log (no pipeline reads it)", fates)))
         table.add_row(topic["topic"], str(topic["logged"]), fates, str(topic["pending"]), str(topic["unaccounted"]))
     return table

@@ -42,7 +42,8 @@ class Show:
             sample = Sample(addresses, max_line, lambda count: progress.advance(sending, count))
             progress.update(sending, total=sample.total)
             sample.send()
-        self._post_sent(sample)
+        for listener, counts in sample.sent.by_listener.items():
+            self._post_sent(listener, counts)
         console.print(f"sent {sample.total} messages made of {sample.source}, and a few broken on purpose")
         goals = self._goals(sample)
         balance = self._wait(goals, before, check)
@@ -85,11 +86,10 @@ class Show:
         document: dict[str, Any] = answer.json()
         return document
 
-    def _post_sent(self, sample: Sample) -> None:
-        sender = uuid.uuid4().hex
-        for listener, counts in sample.sent.by_listener.items():
-            post = {"tier": "client", "listener": listener, "sender": sender, "version": 1, "counts": counts}
-            httpx.post(self._ledger, json=post, timeout=30).raise_for_status()
+    def _post_sent(self, listener: str, counts: Counts) -> None:
+        """Tell the ledger what was sent, so that it knows what the network lost."""
+        post = {"tier": "client", "listener": listener, "sender": uuid.uuid4().hex, "version": 1, "counts": counts}
+        httpx.post(self._ledger, json=post, timeout=30).raise_for_status()
 
     def _goals(self, sample: Sample) -> Counts:
         """What is to become of the sample: without Spark, what would land ends in the log."""
@@ -121,6 +121,7 @@ class Show:
         event = {"type": "probe", "uuid": str(uuid.uuid4()), "timestamp": int(time.time() * 1000), "data": {}}
         with UdpSender(*self._addresses()["events-udp"]) as sender:
             sender.send(json.dumps(event).encode())
+        self._post_sent("events-udp", Counts({"datagrams": 1, "messages": 1}))
         while fates(self._balance())["landed.event"] == landed and time.monotonic() - started < 30:
             check()
             time.sleep(0.05)

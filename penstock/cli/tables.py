@@ -8,12 +8,14 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 from rich.table import Table
+from rich.text import Text
 
 from penstock.spark.commits import read_journal
 from penstock.spark.layout import Layout
 from penstock.spark.tables import VIEWS
 
-SHOWN = ("topic", "offset", "host", "uuid", "reason")
+COLUMNS = ("topic", "offset", "payload")
+PAYLOAD_SHOWN = 60
 
 
 def rows_by_view(tables: Path) -> dict[str, int]:
@@ -28,13 +30,14 @@ def rows_by_view(tables: Path) -> dict[str, int]:
 def some_rows(tables: Path, count: int) -> Table:
     """A few rows of different files, as a table for people."""
     layout = Layout.of(tables)
-    shown = Table("kind", "type", *SHOWN, "payload")
+    shown = Table("kind", "type", *COLUMNS, box=None)
+    for column in shown.columns:
+        column.no_wrap = True
     one_of_each = {_folder(name): name for name in _files(layout)}
     for name in sorted(one_of_each.values())[:count]:
-        (row,) = pq.read_table(layout.landed / name, columns=[*SHOWN, "payload"]).slice(0, 1).to_pylist()
-        payload = (row["payload"] or b"").decode(errors="replace")[:60]
-        values = ("" if row[column] is None else str(row[column]) for column in SHOWN)
-        shown.add_row(_kind(name), _partition(name, "type"), *values, payload)
+        (row,) = pq.read_table(layout.landed / name, columns=list(COLUMNS)).slice(0, 1).to_pylist()
+        payload = (row["payload"] or b"").decode(errors="replace")[:PAYLOAD_SHOWN]
+        shown.add_row(_kind(name), _partition(name, "type"), row["topic"], str(row["offset"]), Text(payload))
     return shown
 
 

@@ -144,6 +144,7 @@ def _missed_counts(frame: memoryview, reader: str) -> dict[str, int]:
     for bucket, counts in by_bucket(origin.bucket, origin.counts).items():
         kept = counts if reader == LOG else Counts()
         if bucket == origin.bucket:
-            kept[f"{Name.POLICY_DROP}{reader}"] += counts[Name.ACCEPTED]
+            # Its own messages: those of frames missed before, which ride with it, are dropped already.
+            kept[f"{Name.POLICY_DROP}{reader}"] += origin.counts.get(Name.ACCEPTED, 0)
         named.update(elsewhere(bucket, kept))
     return named

@@ -16,7 +16,7 @@ from penstock.ingest.commands import Commands
 from penstock.ingest.frames import FRAME_COST, MESSAGE_COST, reserved_value
 from penstock.ingest.publisher import Publisher
 from penstock.records import EMPTY_BODY
-from penstock.wire.lines import Lines, LineSplitter, line_counts
+from penstock.wire.lines import Framing, Lines, LineSplitter, line_counts
 
 READ_SIZE = 256 << 10
 ROUND_SIZE = 4 << 20
@@ -95,7 +95,7 @@ class TcpReceiver:
         except OSError:
             return  # the sender has gone again, or descriptors are short just now
         sock.setblocking(False)
-        framing = "syslog" if self._listener.codec == "syslog" else "newline"
+        framing: Framing = "syslog" if self._listener.codec == "syslog" else "newline"
         connection = Connection(sock, str(address[0]), LineSplitter(self._listener.max_line, framing))
         self._selector.register(sock, selectors.EVENT_READ, connection)
 

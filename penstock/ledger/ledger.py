@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ from penstock.ledger.balance import Balance, Beyond, balance
 from penstock.ledger.book import Book, Landed, Pages
 from penstock.ledger.posts import BadPost, ClientPost, Key, LandedPost, Post, dump, parse
 from penstock.ledger.waiting import waiting
-from penstock.log import Gap, Log, Stored, TopicReader
+from penstock.log import CorruptBatch, Gap, Log, Stored, TopicReader
 from penstock.records import body
 
 TOPIC = "_ledger"
+Verify = Callable[[str, int, int], object]
+"""Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
 CURSOR = "pipeline"
 """The cursor of each topic that says up to where the pipeline has landed and proved it."""
 
@@ -26,12 +29,17 @@ class Ledger:
 
     def __init__(self, log: Log, buffers: Path, listeners: Iterable[str]) -> None:
         self._log, self._buffers, self._listeners = log, buffers, list(listeners)
-        self._book = load(log.directory)
+        for name in log.names(internal=True):
+            log.topic(name, internal=True)  # recovered before it is read
+        self._book = load(log.directory, verify=self._verify)
         log.observe(self._stored)
 
     def _stored(self, topic: str, stored: Stored) -> None:
         if topic != TOPIC:
             self._book.enter(topic, stored.origin, stored.base, stored.rows)
+
+    def _verify(self, topic: str, begin: int, end: int) -> None:
+        self._log.topic(topic, internal=True).verify(begin, end)
 
     def post(self, document: Any) -> bool:
         """Keep a post; whether it told something new, once it is synced. Raises BadPost, and LogFull."""
@@ -57,25 +65,32 @@ class Ledger:
         return balance_of(pages, self._log.directory, waiting(self._buffers, self._listeners), bucket)
 
 
-def load(topics: Path, tiers: tuple[type[Post], ...] = (LandedPost, ClientPost)) -> Book:
-    """The book as the topics' own files tell it, with the posts of ``tiers``."""
+def load(topics: Path, tiers: tuple[type[Post], ...] = (LandedPost, ClientPost), verify: Verify | None = None) -> Book:
+    """The book as the topics' own files tell it, with the posts of ``tiers``.
+
+    A corrupt range is handed to ``verify``, which makes it a gap; without it, its rows are of source ``unknown``.
+    """
     book = Book()
     for path in sorted(path for path in topics.iterdir() if path.is_dir()):
         reader = TopicReader(path)
         if path.name != TOPIC:
-            enter_topic(book, path.name, reader)
+            enter_topic(book, path.name, reader, verify)
             continue
-        for post in _posts(reader):
+        for post in _posts(reader, verify):
             if isinstance(post, tiers):
                 book.post(post)
     return book
 
 
-def enter_topic(book: Book, name: str, reader: TopicReader) -> None:
+def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | None = None) -> None:
     """Enter all batches of a topic, and its gaps for those that can no longer be read."""
-    for stored in reader.documents():
+
+    def lost(begin: int, end: int) -> None:
+        book.enter_lost(name, ("unknown", 0), begin, end - begin)
+
+    for stored in _readable(reader, partial(verify, name) if verify else lost):
         book.enter(name, stored.origin, stored.base, stored.rows)
-    for gap in reader.gaps():
+    for gap in reader.gaps() if not name.startswith("_") else ():
         for key, rows in gap_rows(gap).items():
             book.enter_lost(name, key, gap.begin, rows)
 
@@ -87,29 +102,38 @@ def gap_rows(gap: Gap) -> dict[Key, int]:
     return rows | ({("unknown", 0): unnamed} if unnamed else {})
 
 
-def _posts(reader: TopicReader) -> Iterable[Post]:
-    for stored in reader.read(reader.start):
+def _readable(reader: TopicReader, corrupt: Callable[[int, int], object]) -> Iterator[Stored]:
+    """All batches that can be read; the ranges of others are told to ``corrupt``."""
+    offset, stop = 0, False
+    while not stop:
+        stop = True
+        try:
+            for stored in reader.documents(offset):
+                yield stored
+                offset = stored.end
+        except CorruptBatch as error:
+            corrupt(error.begin, error.end)
+            offset, stop = error.end, False
+
+
+def _posts(reader: TopicReader, verify: Verify | None) -> Iterator[Post]:
+    corrupt = partial(verify, TOPIC) if verify else lambda begin, end: None
+    for stored in _readable(reader, corrupt):
         for payload in stored.batch.column("payload").to_pylist():
             yield parse(json.loads(payload))
 
 
 def balance_of(pages: Pages, topics: Path, in_buffer: Mapping[Key, Counts], bucket: int | None = None) -> Balance:
     """The balance of ``pages``, with what the topics' folders say of the offsets beyond the landed ones."""
-    beyond = {name: _beyond(topics / name, pages, name) for name in pages.logged}
+    beyond = {name: _beyond(TopicReader(topics / name), pages, name) for name in pages.logged}
     return balance(pages, beyond, in_buffer, bucket)
 
 
-def _beyond(path: Path, pages: Pages, name: str) -> Beyond:
-    through = pages.landed[name].through if name in pages.landed else 0
-    end = pages.ends[name]
-    pending: dict[Key, int] = {}
+def _beyond(reader: TopicReader, pages: Pages, name: str) -> Beyond:
+    landed = pages.landed.get(name)
+    through = landed.through if landed else 0
+    pending = reader.rows_by_origin(through, pages.ends[name]) if landed else {}
     gaps: dict[Key, Counts] = {}
-    reader = TopicReader(path)
-    for stored in reader.documents(through):
-        rows = min(stored.base + stored.rows, end) - max(stored.base, through)
-        key = (stored.origin.source, stored.origin.bucket)
-        if rows > 0:
-            pending[key] = pending.get(key, 0) + rows
     for gap in reader.gaps():
         if gap.begin >= through:
             for key, rows in gap_rows(gap).items():

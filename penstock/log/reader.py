@@ -131,6 +131,18 @@ class TopicReader:
                 done = stored.base
                 yield stored
 
+    def rows_by_origin(self, offset: int, end: int) -> dict[tuple[str, int], int]:
+        """How many rows of [offset, end) came from which source in which bucket, by the index alone; gaps left out.
+
+        A source that the index does not know is ``unknown``. Raises CorruptBatch where a whole segment is missing.
+        """
+        rows: dict[tuple[str, int], int] = {}
+        for view, number, begin, limit in self._pieces(offset, min(end, self.end)):
+            record = view.records[number]
+            key = (record["source"].decode(errors="replace") or "unknown", int(record["bucket"]))
+            rows[key] = rows.get(key, 0) + limit - begin
+        return rows
+
     def at_timestamp(self, micros: int) -> int:
         """The first offset whose timestamp is ``micros`` or later; ``end`` when there is none yet."""
         self._refresh()

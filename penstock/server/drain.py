@@ -23,7 +23,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name, Origin
 from penstock.ingest.files import LOG, buffer_file, position_file
 from penstock.ingest.frames import Receipt, decode_frame
-from penstock.log import Log, LogFull
+from penstock.log import Log, LogError
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.position import ReaderPosition
 from penstock.logbuffer.subscription import Subscription
@@ -88,7 +88,7 @@ class Drain(threading.Thread):
                     position.mark = self._store(frames, position.mark)
                 position.position = subscription.position
                 return subscription.position > before
-        except LogFull as error:
+        except LogError as error:
             subscription.position = position.position
             self._say(f"listener {self._listener.name!r}: {error}; its messages wait in the log buffer")
             time.sleep(FULL_DELAY)

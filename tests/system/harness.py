@@ -68,7 +68,7 @@ class Pipe:
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        until(self.answers, what=f"the daemon answers: {self.output.read_text()}")
+        until(self.answers, what=f"the daemon answers, see {self.output}")
         for name in self.endpoints()["listeners"]:
             until(lambda name=name: self.statistics(name).get("pid"), what=f"{name} leaves statistics")
 
