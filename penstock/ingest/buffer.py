@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import crc32c
+
 from penstock.config import ListenerConfig
 from penstock.ingest.files import buffer_file, position_file
 from penstock.ingest.frames import frame_length
-from penstock.logbuffer.descriptor import HEADER_LENGTH
+from penstock.ingest.statepage import EPOCH, StatePage
+from penstock.logbuffer import Parameters, Publication, ReaderPosition, mtu_for
 from penstock.logbuffer.errors import NotALogBuffer
-from penstock.logbuffer.position import ReaderPosition
-from penstock.logbuffer.publication import Publication
 
 STREAM_ID = 1
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+Say = Callable[[str], None]
 
 
 def open_buffer(
-    folder: Path, listener: ListenerConfig, term_length: int, say: Callable[[str], None]
+    folder: Path, listener: ListenerConfig, term_length: int, say: Say
 ) -> tuple[Publication, list[ReaderPosition]]:
     """The log buffer and the positions of the listener's handlers in it.
 
@@ -29,38 +31,59 @@ def open_buffer(
     path = buffer_file(folder, listener.name)
     files = [position_file(folder, listener.name, handler.type) for handler in listener.handlers]
     known = [_position(file) for file in files if file.exists()]
-    publication = _reopen(path, known, say) if path.exists() else None
+    parameters = parameters_of(listener, term_length)
+    publication = _reopen(path, known, parameters, say) if path.exists() else None
     if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
-        start = publication.position
+        known = [publication.position]
         publication.close()
         path.unlink()
-        publication = _create(path, term_length, [start])
-    publication = publication or _create(path, term_length, known)
+        publication = None
+    publication = publication or _create(path, parameters, known)
     return publication, [ReaderPosition(file, publication.position) for file in files]
 
 
-def _reopen(path: Path, readers: Sequence[int], say: Callable[[str], None]) -> Publication | None:
+def parameters_of(listener: ListenerConfig, term_length: int) -> Parameters:
+    """What the listener's log buffer is made with: one frame carries one whole batch."""
+    session_id = crc32c.crc32c(listener.name.encode()) & 0x7FFF_FFFF
+    return Parameters(term_length, mtu_for(frame_length(term_length)), session_id, STREAM_ID, 0)
+
+
+def epoch_of(page: StatePage, made: int) -> str:
+    """Names the time since which positions go on without a break: since the file was made, and the machine started.
+
+    After a power cut a buffer may go on at positions that were used before, for other frames. ``made``
+    tells one file from another (its inode).
+    """
+    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+    known = page.read(EPOCH)
+    if not known or (known["boot"], known["made"]) != (boot, made):
+        known = {"boot": boot, "made": made, "epoch": f"{time.time_ns():x}"}
+        page.write(EPOCH, known)
+    return str(known["epoch"])
+
+
+def _reopen(path: Path, readers: Sequence[int], parameters: Parameters, say: Say) -> Publication | None:
     try:
-        publication = Publication.open(path, readers=readers)
+        publication = Publication.open(path, readers=readers, expected=parameters)
     except NotALogBuffer as error:
         aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
         path.rename(aside)
         say(f"{error}; it is put aside as {aside.name}")
         return None
-    if publication.recovered.skipped:
-        say(f"{path.name}: went on at position {publication.position}: {publication.recovered}")
+    for skipped in publication.recovered.skipped:
+        say(f"{path.name}: positions {skipped.begin} to {skipped.end} hold nothing whole: {skipped.reason}")
     return publication
 
 
-def _create(path: Path, term_length: int, readers: Sequence[int]) -> Publication:
+def _create(path: Path, parameters: Parameters, readers: Sequence[int]) -> Publication:
     return Publication.create(
         path,
-        term_length=term_length,
-        mtu=frame_length(term_length) + HEADER_LENGTH,
-        session_id=os.getpid(),
-        stream_id=STREAM_ID,
-        initial_term_id=0,
-        position=max(readers, default=0),
+        term_length=parameters.term_length,
+        mtu=parameters.mtu,
+        session_id=parameters.session_id,
+        stream_id=parameters.stream_id,
+        initial_term_id=parameters.initial_term_id,
+        readers=readers,
     )
 
 

@@ -7,16 +7,21 @@ whose frame is already there is not published again (balance, section 7).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import crc32c
 import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Origin
 from penstock.records import BODY, BadBatch, decode, encode, read_document
 
+TRAILER = struct.Struct("<II")
+"""Behind the message: its CRC32C, and a mark."""
+TRAILER_MARK = 0x4B545350  # "PSTK"
 SLOT_BITS = 16
 LARGEST_DATAGRAM = 65_535
 MESSAGE_COST = 512
@@ -44,7 +49,7 @@ class Receipt:
     included: a reader that finds it grown by more than the frame holds has lost a frame.
     ``open_messages`` and ``open_fragments`` wait for their rest. ``drops`` is the kernel's drop counter
     (modulo 2^32) of socket ``socket_id`` as last read. ``missed`` is the number of the last counts of
-    missed frames that rode (``missed.MissedFrames``).
+    missed frames that rode (``missed.MissedFrames``). Positions of one ``epoch`` are never used twice.
     """
 
     origin: Origin
@@ -55,6 +60,7 @@ class Receipt:
     socket_id: str = ""
     drops: int = 0
     missed: int = 0
+    epoch: str = ""
 
     def document(self) -> dict[str, Any]:
         """As JSON-ready mapping."""
@@ -66,6 +72,7 @@ class Receipt:
             "open": [self.open_messages, self.open_fragments],
             "socket": [self.socket_id, self.drops],
             "missed": self.missed,
+            "epoch": self.epoch,
         }
 
     @classmethod
@@ -83,24 +90,32 @@ class Receipt:
                 str(socket_id),
                 int(drops),
                 int(document["missed"]),
+                str(document["epoch"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBatch(f"not a receipt: {error!r}") from None
 
 
-def encode_frame(batch: pa.RecordBatch, receipt: Receipt) -> pa.Buffer:
-    """The frame's payload: ``batch`` (schema BODY, may be empty) with its receipt."""
-    return encode(batch, receipt.document())
+def encode_frame(batch: pa.RecordBatch, receipt: Receipt) -> list[pa.Buffer | bytes]:
+    """The frame's payload in two parts: ``batch`` (schema BODY, may be empty) with its receipt, and a CRC32C of that.
+
+    After a power cut a frame's header may be there and a page of its body not.
+    """
+    message = encode(batch, receipt.document())
+    return [message, TRAILER.pack(crc32c.crc32c(message), TRAILER_MARK)]
 
 
-def decode_frame(data: Any) -> tuple[pa.RecordBatch, Receipt]:
-    """Batch (zero-copy on ``data``) and receipt of a frame's payload. Raises BadBatch."""
-    batch, document = decode(data, BODY)
+def decode_frame(data: memoryview) -> tuple[pa.RecordBatch, Receipt]:
+    """Batch (zero-copy on ``data``) and receipt of a frame's payload, its checksum verified. Raises BadBatch."""
+    message = data[: -TRAILER.size]
+    if len(data) <= TRAILER.size or TRAILER.unpack(data[-TRAILER.size :]) != (crc32c.crc32c(message), TRAILER_MARK):
+        raise BadBatch("its checksum does not fit")
+    batch, document = decode(message, BODY)
     return batch, Receipt.of(document)
 
 
-def frame_receipt(data: Any) -> Receipt:
-    """The receipt of a frame's payload alone. Raises BadBatch."""
+def frame_receipt(data: memoryview) -> Receipt:
+    """The receipt of a frame's payload alone, no checksum looked at. Raises BadBatch."""
     return Receipt.of(read_document(data))
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere, summed
+from penstock.ingest.buffer import epoch_of
 from penstock.ingest.files import LOG
 from penstock.ingest.frames import Receipt, encode_frame, frame_receipt, published
 from penstock.ingest.missed import MissedFrames
 from penstock.ingest.statepage import StatePage
-from penstock.logbuffer.errors import AdminAction, BackPressured
+from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.position import ReaderPosition
 from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.subscription import Subscription
@@ -44,7 +45,7 @@ class Publisher:
     """
 
     def __init__(
-        self, source: str, codec: str, publication: Publication, readers: Sequence[Reader], state: StatePage
+        self, source: str, codec: str, publication: Publication, readers: Sequence[Reader], page: StatePage
     ) -> None:
         self._publication, self._readers = publication, readers
         publication.window = publication.parameters.term_length
@@ -56,7 +57,8 @@ class Publisher:
         self.total = self.before.total
         self.drops = (self.before.socket_id, self.before.drops)
         self.clock = BucketClock(bucket=self.before.origin.bucket)
-        self._missed = MissedFrames(state, self.before.missed, {r.name: r.position.floor for r in readers})
+        self._missed = MissedFrames(page, self.before.missed, {r.name: r.position.floor for r in readers})
+        self._epoch = epoch_of(page, publication.path.stat().st_ino)
         self._raise_limit()
 
     @property
@@ -87,11 +89,13 @@ class Publisher:
         self.total += counts[Name.ACCEPTED]
         carried = {**counts, **self._missed.ride()}
         origin = Origin(self._source, bucket, first or last, last, self._codec, carried)
-        receipt = Receipt(origin, self.incarnation, self.total, *still_open, *self.drops, self._missed.number)
+        receipt = Receipt(
+            origin, self.incarnation, self.total, *still_open, *self.drops, self._missed.number, self._epoch
+        )
         self._offer(encode_frame(batch, receipt), reserved)
         self._missed.rode()
 
-    def _offer(self, frame: pa.Buffer, reserved: int) -> None:
+    def _offer(self, frame: list[pa.Buffer | bytes], reserved: int) -> None:
         self._raise_limit()
         while True:
             try:
@@ -121,9 +125,13 @@ class Publisher:
         if start + self._publication.window > self._publication.position:
             return  # it has moved meanwhile
         with Subscription(self._publication.path, start) as frames:
-            missed = summed(_missed_counts(f.data, reader.name) for f in frames.poll(self._publication.window // 4))
-            self._missed.skip(reader.name, frames.position, missed)
-            reader.position.floor = frames.position
+            try:
+                found = frames.poll(self._publication.window // 4)
+                end = frames.position
+            except Lapped:  # it cannot be read any more, so nobody knows what it held
+                found, end = [], frames.oldest() or self._publication.position
+            self._missed.skip(reader.name, end, summed(_missed_counts(f.data, reader.name) for f in found))
+            reader.position.floor = end
         self._missed.skipped()
 
 
@@ -139,7 +147,7 @@ def _missed_counts(frame: memoryview, reader: str) -> dict[str, int]:
 
     The log is the reader that enters a listener's own counts: what it misses has to say them too.
     """
-    origin = frame_receipt(frame).origin
+    origin = _receipt(frame, "").origin
     named: dict[str, int] = {}
     for bucket, counts in by_bucket(origin.bucket, origin.counts).items():
         kept = counts if reader == LOG else Counts()

@@ -22,12 +22,15 @@ MISSED = 0
 """Number of the text with the counts of missed frames (``missed.MissedFrames``)."""
 STATISTICS = 1
 """Number of the text with the listener's statistics."""
+EPOCH = 2
+"""Number of the text that says since when positions in the log buffer go on without a break."""
+TEXTS = 3
 
 
 class StatePage:
     """Texts by number in one mapped file. Raises ValueError for a text that does not fit."""
 
-    def __init__(self, path: Path, texts: int = 2) -> None:
+    def __init__(self, path: Path, texts: int = TEXTS) -> None:
         size = texts * 2 * CAPACITY
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -24,6 +24,7 @@ from penstock.counts import Counts, Name, Origin
 from penstock.ingest.files import LOG, buffer_file, position_file
 from penstock.ingest.frames import Receipt, decode_frame
 from penstock.log import Log, LogError
+from penstock.logbuffer.errors import Lapped
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.position import ReaderPosition
 from penstock.logbuffer.subscription import Subscription
@@ -59,14 +60,21 @@ class Drain(threading.Thread):
             if self._stopping.wait(0.02):
                 return
         position = ReaderPosition(paths[1])
-        subscription = Subscription(paths[0], position.position)
-        while True:
-            last_look = self._stopping.is_set()
-            if self._drain(subscription, position):
-                continue
-            if last_look:
-                break
-            self._wait()
+        while not self._follow(paths[0], position):
+            self._say(f"listener {self._listener.name!r}: its log buffer was made anew")
+
+    def _follow(self, path: Path, position: ReaderPosition) -> bool:
+        """Read one log buffer file until it is empty and this is to stop (True), or another stands in its place."""
+        with Subscription(path, position.position) as subscription:
+            while True:
+                last_look = self._stopping.is_set()
+                if self._drain(subscription, position):
+                    continue
+                if last_look:
+                    return True
+                if subscription.replaced and path.exists():
+                    return False
+                self._wait()
 
     def _wait(self) -> None:
         if self._poll.poll(IDLE * 1000):
@@ -83,7 +91,7 @@ class Drain(threading.Thread):
                 if subscription.position != before:  # moved on by the writer: it accounts for what is missed
                     subscription.position = before
                     position.mark = 0
-                frames = subscription.poll(GROUP_BYTES)
+                frames = self._poll_frames(subscription)
                 if frames:
                     position.mark = self._store(frames, position.mark)
                 position.position = subscription.position
@@ -93,6 +101,14 @@ class Drain(threading.Thread):
             self._say(f"listener {self._listener.name!r}: {error}; its messages wait in the log buffer")
             time.sleep(FULL_DELAY)
             return False
+
+    def _poll_frames(self, subscription: Subscription) -> list[Frame]:
+        try:
+            return subscription.poll(GROUP_BYTES)
+        except Lapped as error:
+            self._say(f"listener {self._listener.name!r}: {error}; the total says how many messages that were")
+            subscription.position = subscription.oldest() or subscription.position
+            return []
 
     def _store(self, frames: list[Frame], mark: int) -> int:
         """Append the frames' batches and wait until they are synced; the receiver's total after them."""
@@ -116,7 +132,8 @@ class Drain(threading.Thread):
         lost = receipt.total - counts[Name.ACCEPTED] - mark if mark else 0
         if lost > 0:
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        return replace(receipt.origin, counts=counts, buffer=self._listener.name, begin=frame.begin, end=frame.end)
+        buffer = f"{self._listener.name}.{receipt.epoch}"
+        return replace(receipt.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end)
 
     def _append(self, body: pa.RecordBatch, origin: Origin) -> list[Future[Any]]:
         body, counts = _without_large(body, self._log.settings(self._topic).message_size_limit, origin.counts)

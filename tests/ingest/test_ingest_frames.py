@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,20 +21,34 @@ from penstock.ingest.frames import (
 )
 from penstock.records import EMPTY_BODY, BadBatch, body, encode
 
-RECEIPT = Receipt(Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})), 3, 10, 1, 4, "abc", 5, 6)
+RECEIPT = Receipt(
+    Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})), 3, 10, 1, 4, "abc", 5, 6, "e"
+)
+
+
+def joined(batch: pa.RecordBatch) -> memoryview:
+    return memoryview(b"".join(bytes(part) for part in encode_frame(batch, RECEIPT)))
 
 
 def test_batch_and_receipt_come_back_as_they_were() -> None:
     batch = body([b"one", b"two"])
-    assert decode_frame(encode_frame(batch, RECEIPT)) == (batch, RECEIPT)
-    assert frame_receipt(encode_frame(EMPTY_BODY, RECEIPT)) == RECEIPT
+    assert decode_frame(joined(batch)) == (batch, RECEIPT)
+    assert frame_receipt(joined(EMPTY_BODY)) == RECEIPT
 
 
 def test_a_message_that_is_no_frame_is_refused() -> None:
     with pytest.raises(BadBatch, match="not a receipt"):
-        frame_receipt(encode(EMPTY_BODY, {"source": "x"}))
+        frame_receipt(memoryview(encode(EMPTY_BODY, {"source": "x"})))
     with pytest.raises(BadBatch):
-        decode_frame(b"nonsense")
+        decode_frame(memoryview(b"nonsense"))
+
+
+@given(st.integers(0), st.integers(1, 255))
+def test_a_changed_byte_anywhere_is_found(at: int, change: int) -> None:
+    frame = bytearray(joined(body([b"one", b"two"])))
+    frame[at % len(frame)] ^= change
+    with pytest.raises(BadBatch):
+        decode_frame(memoryview(frame))
 
 
 @given(st.integers(0, 2**47 - 1), st.integers(0, 1024))
