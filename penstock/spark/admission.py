@@ -8,6 +8,7 @@ parsing, so the reader decides: it has the rows as Arrow arrays anyway, and find
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.spark.options import SourceOptions
@@ -29,17 +31,22 @@ FIRST = r"^\{\s*" + _TYPE
 AFTER_SCALARS = r"^\{\s*(?:" + _STRING + r"\s*:\s*(?:" + _STRING + r'|[^\s"{}\[\],]+)\s*,\s*)*?' + _TYPE
 """The type after other fields that are no objects and no lists: 4 us a row. What is left goes to the JSON parser."""
 
+CLOCK_TOLERANCE = 5.0
+"""Seconds the clock may go back. The shortest duplicate window has to be longer."""
+
 
 class AdmittingSource(PenstockSource):
     """The source of the landing: all columns and ``admitted``, the event's type where it is let in, else null.
 
-    Options besides the usual ones: ``typesFolder`` and ``maxTypes``, those of the TypeRegistry.
+    Options besides the usual ones: ``typesFolder`` and ``maxTypes``, those of the TypeRegistry, and
+    ``landedBefore``: the latest time of landing so far, in milliseconds.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         given = {name.lower(): value for name, value in options.items()}
         self._folder = Path(given.pop("typesfolder"))
         self._limit = int(given.pop("maxtypes"))
+        self._landed_before = int(given.pop("landedbefore", "0"))
         super().__init__(given)
 
     @classmethod
@@ -50,7 +57,8 @@ class AdmittingSource(PenstockSource):
         return f"{super().schema()}, admitted string"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return AdmittingReader(self._options, schema, self._folder, self._limit)
+        registry = (self._folder, self._limit)
+        return AdmittingReader(self._options, schema, registry, self._landed_before / 1000)
 
 
 def register_landing(spark: SparkSession) -> None:
@@ -59,15 +67,27 @@ def register_landing(spark: SparkSession) -> None:
 
 
 class AdmittingReader(StreamReader):
-    """A StreamReader that adds ``admitted``."""
+    """A StreamReader that adds ``admitted``, and that waits where the clock has gone back.
 
-    def __init__(self, options: SourceOptions, schema: StructType, folder: Path, limit: int) -> None:
+    Rows that land long before rows that landed already are late to Spark, which drops them.
+    """
+
+    def __init__(
+        self, options: SourceOptions, schema: StructType, registry: tuple[Path, int], landed_before: float
+    ) -> None:
         super().__init__(options, StructType(schema.fields[:-1]))
-        self._folder = folder
-        self._limit = limit
+        self._registry = registry
+        self._latest = landed_before
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        now = time.time()
+        if now < self._latest - CLOCK_TOLERANCE:
+            return start
+        self._latest = max(self._latest, now)
+        return super().latestOffset(start, limit)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        registry = TypeRegistry(self._folder, self._limit)
+        registry = TypeRegistry(*self._registry)
         for batch in super().read(partition):
             is_syslog = batch.num_rows > 0 and batch.column("codec")[0].as_py() == "syslog"
             types = pa.nulls(batch.num_rows, pa.string())

@@ -171,22 +171,23 @@ class Journal:
             self._end.update(commit.end)
 
     def update(self) -> list[Commit]:
-        """Enter new commits, synced; they are returned in order."""
+        """Enter new commits, synced; they are returned in order. Raises OSError, and then nothing was entered."""
         layout = self._layout
         new = [batch for batch in committed_batches(layout.checkpoint) if batch > self.last]
         if not new:
             return []
         files = dict(committed_files(layout.tables, self.last + 1))
-        added = [self._commit(batch, files) for batch in new]
+        added: list[Commit] = []
+        last, end = self.last, self._end
+        for batch in new:
+            plan = read_plan(layout.checkpoint, batch)
+            # Where Spark has forgotten batches in between, their files and offsets belong to this one.
+            names = [name for b in range(last + 1, batch + 1) for name in files.get(b, ())]
+            added.append(Commit(batch, end, plan.end, plan.landed_at, plan.watermark, tuple(names)))
+            last, end = batch, {**end, **plan.end}
         append_lines(layout.journal, [commit.document() for commit in added])
+        self.last, self._end = last, end
         return added
-
-    def _commit(self, batch: int, files: Mapping[int, list[str]]) -> Commit:
-        plan = read_plan(self._layout.checkpoint, batch)
-        begin = dict(self._end)
-        self._end = {**self._end, **plan.end}
-        self.last = batch
-        return Commit(batch, begin, plan.end, plan.landed_at, plan.watermark, tuple(files.get(batch, ())))
 
 
 def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False) -> Iterator[Commit]:
@@ -198,12 +199,23 @@ def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False) -> I
 
 
 def append_lines(path: Path, documents: list[dict[str, Any]]) -> None:
-    """Append JSON objects to a file, one a line; they are on the disk when this returns."""
+    """Append JSON objects to a file, one a line; they are on the disk when this returns.
+
+    Raises OSError, and then the file is as before.
+    """
     text = "".join(json.dumps(document, separators=(",", ":")) + "\n" for document in documents)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        try:
+            with open(handle, "wb", closefd=False) as file:
+                file.write(text.encode())
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+    finally:
+        os.close(handle)
 
 
 def read_lines_from(path: Path, position: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:

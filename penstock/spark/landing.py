@@ -18,9 +18,12 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock.spark.admission import register_landing
 from penstock.spark.kinds import Rules, classified
 from penstock.spark.layout import Layout
+from penstock.spark.mending import check_batches, last_landing
 from penstock.spark.rules import Kind
 from penstock.spark.tables import VARIANT, begin_table, landed_schema
 
+MIN_WINDOW = 10.0
+"""Seconds. What lands later than this after newer rows may be dropped, so that a clock's small jumps do no harm."""
 MIN_TRIGGER = 0.1
 """Seconds. A micro-batch takes longer than that anyway."""
 PARTITION_COLUMNS = ("kind", "date", "type")
@@ -56,9 +59,11 @@ class Landing:
 def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool = False) -> StreamingQuery:
     """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is.
 
-    Raises FormatDiffers where the table was begun with another ``data_format``.
+    Raises FormatDiffers where the table was begun with another ``data_format``, CheckpointLost where the
+    checkpoint is not the table's.
     """
     layout = landing.layout
+    check_batches(layout)
     begin_table(layout, landing.data_format)
     writer = (
         landed_rows(source_rows(spark, landing), landing)
@@ -84,6 +89,7 @@ def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
         .option("maxRowsPerTrigger", landing.max_rows)
         .option("typesFolder", str(landing.layout.types))
         .option("maxTypes", 0 if landing.event_types else landing.max_types)
+        .option("landedBefore", last_landing(landing.layout.checkpoint))
         .load(str(Path(landing.topics).absolute()))
     )
 
@@ -97,7 +103,7 @@ def landed_rows(rows: DataFrame, landing: Landing) -> DataFrame:
         classified(rows, landing.rules)
         .withColumn("landed_at", F.current_timestamp())
         .withColumn("identity", key)
-        .withWatermark("landed_at", f"{round(landing.duplicate_window * 1000)} milliseconds")
+        .withWatermark("landed_at", f"{round(max(landing.duplicate_window, MIN_WINDOW) * 1000)} milliseconds")
         .dropDuplicatesWithinWatermark(["identity"])
         .select(*names)
     )

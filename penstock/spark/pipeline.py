@@ -22,10 +22,10 @@ from pyspark.sql.streaming import StreamingQuery
 from penstock import config
 from penstock.spark.landing import Landing, start_landing
 from penstock.spark.layout import Layout
+from penstock.spark.mending import mend, sweep
 from penstock.spark.posts import LedgerClient
 from penstock.spark.reconciler import Ledger, Reconciler, Say
 from penstock.spark.session import build_session
-from penstock.spark.sweep import sweep
 
 LOCK_PATIENCE = 60.0
 """Seconds to wait for another pipeline's end; a killed one's JVM needs a few."""
@@ -56,11 +56,7 @@ def run(
     say = say or _say
     handle = take_lock(landing.layout, stop)
     try:
-        reconciler = Reconciler(landing, ledger, say)
-        reconciler.step()
-        if removed := sweep(landing.layout):
-            say(f"removed {removed} files of a batch that was never committed")
-        reconciler.start()
+        reconciler = _begin(landing, ledger, say)
         session = build_session(spark, inherit=[handle])
         try:
             return _land(session, landing, reconciler, once, stop, say)
@@ -68,6 +64,18 @@ def run(
             session.stop()
     finally:
         os.close(handle)
+
+
+def _begin(landing: Landing, ledger: Ledger | None, say: Say) -> Reconciler:
+    """Put in order what the pipeline before left behind, and start the reconciler: it needs no Spark."""
+    for name in mend(landing.layout):
+        say(f"removed {name}, which was torn: its batch is done again")
+    reconciler = Reconciler(landing, ledger, say)
+    reconciler.enter()
+    if removed := sweep(landing.layout):
+        say(f"removed {removed} files of a batch that was never committed")
+    reconciler.start()
+    return reconciler
 
 
 def _land(

@@ -11,10 +11,15 @@ from penstock.spark.prover import Proof
 TIER = "landed"
 TIMEOUT = 5.0
 """Seconds. The daemon is on the same machine, or near."""
+REFUSALS = (400, 404, 422)
 
 
 class LedgerAway(Exception):
     """The log daemon cannot be reached, or does not answer as it should: try again later."""
+
+
+class LedgerRefused(Exception):
+    """The daemon understood and said no: trying again would not help."""
 
 
 class LedgerClient:
@@ -24,16 +29,16 @@ class LedgerClient:
         headers = {"authorization": f"Bearer {token}"} if token else {}
         self._http = httpx.Client(base_url=f"http://{address}", timeout=TIMEOUT, headers=headers, trust_env=False)
 
-    def versions(self) -> dict[str, int]:
-        """For each topic the last batch whose counts the ledger has. Raises LedgerAway."""
+    def through(self) -> dict[str, int]:
+        """For each topic the offset up to which the ledger has counts. Raises LedgerAway."""
         answer = self._ask("GET", "/ledger", params={"tier": TIER})
         try:
-            return {str(topic): int(entry["version"]) for topic, entry in answer["topics"].items()}
+            return {str(topic): int(entry["through"]) for topic, entry in answer["topics"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerAway(f"GET /ledger: unexpected answer ({error!r})") from None
 
     def post(self, proof: Proof) -> None:
-        """The counts of a batch of one topic, and how far the topic is proved. Raises LedgerAway."""
+        """The counts of a batch of one topic, and how far the topic is proved. Raises LedgerAway, LedgerRefused."""
         document = proof.document()
         body = {
             "tier": TIER,
@@ -47,9 +52,9 @@ class LedgerClient:
     def verify(self, topic: str, begin: int, end: int) -> None:
         """Have the daemon check offsets [begin, end) of a topic, so that corrupt batches become gaps.
 
-        Raises LedgerAway.
+        Raises LedgerAway, LedgerRefused.
         """
-        self._ask("POST", f"/topic/{topic}/verify", json={"begin": begin, "end": end})
+        self._ask("POST", f"/topic/{topic}/verify", params={"begin": begin, "end": end})
 
     def close(self) -> None:
         self._http.close()
@@ -60,7 +65,9 @@ class LedgerClient:
             answer.raise_for_status()
             return answer.json() if answer.content else {}
         except httpx.HTTPStatusError as error:
-            text = error.response.text[:200]
-            raise LedgerAway(f"{method} {path}: {error.response.status_code} {text}") from None
+            status = error.response.status_code
+            refused = method == "POST" and status in REFUSALS
+            text = f"{method} {path}: {status} {error.response.text[:200]}"
+            raise (LedgerRefused(text) if refused else LedgerAway(text)) from None
         except (httpx.HTTPError, ValueError) as error:
             raise LedgerAway(f"{method} {path}: {error or type(error).__name__}") from None

@@ -13,7 +13,7 @@ from typing import Protocol
 from penstock.spark.commits import Commit, Journal, read_journal, read_lines_from
 from penstock.spark.landing import Landing
 from penstock.spark.layout import Layout
-from penstock.spark.posts import LedgerAway
+from penstock.spark.posts import LedgerAway, LedgerRefused
 from penstock.spark.prover import Proof, Prover, read_proofs, write_proofs
 
 FIRST_PAUSE = 0.5
@@ -26,9 +26,9 @@ Say = Callable[[str], None]
 
 
 class Ledger(Protocol):
-    """What the reconciler needs of the ledger; all raise LedgerAway."""
+    """What the reconciler needs of the ledger; all may raise LedgerAway, the last two LedgerRefused."""
 
-    def versions(self) -> dict[str, int]: ...
+    def through(self) -> dict[str, int]: ...
 
     def post(self, proof: Proof) -> None: ...
 
@@ -66,10 +66,10 @@ class Reconciler:
             self._layout,
             window=landing.duplicate_window,
             event_types=landing.event_types,
-            verify=ledger.verify if ledger else None,
+            verify=self._verify if ledger else None,
         )
         self._unproved = self._resume()
-        self._versions: dict[str, int] | None = None
+        self._through: dict[str, int] | None = None
         self._position = 0
         self._pause = FIRST_PAUSE
         self._next_try = 0.0
@@ -98,16 +98,27 @@ class Reconciler:
         if self._thread.is_alive():
             self._thread.join(patience)
         self._next_try = 0.0
-        return not self._thread.is_alive() and self.step()
+        return not self._thread.is_alive() and self._step_safely()
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.step()
+            self._step_safely()
             self._stop.wait(INTERVAL)
+
+    def _step_safely(self) -> bool:
+        try:
+            return self.step()
+        except Exception as error:  # such as a full disk: said, and tried again
+            self._wait(f"{type(error).__name__}: {error}")
+            return False
+
+    def enter(self) -> None:
+        """Enter new commits in the journal. Raises OSError or ValueError."""
+        self._unproved += self._journal.update()
 
     def step(self) -> bool:
         """Take in new commits, prove and post what can be; whether nothing is left."""
-        self._unproved += self._journal.update()
+        self.enter()  # also while proofs wait, because Spark forgets
         if time.monotonic() < self._next_try:
             return False
         try:
@@ -117,23 +128,23 @@ class Reconciler:
             self._wait(str(error))
             return False
         if self.progress.away:
-            self._say("the ledger answers again")
+            self._say("proofs go on")
         self.progress.away, self._pause = "", FIRST_PAUSE
         return True
 
     def _wait(self, why: str) -> None:
         if why != self.progress.away:
-            self._say(f"the ledger is away, proofs wait ({why})")
+            self._say(f"proofs wait: {why}")
         self.progress.away = why
         self._next_try = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
-        self._versions = None
+        self._through = None
 
     def _prove(self) -> None:
         while self._unproved:
             commit = self._unproved[0]
             proofs = self._prover.prove(commit)
-            self._sync(commit)
+            self._sync(commit)  # before the proof counts
             write_proofs(self._layout, commit.batch, proofs)
             self._count(commit, proofs)
             del self._unproved[0]
@@ -150,6 +161,15 @@ class Reconciler:
             finally:
                 os.close(handle)
 
+    def _verify(self, topic: str, begin: int, end: int) -> None:
+        assert self._ledger is not None
+        try:
+            self._ledger.verify(topic, begin, end)
+        except LedgerRefused as error:
+            self._say(
+                f"offsets {begin} to {end} of topic {topic} are corrupt, and the daemon does not enter it: {error}"
+            )
+
     def _count(self, commit: Commit, proofs: list[Proof]) -> None:
         progress = self.progress
         progress.batch = commit.batch
@@ -165,14 +185,21 @@ class Reconciler:
         """Post the written proofs that the ledger has not, in order."""
         if self._ledger is None:
             return
-        if self._versions is None:  # it may have come back with another memory: ask what it has
-            self._versions, self._position = self._ledger.versions(), 0
+        if self._through is None:  # it may have come back with another memory: ask what it has
+            self._through, self._position = self._ledger.through(), 0
         for position, document in read_lines_from(self._layout.proofs, self._position):
             for proof in map(Proof.of, document["proofs"]):
-                if proof.batch > self._versions.get(proof.topic, -1):
-                    self._ledger.post(proof)
-                    self._versions[proof.topic] = self.progress.posted = proof.batch
+                if proof.end > self._through.get(proof.topic, 0):
+                    self._post_one(self._ledger, proof)
+                    self._through[proof.topic] = proof.end
             self._position = position
+
+    def _post_one(self, ledger: Ledger, proof: Proof) -> None:
+        try:
+            ledger.post(proof)
+        except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
+            self._say(f"the ledger refused batch {proof.batch} of topic {proof.topic}: {error}")
+        self.progress.posted = proof.batch
 
 
 def _alarm(proof: Proof) -> str:

@@ -1,0 +1,32 @@
+"""One Spark session for all tests here that need one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_helpers import HandWritten
+
+from penstock.spark.layout import Layout
+from penstock.spark.session import build_session
+from penstock.spark.source import register
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = build_session({"master": "local[2,3]", "driver.memory": "1g"}, name="tests")
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    return tmp_path / "topics"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> HandWritten:
+    return HandWritten(Layout.of(tmp_path / "tables"))

@@ -1,0 +1,59 @@
+"""The log daemon's HTTP interface with its ledger, for real, in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.config import Settings
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log
+from penstock.server.api import Api
+from penstock.server.http import create_app
+from penstock.server.reports import Reports
+from penstock.server.serve import Bound, serve
+
+
+class Daemon:
+    """A log, its ledger, and their HTTP interface on a free port (or on ``http``)."""
+
+    def __init__(self, data: Path, http: str = "127.0.0.1:0") -> None:
+        self.log = Log(data / "topics")
+        settings = Settings(data_dir=data)
+        self.ledger = Ledger(self.log, settings.buffers, [])
+        reports = Reports(settings, self.log, self.ledger)
+        api = Api(self.log)
+        app = create_app(
+            api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
+        )
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(api, app, http)))
+        self._thread.start()
+        assert self._ready.wait(20)
+
+    async def _serve(self, api: Api, app: object, http: str) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+
+        def bound(where: Bound) -> None:
+            self.http = where.http
+            self._ready.set()
+
+        await serve(api, app, grpc_address="127.0.0.1:0", http_address=http, stop=self._stop, ready=bound)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+        self.log.close()
+
+
+@contextmanager
+def daemon(data: Path, http: str = "127.0.0.1:0") -> Iterator[Daemon]:
+    """A running Daemon."""
+    running = Daemon(data, http)
+    try:
+        yield running
+    finally:
+        running.close()

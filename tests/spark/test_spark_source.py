@@ -1,0 +1,145 @@
+"""The data source in a real Spark: batch and stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+from spark_helpers import BUCKET, append, flip
+
+from penstock.spark.options import SourceOptions
+from penstock.spark.source import StreamReader, share
+
+pytestmark = pytest.mark.spark
+
+
+def read(spark: SparkSession, topics: Path, **options: object) -> DataFrame:
+    return spark.read.format("penstock").options(**options).load(str(topics))
+
+
+def offsets(frame: DataFrame) -> list[tuple[str, int]]:
+    return sorted((row.topic, row.offset) for row in frame.select("topic", "offset").collect())
+
+
+@pytest.fixture
+def two(topics: Path) -> Path:
+    append(topics, "a", [b"a0", b"a1"], [b"a2"])
+    append(topics, "b", [b"b0", None], codec="syslog", source="tcp")
+    return topics
+
+
+def test_a_batch_read_has_every_row_with_its_origin(spark: SparkSession, two: Path) -> None:
+    frame = read(spark, two)
+    assert offsets(frame) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+    row = frame.where("topic = 'b' and offset = 0").first()
+    assert row is not None
+    assert (row.payload, row.source, row.codec, row.key, row.type_url) == (b"b0", "tcp", "syslog", None, None)
+    seconds = frame.selectExpr("unix_seconds(bucket) b", "unix_micros(received) r").distinct().collect()
+    assert [(s.b, s.r) for s in seconds] == [(BUCKET, BUCKET * 1_000_000 + 5)]
+
+
+def test_options_narrow_topics_offsets_and_columns(spark: SparkSession, two: Path) -> None:
+    frame = read(spark, two, topic="a", startingOffsets='{"a": 1}', endingOffsets='{"a": 2}', columns="offset,payload")
+    assert [tuple(row) for row in frame.collect()] == [(1, b"a1")]
+
+
+def test_filters_are_taken_by_the_source_and_exact(spark: SparkSession, two: Path) -> None:
+    frame = read(spark, two).where("topic = 'a' and offset >= 1 and payload <> 'a1'")
+    assert offsets(frame) == [("a", 2)]
+    times = [row.timestamp for row in read(spark, two, topic="a").orderBy("offset").collect()]
+    assert offsets(read(spark, two, topic="a").where(f"timestamp > timestamp'{times[0]}'")) == [("a", 1), ("a", 2)]
+
+
+def test_a_folder_with_no_topics_is_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
+    assert read(spark, tmp_path / "none").count() == 0
+
+
+def test_a_bad_option_stops_the_query_with_its_name(spark: SparkSession, two: Path) -> None:
+    with pytest.raises(AnalysisException, match="did you mean topic"):
+        spark.read.format("penstock").option("topics", "a").load(str(two))
+
+
+def test_a_corrupt_batch_does_not_end_the_query(spark: SparkSession, two: Path) -> None:
+    flip(two, "a", b"a0")
+    assert offsets(read(spark, two, topic="a")) == [("a", 2)]
+
+
+def test_many_rows_are_read_by_several_tasks(spark: SparkSession, topics: Path) -> None:
+    append(topics, "t", *[[b"x"] * 8_000] * 4)
+    frame = read(spark, topics)
+    assert frame.rdd.getNumPartitions() >= 2
+    assert frame.selectExpr("count(distinct offset)", "min(offset)", "max(offset)").first() == (32_000, 0, 31_999)
+
+
+@pytest.fixture
+def streamed(spark: SparkSession, two: Path, tmp_path: Path) -> Callable[..., tuple[list[tuple[str, int]], list[int]]]:
+    """Runs a stream until there is nothing new, and gives all rows so far with the rows of each batch."""
+
+    def run(**options: object) -> tuple[list[tuple[str, int]], list[int]]:
+        stream = spark.readStream.format("penstock").options(**options).load(str(two))
+        query = (
+            stream.select("topic", "offset")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination(60)
+        sizes = [progress["numInputRows"] for progress in query.recentProgress]
+        return offsets(spark.read.parquet(str(tmp_path / "out"))), [size for size in sizes if size]
+
+    return run
+
+
+def test_a_stream_reads_each_offset_once_also_of_topics_that_appear_later(
+    streamed: Callable[..., tuple[list[tuple[str, int]], list[int]]], two: Path
+) -> None:
+    first, sizes = streamed(maxRowsPerTrigger=2)
+    assert first == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+    assert sizes == [2, 2, 1]
+    append(two, "a", [b"a3"])
+    append(two, "c", [b"c0"])
+    second, sizes = streamed()
+    assert second == sorted([*first, ("a", 3), ("c", 0)])
+    assert sizes == [2]
+
+
+def test_a_stream_from_the_latest_offsets_sees_only_what_comes(two: Path) -> None:
+    options = SourceOptions.of({"path": str(two), "startingOffsets": "latest"})
+    reader = StreamReader(options, StructType([]))
+    start = reader.initialOffset()
+    assert start == {"a": 3, "b": 2}
+    append(two, "a", [b"a3"])
+    append(two, "new", [b"n0"])
+    assert reader.latestOffset(start, ReadAllAvailable()) == {"a": 4, "b": 2, "new": 1}
+
+
+def test_the_lag_is_reported_by_topic(two: Path) -> None:
+    reader = StreamReader(SourceOptions.of({"path": str(two), "topic": "b"}), StructType([]))
+    assert json.dumps(reader.reportLatestOffset()) == '{"b": 2}'
+
+
+def test_available_now_goes_to_what_there_was_and_no_further(two: Path) -> None:
+    reader = StreamReader(SourceOptions.of({"path": str(two)}), StructType([]))
+    reader.prepareForTriggerAvailableNow()
+    append(two, "a", [b"a3"])
+    append(two, "c", [b"c0"])
+    assert reader.latestOffset({}, ReadMaxRows(100)) == {"a": 3, "b": 2}
+
+
+def test_a_limit_is_shared_in_proportion_and_never_exceeded() -> None:
+    assert share({"a": 90, "b": 10}, 10) == {"a": 9, "b": 1}
+    assert sum(share({"a": 5, "b": 5, "c": 5}, 2).values()) == 2
+    assert share({"a": 3}, 10) == {"a": 3}
+
+
+def test_a_topic_that_was_removed_keeps_its_place(two: Path) -> None:
+    reader = StreamReader(SourceOptions.of({"path": str(two)}), StructType([]))
+    assert reader.latestOffset({"gone": 7}, ReadAllAvailable()) == {"a": 3, "b": 2, "gone": 7}
+    assert reader.partitions({"gone": 7, "a": 3}, {"gone": 7, "a": 3}) == []
