@@ -23,7 +23,7 @@ from penstock.wire.statistics import Statistics
 MAX_FRAGMENTS = 65_535
 """Most fragments held: one message may have so many. It bounds what many tiny ones take."""
 MAX_REMEMBERED = 65_536
-"""Most finished messages remembered: about 20 MB. Beyond it the oldest are forgotten early."""
+"""Most finished messages remembered: about 30 MB. Beyond it the oldest are forgotten early."""
 
 Key = tuple[int, int, int]
 """Source address, source port, message id."""

@@ -66,6 +66,13 @@ def test_doubles_are_no_news() -> None:
     assert over_all([1, 1, 2, 2, 3, 1, 2, 3, 4, 5, 6, 7, 8, 3, 2]) == (0, 0)
 
 
+def test_a_double_that_comes_late_is_no_news_either() -> None:
+    detector = HoleDetector(SETTINGS)
+    observe(detector, range(20))
+    assert observe(detector, [12]) == Found()
+    assert observe(detector, [20]) == Found()
+
+
 def test_sources_are_kept_apart_by_address_and_port() -> None:
     detector = HoleDetector(SETTINGS)
     addresses = np.array([1, 2, 1, 1, 2, 1] * 6, np.uint64)

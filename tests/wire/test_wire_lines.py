@@ -70,6 +70,11 @@ def test_messages_may_say_their_length() -> None:
     )
 
 
+@pytest.mark.parametrize("chunks", [[b"5 hello\n3 abc\n<1>x\n"], [b"5 hello", b"\n3 abc", b"\n", b"<1>x\n"]])
+def test_a_newline_behind_a_message_that_said_its_length_is_no_message(chunks: list[bytes]) -> None:
+    assert split(chunks, framing="syslog") == ([b"hello", b"abc", b"<1>x"], 0)
+
+
 def test_each_line_tells_its_framing_by_its_first_character() -> None:
     sent = b"<13>a\n4 <1>b<13>c\r\n12345678901 no count\n2026-01-01 neither\n3 xyz\n<13>d"
     assert split([sent], framing="syslog") == (
