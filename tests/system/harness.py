@@ -133,10 +133,21 @@ class Pipe:
             sock.sendall(data)
 
     def get(self, path: str) -> Any:
-        return httpx.get(f"http://{self.http}{path}", timeout=30).raise_for_status().json()
+        return self._ask("GET", path)
 
     def post(self, path: str, document: Any = None) -> Any:
-        return httpx.post(f"http://{self.http}{path}", json=document, timeout=30).raise_for_status().json()
+        return self._ask("POST", path, document)
+
+    def _ask(self, method: str, path: str, document: Any = None) -> Any:
+        """The daemon's answer; it may just be starting again."""
+        end = time.monotonic() + 30
+        while True:
+            try:
+                answer = httpx.request(method, f"http://{self.http}{path}", json=document, timeout=30)
+                return answer.raise_for_status().json()
+            except httpx.TransportError:
+                assert time.monotonic() < end, f"the daemon is away, see {self.output}"
+                time.sleep(0.1)
 
     def statistics(self, listener: str) -> dict[str, Any]:
         statistics: dict[str, Any] = self.get("/stat")["listeners"].get(listener, {})
