@@ -74,6 +74,11 @@ class ReaderPosition:
         self._words[2] = value
 
     @property
+    def moved_on(self) -> bool:
+        """Whether the writer has moved the reader on since it last stored its position."""
+        return self._words[2] > self._words[1]
+
+    @property
     def mark(self) -> int:
         """A number of the reader's own, kept beside its position."""
         return self._words[3]

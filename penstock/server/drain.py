@@ -87,10 +87,9 @@ class Drain(threading.Thread):
         """Store one group of frames; whether there was one. While it lasts nobody moves this reader on."""
         try:
             with position.lock():
-                before = position.position
-                if subscription.position != before:  # moved on by the writer: it accounts for what is missed
-                    subscription.position = before
+                if position.moved_on:  # the writer accounts for what is missed
                     position.mark = 0
+                before = subscription.position = position.position
                 frames = self._poll_frames(subscription)
                 if frames:
                     position.mark = self._store(frames, position.mark)

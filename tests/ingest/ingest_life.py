@@ -1,0 +1,59 @@
+"""The parts of a receiver in this process, for tests: a log buffer, a publisher, what was published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts, by_bucket
+from penstock.ingest.buffer import open_buffer
+from penstock.ingest.files import buffer_file, state_file
+from penstock.ingest.frames import Receipt, decode_frame
+from penstock.ingest.publisher import Publisher, Reader
+from penstock.ingest.statepage import StatePage
+from penstock.logbuffer import Publication, ReaderPosition, Subscription
+
+
+@dataclass
+class Life:
+    """One life of a receiver's writing side."""
+
+    listener: ListenerConfig
+    publisher: Publisher
+    publication: Publication
+    position: ReaderPosition
+    folder: Path
+
+    def frames(self) -> list[tuple[list[bytes], Receipt]]:
+        """Payloads and receipt of all frames from the reader's position on."""
+        found = []
+        with Subscription(buffer_file(self.folder, self.listener.name), self.position.position) as frames:
+            before = -1
+            while frames.position > before:
+                before = frames.position
+                for frame in frames.poll():
+                    batch, receipt = decode_frame(frame.data)
+                    found.append((batch.column("payload").to_pylist(), receipt))
+        return found
+
+    def payloads(self) -> list[bytes]:
+        return [payload for payloads, _ in self.frames() for payload in payloads]
+
+    def totals(self) -> Counts:
+        """All counts in the buffer."""
+        total = Counts()
+        for _, receipt in self.frames():
+            for counts in by_bucket(receipt.origin.bucket, receipt.origin.counts).values():
+                total.absorb(counts)
+        return Counts(total.pruned())
+
+    def end(self) -> None:
+        self.publication.close()
+
+
+def live(folder: Path, listener: ListenerConfig, term_length: int = 1 << 16, drop: bool = True) -> Life:
+    publication, (position,) = open_buffer(folder, listener, term_length, print)
+    page = StatePage(state_file(folder, listener.name))
+    publisher = Publisher(listener.name, listener.codec, publication, [Reader("log", drop, position)], page)
+    return Life(listener, publisher, publication, position, folder)

@@ -1,0 +1,50 @@
+"""Commands: answered to those who may ask."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from penstock import __version__
+from penstock.config import ListenerConfig
+from penstock.ingest.commands import Commands
+
+
+def commands(**more: object) -> Commands:
+    listener = ListenerConfig.model_validate({"name": "events", "protocol": "udp", **more})
+    return Commands(listener, lambda: {"udp_simple_messages": 7})
+
+
+def test_ping_brings_its_trail_back() -> None:
+    assert commands().answer("PING", b" me") == b"PONG me"
+
+
+def test_stat_is_json_with_plogs_keys() -> None:
+    stat = json.loads(commands().answer("STAT", b"") or b"")
+    assert (stat["version"], stat["udp_simple_messages"], stat["handlers"]) == (__version__, 7, [{"name": "log"}])
+    assert stat["uptime"] >= 0
+
+
+def test_envi_is_the_listeners_configuration() -> None:
+    assert json.loads(commands(port=99).answer("ENVI", b"") or b"")["port"] == 99
+
+
+def test_kill_is_not_obeyed_unless_configured() -> None:
+    assert commands().answer("KILL", b"") is None
+
+
+@pytest.mark.parametrize(
+    ("address", "networks", "allowed"),
+    [
+        ("127.0.0.1", ["127.0.0.0/8"], True),
+        ("10.1.2.3", ["127.0.0.0/8"], False),
+        ("10.1.2.3", ["127.0.0.0/8", "10.0.0.0/8"], True),
+        ("::1", ["127.0.0.0/8"], False),
+        ("::1", ["::1/128"], True),
+        ("::ffff:127.0.0.1", ["127.0.0.0/8"], True),
+        ("fe80::1%eth0", ["fe80::/10"], True),
+    ],
+)
+def test_only_listed_networks_may_send_commands(address: str, networks: list[str], allowed: bool) -> None:
+    assert commands(commands_from=networks).allowed(address) is allowed

@@ -1,0 +1,101 @@
+"""The ledger: kept up to date by the log itself, and the same after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.counts import Counts, Origin
+from penstock.ledger.ledger import CURSOR, Ledger, balance_of, load
+from penstock.ledger.posts import BadPost, ClientPost
+from penstock.log import Log
+from penstock.records import EMPTY_BODY, body
+
+ORIGIN = Origin("events-udp", 60, 0, 0, "plog", Counts({"taken": 3, "unboxed": 3, "seen": 3, "accepted": 3}))
+LANDED = {
+    "tier": "landed",
+    "topic": "events",
+    "version": 0,
+    "through": 2,
+    "counts": [{"source": "events-udp", "bucket": 60, "counts": {"landed.message": 2}}],
+}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    opened = Log(tmp_path / "topics")
+    yield opened
+    opened.close()
+
+
+def append(log: Log, rows: int = 3, origin: Origin = ORIGIN) -> None:
+    log.topic("events", create=True).append(body([b"x"] * rows), origin).result()
+    log.topic("events").settle()
+
+
+def test_batches_are_entered_as_they_are_stored(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, [])
+    append(log)
+    result = ledger.balance()
+    assert (result.unaccounted, result.routes[0].accepted, result.routes[0].delivered) == (0, 3, 3)
+
+
+def test_receipts_without_messages_count_too(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, [])
+    topic = log.topic("_receipts", create=True, internal=True)
+    topic.append(EMPTY_BODY, Origin("events-udp", 60, 0, 0, counts={"taken": 1, "invalid.type": 1})).result()
+    topic.settle()
+    assert ledger.balance().listeners[0].counts == {"taken": 1, "invalid.type": 1}
+
+
+def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, [])
+    append(log)
+    assert ledger.post(LANDED)
+    result = ledger.balance()
+    assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
+    assert log.topic("events").cursors.read() == {CURSOR: 2}
+    assert not ledger.post(LANDED)
+
+
+def test_a_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:
+    with pytest.raises(BadPost, match="no topic 'events'"):
+        Ledger(log, tmp_path, []).post(LANDED)
+
+
+def test_a_restart_knows_the_same(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, [])
+    append(log)
+    ledger.post(LANDED)
+    ledger.post({"tier": "client", "listener": "events-udp", "sender": "a", "version": 1, "counts": {"datagrams": 3}})
+    before = ledger.balance()
+    log.close()
+    again = Log(tmp_path / "topics")
+    assert Ledger(again, tmp_path, []).balance() == before
+    again.close()
+
+
+def test_a_rebuild_leaves_out_what_was_posted_of_the_tables(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, [])
+    append(log)
+    ledger.post(LANDED)
+    pages = load(log.directory, (ClientPost,)).snapshot()
+    assert pages.landed == {}
+    assert balance_of(pages, log.directory, {}).unaccounted == 0
+
+
+def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_path: Path) -> None:
+    for number in range(3):
+        append(log, origin=Origin("events-udp", 60 * number, 0, 0, counts=ORIGIN.counts))
+    log.close()
+    (segment,) = (tmp_path / "topics" / "events").glob("*.arrows")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    again = Log(tmp_path / "topics")
+    result = Ledger(again, tmp_path, []).balance()
+    assert result.topics[0].fates == {"gap.corrupt": 3}
+    assert (result.unaccounted, result.topics[0].end) == (0, 9)
+    again.close()

@@ -1,0 +1,160 @@
+"""The drain: frames become synced batches once, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "ingest"))
+
+from ingest_life import Life, live
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts
+from penstock.log import Log, TopicSettings
+from penstock.records import EMPTY_BODY, body
+from penstock.server.drain import RECEIPTS, Drain
+
+LISTENER = ListenerConfig.model_validate(
+    {"name": "events", "protocol": "udp", "handlers": [{"type": "log", "topic": "in"}]}
+)
+
+
+@pytest.fixture
+def wake() -> Iterator[int]:
+    descriptor = os.eventfd(0, os.EFD_NONBLOCK)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    opened = Log(tmp_path / "topics", TopicSettings(message_size_limit=1000))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def drained(tmp_path: Path, log: Log, wake: int) -> Callable[[], list[str]]:
+    """Drains all there is; what was said."""
+
+    def drain() -> list[str]:
+        said: list[str] = []
+        thread = Drain(LISTENER, tmp_path, log, wake, said.append)
+        thread.stop()
+        thread.run()
+        return said
+
+    return drain
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return live(tmp_path, LISTENER)
+
+
+def publish(life: Life, *payloads: bytes) -> None:
+    counts = Counts({"seen": len(payloads), "accepted": len(payloads)} if payloads else {"empty": 1, "taken": 1})
+    life.publisher.publish(body(list(payloads)) if payloads else EMPTY_BODY, counts, 0)
+
+
+def payloads(log: Log, topic: str = "in") -> list[bytes]:
+    stored = log.topic(topic, internal=True).reader().read(0)
+    return [payload for batch in stored for payload in batch.batch.column("payload").to_pylist()]
+
+
+def counts(log: Log, topic: str = "in") -> Counts:
+    total = Counts()
+    for stored in log.topic(topic, internal=True).reader().documents():
+        total.absorb(stored.origin.counts)
+    return total
+
+
+def test_messages_and_counts_arrive_together(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+    publish(life, b"one", b"two")
+    publish(life, b"three")
+    assert drained() == []
+    assert payloads(log) == [b"one", b"two", b"three"]
+    assert counts(log) == {"seen": 3, "accepted": 3}
+    assert life.frames() == []
+
+
+def test_counts_without_messages_go_to_their_own_topic(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+    publish(life)
+    drained()
+    assert counts(log, RECEIPTS) == {"empty": 1, "taken": 1}
+    assert log.names() == []
+
+
+def test_frames_stored_before_a_crash_are_not_stored_again(
+    life: Life, log: Log, drained: Callable[[], list[str]]
+) -> None:
+    publish(life, b"one")
+    begin = life.position.position
+    drained()
+    life.position.position = begin  # killed between storing and moving on
+    publish(life, b"two")
+    drained()
+    assert payloads(log) == [b"one", b"two"]
+    assert counts(log)["accepted"] == 2
+
+
+def test_a_message_larger_than_the_topic_takes_has_failed(
+    life: Life, log: Log, drained: Callable[[], list[str]]
+) -> None:
+    publish(life, b"one", b"x" * 1001, b"y" * 1000)
+    drained()
+    assert payloads(log) == [b"one", b"y" * 1000]
+    assert counts(log) == {"seen": 3, "accepted": 3, "handler_failed.log": 1}
+
+
+def test_a_frame_that_cannot_be_read_is_told_and_its_messages_are_corrupt(
+    life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
+) -> None:
+    publish(life, b"one")
+    drained()
+    publish(life, b"spoil me", b"me too")
+    path = tmp_path / "events.logbuffer"
+    at = path.read_bytes().index(b"spoil me")
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(b"X")
+    publish(life, b"last")
+    (said,) = drained()
+    assert "cannot be read" in said
+    assert payloads(log) == [b"one", b"last"]
+    assert counts(log) == {"seen": 4, "accepted": 4, "corrupt": 2}
+
+
+def test_what_the_writer_made_it_miss_is_no_corruption(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+    publish(life, b"first")
+    drained()
+    for number in range(100):
+        publish(life, b"%d" % number + b"x" * 990)
+    publish(life, b"last")
+    assert life.position.floor > 0
+    drained()
+    kept = payloads(log)
+    total = Counts()
+    for name, count in counts(log).items():
+        total[name.rpartition("@")[2]] += count
+    assert kept[-1] == b"last"
+    assert total["accepted"] == 102
+    assert (total["policy_drop.log"], total["corrupt"]) == (102 - len(kept), 0)
+
+
+def test_it_goes_on_in_a_buffer_that_was_made_anew(
+    life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
+) -> None:
+    publish(life, b"one")
+    drained()
+    life.end()
+    (tmp_path / "events.logbuffer").write_bytes(b"garbage")
+    heir = live(tmp_path, LISTENER)
+    publish(heir, b"two")
+    drained()
+    assert payloads(log) == [b"one", b"two"]
