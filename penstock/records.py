@@ -63,7 +63,8 @@ def body(
     )
 
 
-EMPTY_BODY = body([])
+EMPTY_BODY = body(pa.nulls(0, pa.binary()))
+"""No rows. (Made without pa.array of a list, for which pyarrow imports pandas where that is installed.)"""
 
 
 def encode(batch: pa.RecordBatch, document: dict[str, Any], extra: dict[bytes, bytes] | None = None) -> pa.Buffer:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import httpx
 import typer
 from rich.console import Console
 
@@ -40,6 +38,8 @@ def settings_of(config: Path | None, override: list[str] | None) -> Settings:
 
 def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
     """The JSON answer of the running daemon, or the end with one line that says why not."""
+    import httpx  # slow to import: only commands that ask need it
+
     try:
         answer = httpx.get(f"http://{settings.log.http}{path}", params=parameters, timeout=30)
     except httpx.TransportError as error:
@@ -47,11 +47,3 @@ def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
     if answer.is_error:
         fail(f"the log daemon answers {answer.status_code}: {answer.text.strip()}")
     return answer.json()
-
-
-def guarded(call: Callable[[], None], *known: type[Exception]) -> None:
-    """Run a command's work; an error of a ``known`` kind is shown as one line."""
-    try:
-        call()
-    except known as error:
-        fail(error)

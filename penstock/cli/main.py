@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Sequence
+
 import typer
 
 from penstock import __version__
-from penstock.cli.balance import balance
-from penstock.cli.common import console
-from penstock.cli.inspect import inspect
-from penstock.cli.log import consume, produce, topics
-from penstock.cli.pipeline import pipeline
-from penstock.cli.send import send
-from penstock.cli.serve import serve
-from penstock.cli.up import up
 
-app = typer.Typer(
-    name="penstock",
-    help="Event and log messages from sockets to Spark tables, and what became of every one of them.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (up, serve, send, produce, consume, topics, balance, inspect):
-    app.command()(command)
-app.add_typer(pipeline, name="pipeline")
+COMMANDS = {
+    "up": "penstock.cli.up",
+    "serve": "penstock.cli.serve",
+    "send": "penstock.cli.send",
+    "produce": "penstock.cli.log",
+    "consume": "penstock.cli.log",
+    "topics": "penstock.cli.log",
+    "pipeline": "penstock.cli.pipeline",
+    "balance": "penstock.cli.balance",
+    "inspect": "penstock.cli.inspect",
+}
+"""The module of each command; its function, or group of commands, has the command's name."""
+NEEDS_PANDAS = "pipeline"
 
 
-@app.command()
-def version() -> None:
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """The command line. Only what ``arguments`` ask for is imported: some commands need libraries that are slow to."""
+    app = typer.Typer(
+        name="penstock",
+        help="Event and log messages from sockets to Spark tables, and what became of every one of them.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command("version")(_version)
+    asked = arguments[0] if arguments else ""
+    if asked != NEEDS_PANDAS:
+        importlib.import_module("penstock.ingest.lean")
+    for name in [asked] if asked in COMMANDS else COMMANDS:
+        command = getattr(importlib.import_module(COMMANDS[name]), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
+
+
+def _version() -> None:
     """Print the version."""
-    console.print(__version__)
+    print(__version__)
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    build(sys.argv[1:])()
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: flo
 
 
 def _answers(address: str) -> bool:
-    import httpx
+    import httpx  # slow to import, as above
 
     try:
         return httpx.get(f"http://{address}/topics", timeout=2).is_success

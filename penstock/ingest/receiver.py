@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import penstock.ingest.lean  # noqa: F401
 from penstock.config import BufferConfig, ListenerConfig
 from penstock.ingest.buffer import open_buffer
 from penstock.ingest.commands import Commands

@@ -11,6 +11,7 @@ import signal
 import sys
 from typing import Any
 
+import penstock.ingest.lean  # noqa: F401
 from penstock.config import Settings, TopicConfig
 from penstock.ingest.process import die_with_parent
 from penstock.ledger.ledger import Ledger
