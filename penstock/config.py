@@ -79,9 +79,6 @@ class TopicConfig(Group):
     segment_size_limit: Size = Field(16 << 20, description="a segment is closed at this size")
     index_after_bytes: Size = Field(4 << 10, description="accepted for slogd's sake; every batch is indexed")
     rotate_after: Seconds = Field(6 * 3600, description="a segment is closed when its oldest entry is this old")
-    stale_after: Seconds = Field(7 * 86400, description="a segment may go when its newest entry is this old")
-    retain_bytes: Size = Field(0, description="oldest segments may go beyond this; 0 = no limit")
-    retention_policy: Literal["expire", "keep"] = Field("expire", description="keep: never expire what is unread")
     durability: Literal["received", "written", "synced"] = Field("synced", description="what an answer promises")
 
 
@@ -90,9 +87,7 @@ class LogConfig(Group):
 
     grpc: Address = Field("127.0.0.1:8845", description="address of the gRPC server")
     http: Address = Field("127.0.0.1:8844", description="address of the HTTP server")
-    flight: Address = Field("127.0.0.1:8846", description="address of the Arrow Flight server")
     max_topics: int = Field(1000, ge=1, description="most topics there may be")
-    max_bytes: Size = Field(0, description="most bytes of all topics; 0 = no limit")
     topic_defaults: TopicConfig = Field(default_factory=TopicConfig, description="settings of every topic")
 
 
@@ -147,7 +142,6 @@ class ListenerConfig(Group):
     max_line: Size = Field(1 << 20, description="longest line (tcp)")
     commands_from: tuple[str, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
     kill: bool = Field(False, description="whether KILL is obeyed")
-    annotate_source: bool = Field(False, description="the sender's address as annotation `source`")
     defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
     handlers: tuple[HandlerConfig, ...] = Field((HandlerConfig(),), description="where its messages go")
 

@@ -24,10 +24,10 @@ def test_without_a_file_there_are_four_listeners() -> None:
 
 def test_an_override_beats_a_variable_and_a_variable_beats_the_file(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
-    file.write_text('[log]\nhttp = "127.0.0.1:1"\ngrpc = "127.0.0.1:2"\nflight = "127.0.0.1:3"\n')
+    file.write_text('[log]\nhttp = "127.0.0.1:1"\ngrpc = "127.0.0.1:2"\nmax_topics = 3\n')
     environment = {"PENSTOCK_LOG__HTTP": "127.0.0.1:11", "PENSTOCK_LOG__GRPC": "127.0.0.1:12"}
     log = load(file, ["log.http=127.0.0.1:21"], environment).log
-    assert (log.http, log.grpc, log.flight) == ("127.0.0.1:21", "127.0.0.1:12", "127.0.0.1:3")
+    assert (log.http, log.grpc, log.max_topics) == ("127.0.0.1:21", "127.0.0.1:12", 3)
 
 
 def test_a_listener_is_named_in_overrides_and_variables() -> None:

@@ -46,6 +46,8 @@ def up(
     ] = False,
 ) -> None:
     """Run listeners, log daemon and Spark pipeline together."""
+    if not no_spark:
+        _need_java()
     if demo:
         sys.exit(_demo(config, override, spark=not no_spark))
     settings = settings_of(config, override)
@@ -55,6 +57,15 @@ def up(
             show.sample(running.check)
         show.directions()
         running.stay()
+
+
+def _need_java() -> None:
+    from penstock.spark.java import NoJava, find_java
+
+    try:
+        find_java()
+    except NoJava as error:
+        fail(f"{error}; or leave the tables out: penstock up --no-spark")
 
 
 def _demo(config: Path | None, override: list[str] | None, spark: bool) -> int:

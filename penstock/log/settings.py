@@ -29,7 +29,4 @@ class TopicSettings:
     message_size_limit: int = 16 << 20
     segment_size_limit: int = 16 << 20
     rotate_after: float = 6 * 3600.0
-    stale_after: float = 7 * 86400.0
-    retain_bytes: int = 0
-    retention_policy: Literal["expire", "keep"] = "expire"
     durability: Durability = "synced"

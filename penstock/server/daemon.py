@@ -29,7 +29,6 @@ def topic_settings(config: TopicConfig) -> TopicSettings:
         message_size_limit=config.message_size_limit,
         segment_size_limit=config.segment_size_limit,
         rotate_after=config.rotate_after,
-        stale_after=config.stale_after,
         durability=config.durability,
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -225,3 +227,34 @@ def test_a_frame_that_cannot_be_read_is_corrupt_and_counted(pipe: Pipe) -> None:
         time.sleep(0.2)
     until(lambda: pipe.counts(UDP)["corrupt"] == 1)
     assert pipe.settled()["unaccounted"] == 0
+
+
+EVENT = b'{"type": "a", "uuid": "%d", "timestamp": 1, "data": {}}'
+FATES = {
+    "landed.event": [EVENT % 1, EVENT % 2],
+    "landed.message": [b"yipee!"],
+    "duplicate": [EVENT % 1, EVENT % 1],
+    "quarantined.bad_json": [b'{"type": "a", "uuid": ', EVENT % 3 + b" trailing", b"{\xff}"],
+    "quarantined.missing_type": [b'{"uuid": "4", "timestamp": 1}'],
+    "quarantined.missing_uuid": [b'{"type": "a", "timestamp": 1}'],
+    "quarantined.bad_type": [b'{"type": 7, "uuid": "5", "timestamp": 1}'],
+    "quarantined.bad_uuid": [b'{"type": "a", "uuid": 6, "timestamp": 1}'],
+    "quarantined.bad_timestamp": [b'{"type": "a", "uuid": "7", "timestamp": "1"}'],
+    "quarantined.type_not_allowed": [b'{"type": "b", "uuid": "8", "timestamp": 1}'],
+}
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(200)
+def test_each_fate_of_the_landing_is_named(pipes: Callable[..., Pipe]) -> None:
+    pipe = pipes("pipeline.event_types=['a']")
+    pipe.datagrams(*(payload for payloads in FATES.values() for payload in payloads))
+    pipe.datagrams(b"<13>Jan  1 00:00:00 host app: line", listener="syslog-udp")
+    sent = sum(map(len, FATES.values()))
+    until(lambda: pipe.counts(UDP)["accepted"] == sent and pipe.counts("syslog-udp")["accepted"] == 1)
+    pipe.settled()
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options]
+    subprocess.run(command, check=True, timeout=150, capture_output=True)
+    assert pipe.settled()["unaccounted"] == 0
+    assert pipe.fates("events") == {name: len(payloads) for name, payloads in FATES.items()}
+    assert pipe.fates("syslog") == {"landed.syslog": 1}

@@ -145,9 +145,20 @@ def check_everything(pipe: Pipe, flow: Flow) -> None:
     assert counts["taken"] + counts["kernel_dropped"] == flow.datagrams
     assert counts["kernel_dropped"] == 0
     assert fates == {"landed.event": len(flow.uuids), "duplicate": flow.again, "quarantined.bad_json": flow.broken}
+    assert rebuilt(pipe)["differs"] == []
     rows = landed_rows(pipe.data_dir / "tables")
     assert max(Counter(row["offset"] for row in rows).values()) == 1
     assert sorted(row["uuid"] for row in rows if row["kind"] == "event") == sorted(flow.uuids)
+
+
+def rebuilt(pipe: Pipe) -> dict[str, Any]:
+    """The balance computed anew from files, by the command."""
+    command = [sys.executable, "-m", "penstock.cli.main", "balance", "--rebuild", "--json", *pipe.options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert document["unaccounted"] == 0
+    return document
 
 
 def _all_landed(pipe: Pipe, flow: Flow) -> bool:
