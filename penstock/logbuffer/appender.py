@@ -6,9 +6,12 @@ payload, and the length last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
+import numpy as np
+
+from penstock.logbuffer import blocks
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.buffers import pieces_of
 from penstock.logbuffer.errors import AdminAction, MaxPositionExceeded
@@ -73,19 +76,36 @@ class Appender:
         if d.HEADER.unpack_from(block)[3:8] != place:
             raise ValueError("the first frame of the block is not for this place")
 
-    def append_block(self, block: memoryview, last: int | None) -> None:
-        """Whole frames in one copy, the first one's length last. ``last``: where in it the last frame begins."""
+    def append_block(self, block: memoryview) -> None:
+        """Whole frames in one copy, the first one's length last."""
+        begin = self.position
+        length = block[:4].cast("i")[0]
+        self._publish_run(length, len(block), lambda at: self._log.copy(at + 4, block[4:]))
+        self.last = self._last_of(begin)
+
+    def append_batch(
+        self, payload: np.ndarray, lengths: blocks.Integers, starts: blocks.Integers, reserved_values: Any
+    ) -> None:
+        """One unfragmented frame for each of ``lengths``, the first one's length last. There must be room."""
+        begin, size = self.position, int(starts[-1])
+        headers = blocks.make_headers(self._log, begin, lengths, starts, reserved_values)
+        length = int(headers["length"][0])
+        headers["length"][0] = -size
+        self._publish_run(length, size, lambda at: blocks.write(self._log, at, headers, payload, lengths, starts))
+        self.last = begin + int(starts[-2])
+
+    def _publish_run(self, length: int, size: int, write: Callable[[int], None]) -> None:
+        """Until all is written the first length says, as a negative number, how far the run will go."""
         begin = self.position
         at = self._log.offset_of(begin)
-        length = block[:4].cast("i")[0]
         try:
-            self.advance(len(block))
-            self._log.copy(at + 4, block[4:])
+            self.advance(size)
+            self._log.publish(at, -size)
+            write(at)
             self._log.publish(at, length)
         except BaseException:
             self._fill_hole(begin)
             raise
-        self.last = begin + last if last is not None else self._last_of(begin)
 
     def _last_of(self, begin: int) -> int | None:
         last = self.last

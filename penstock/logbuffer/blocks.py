@@ -1,15 +1,82 @@
-"""Many small messages as one block of frames, made by whole arrays and copied in one go."""
+"""Runs of many frames: made by whole arrays, written in one go, read without a copy."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.mapped import LogFile
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
+_NOTHING: Final = pa.scalar(b"", pa.binary())
+
+
+class Block(NamedTuple):
+    """A run of whole frames of one term, or one padding frame.
+
+    ``data`` is a view into the buffer, good as long as a frame's. ``starts`` (n + 1,) int64 says where the
+    n frames begin in ``data``, and ends with its length; ``lengths`` (n,) int64 are those of the payloads,
+    which begin 32 bytes after their frames.
+    """
+
+    data: memoryview
+    begin: int
+    end: int
+    starts: Integers
+    lengths: Integers
+    padding: bool = False
+
+    def headers(self) -> np.ndarray:
+        """The frames' headers: (n,) HEADER_DTYPE."""
+        slots = np.frombuffer(self.data, d.HEADER_DTYPE)
+        headers: np.ndarray = slots[self.starts[:-1] // d.FRAME_ALIGNMENT]
+        return headers
+
+    def payloads(self) -> pa.BinaryArray:
+        """The frames' payloads, copied once and at once."""
+        begins = self.starts[:-1] + d.HEADER_LENGTH
+        offsets = np.empty(2 * len(begins) + 1, np.int32)
+        offsets[:-1:2], offsets[1::2], offsets[-1] = begins, begins + self.lengths, self.starts[-1]
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(pa.binary(), 2 * len(begins), buffers).take(pa.array(np.arange(len(begins)) * 2))
+
+
+def scan(log: LogFile, position: int, limit: int) -> Block | None:
+    """The block at ``position``, at most ``limit`` bytes and to the end of the term; see Subscription.block_poll."""
+    length, _, kind = log.whole_frame(position)
+    if not length:
+        return None
+    if kind == d.PAD:
+        return _block(log, position, [length], True)
+    room = min(limit, log.term_end(position) - position)
+    lengths = _run(log.ints, log.offset_of(position) >> 2, room, d.int32(log.term_id(position)))
+    return _block(log, position, lengths, False) if lengths else None
+
+
+def _run(words: memoryview, at: int, room: int, term_id: int) -> list[int]:
+    """The frame lengths of the data frames from word ``at`` on that fit into ``room`` bytes."""
+    lengths: list[int] = []
+    while room >= d.HEADER_LENGTH:
+        length = words[at]
+        aligned = (length + d.FRAME_ALIGNMENT - 1) & -d.FRAME_ALIGNMENT
+        # The type stands in the upper half of the second word.
+        if length < d.HEADER_LENGTH or aligned > room or words[at + 5] != term_id or words[at + 1] >> 16 != d.DATA:
+            break
+        lengths.append(length)
+        at += aligned >> 2
+        room -= aligned
+    return lengths
+
+
+def _block(log: LogFile, position: int, lengths: list[int], padding: bool) -> Block:
+    payloads = np.array(lengths, np.int64) - d.HEADER_LENGTH
+    starts = frame_starts(payloads)
+    at, size = log.offset_of(position), int(starts[-1])
+    return Block(log.bytes[at : at + size], position, position + size, starts, payloads, padding)
 
 
 def frame_starts(lengths: Integers) -> Integers:
@@ -25,33 +92,45 @@ def how_many(starts: Integers, room: int, limit: int) -> int:
     return min(fitting, int(np.searchsorted(starts[:-1], limit, "left")))
 
 
-def build_block(
-    log: LogFile, position: int, data: memoryview, offsets: Integers, starts: Integers, reserved_values: Any
-) -> memoryview:
-    """The frames of the messages ``data[offsets[i]:offsets[i + 1]]``, the first at ``position``.
-
-    ``reserved_values`` is one integer or n of them.
-    """
-    lengths = np.diff(offsets)
-    block = np.zeros(int(starts[-1]), np.uint8)
-    headers = np.zeros(len(lengths), d.HEADER_DTYPE)
-    p = log.parameters
+def make_headers(log: LogFile, position: int, lengths: Integers, starts: Integers, reserved_values: Any) -> np.ndarray:
+    """The headers of unfragmented frames, the first at ``position``: (n,) HEADER_DTYPE."""
+    p, offset = log.parameters, position - log.term_begin(position)
+    headers = np.empty(len(lengths), d.HEADER_DTYPE)
+    headers[:] = (0, 0, d.UNFRAGMENTED, d.DATA, 0, p.session_id, p.stream_id, log.term_id(position), 0)
     headers["length"] = lengths + d.HEADER_LENGTH
-    headers["flags"], headers["type"] = d.UNFRAGMENTED, d.DATA
-    headers["term_offset"] = position - log.term_begin(position) + starts[:-1]
-    headers["session_id"], headers["stream_id"] = p.session_id, p.stream_id
-    headers["term_id"], headers["reserved_value"] = log.term_id(position), reserved_values
-    block.view(d.HEADER_DTYPE)[starts[:-1] // d.FRAME_ALIGNMENT] = headers
-    payload = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-    _fill(block, payload, lengths, starts)
-    return block.data.cast("B")
+    headers["term_offset"] = starts[:-1] + offset
+    headers["reserved_value"] = reserved_values
+    return headers
 
 
-def _fill(block: np.ndarray, payload: np.ndarray, lengths: Integers, starts: Integers) -> None:
+def write(log: LogFile, at: int, headers: np.ndarray, payload: np.ndarray, lengths: Integers, starts: Integers) -> None:
+    """Writes the frames of one run to file offset ``at``, which is zero but for the first length.
+
+    ``payload`` is uint8, the messages end to end. Equal lengths go straight to their places; others are
+    joined by Arrow, row by row, before they are copied.
+    """
     first = int(lengths[0])
     if bool((lengths == first).all()):
-        rows = block.reshape(len(lengths), int(starts[1]))
-        rows[:, d.HEADER_LENGTH : d.HEADER_LENGTH + first] = payload.reshape(len(lengths), first)
-        return
-    before = np.cumsum(lengths) - lengths
-    block[np.arange(len(payload)) + np.repeat(starts[:-1] + d.HEADER_LENGTH - before, lengths)] = payload
+        stride = int(starts[1])
+        log.copy_rows(at, stride, headers.view(np.uint8).reshape(len(lengths), d.HEADER_LENGTH))
+        if first:
+            log.copy_rows(at + d.HEADER_LENGTH, stride, payload.reshape(len(lengths), first))
+    else:
+        log.copy(at, _joined(headers, payload, lengths, starts))
+
+
+def _joined(headers: np.ndarray, payload: np.ndarray, lengths: Integers, starts: Integers) -> memoryview:
+    gaps = np.diff(starts) - d.HEADER_LENGTH - lengths
+    columns = (
+        _binary(np.full(len(lengths), d.HEADER_LENGTH), headers),
+        _binary(lengths, payload),
+        _binary(gaps, np.zeros(int(gaps.sum()), np.uint8)),
+    )
+    rows = pc.binary_join_element_wise(*columns, _NOTHING)
+    return memoryview(rows.buffers()[2]).cast("B")[: int(starts[-1])]
+
+
+def _binary(lengths: Integers, data: np.ndarray) -> pa.BinaryArray:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])

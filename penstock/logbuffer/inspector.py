@@ -16,7 +16,7 @@ import numpy as np
 from penstock import records
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.mapped import Frame, LogFile
-from penstock.logbuffer.recovery import next_frame
+from penstock.logbuffer.search import newest_count, next_frame
 from penstock.logbuffer.subscription import FragmentAssembler
 
 RULE: Final = "=" * 70
@@ -111,7 +111,7 @@ def _batch(message: Frame) -> Batch:
 
 def _frames(log: LogFile) -> Iterator[Frame]:
     """The data frames of the three newest terms, in order."""
-    active = log.load(d.ACTIVE_TERM_COUNT) * log.term_length
+    active = newest_count(log) * log.term_length
     for begin in range(max(0, active - 2 * log.term_length), active + 1, log.term_length):
         position: int | None = begin
         while position is not None and position < begin + log.term_length:

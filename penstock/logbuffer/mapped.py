@@ -113,6 +113,13 @@ class LogFile:
         """One memcpy. ``data`` is bytes or a memoryview of bytes."""
         self.bytes[at : at + len(data)] = data
 
+    def copy_rows(self, at: int, stride: int, rows: np.ndarray) -> None:
+        """Copies the rows of ``rows`` (n, width) uint8 to ``at``, ``at + stride`` and so on."""
+        count, width = rows.shape
+        size = (count - 1) * stride + width
+        place = np.frombuffer(self.bytes, np.uint8, size, at)
+        np.lib.stride_tricks.as_strided(place, (count, width), (stride, 1))[:] = rows
+
     def fill_zero(self, at: int, length: int) -> None:
         """Zeroes a range that begins at a frame, the first frame's length last."""
         if length > 8:

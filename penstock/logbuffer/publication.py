@@ -211,9 +211,8 @@ class Publication:
         room = self._log.term_end(begin) - begin
         count = blocks.how_many(starts, room, self.position_limit - begin)
         values = reserved_values if np.ndim(reserved_values) == 0 else reserved_values[:count]
-        view = memoryview(data).cast("B")
-        block = blocks.build_block(self._log, begin, view, offsets[: count + 1], starts[: count + 1], values)
-        self._tail.append_block(block, int(starts[count - 1]))
+        payload = np.frombuffer(memoryview(data).cast("B"), np.uint8)[int(offsets[0]) : int(offsets[count])]
+        self._tail.append_batch(payload, lengths[:count], starts[: count + 1], values)
         return count
 
     def offer_block(self, block: Any) -> int:
@@ -225,7 +224,7 @@ class Publication:
         view = memoryview(block).cast("B")
         self._take(len(view), 0)
         self._tail.check_block(view)
-        self._tail.append_block(view, None)
+        self._tail.append_block(view)
         return self.position
 
     def append_padding(self, length: int) -> int:

@@ -18,7 +18,8 @@ import numpy as np
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import NotALogBuffer
 from penstock.logbuffer.mapped import LogFile
-from penstock.logbuffer.rebuild import newest_term, rebuild
+from penstock.logbuffer.rebuild import rebuild
+from penstock.logbuffer.search import newest_by_frames, next_frame
 
 
 class Reason(StrEnum):
@@ -155,10 +156,19 @@ class _Walk:
 
     def _resume(self) -> int:
         """Where to go on when no frame begins here: the next frame of the term, the next term, or the tail."""
-        found = next_frame(self._log, self.position)
-        if found is not None:
-            return found
-        return max(self.position, min(self._log.term_end(self.position), self._tail))
+        end = self._log.term_end(self.position)
+        begin = self._behind_unpublished(min(self._tail, end))
+        found = next_frame(self._log, begin) if begin < end else end
+        return max(self.position, min(end, self._tail)) if found is None else found
+
+    def _behind_unpublished(self, limit: int) -> int:
+        """A length that is still negative tells how far a frame, or a block of frames, was to go.
+
+        Frames of such a block may be whole already, but none of them was published.
+        """
+        length = self._log.ints[self._log.offset_of(self.position) >> 2]
+        end = self.position + d.align(-length)
+        return end if length < 0 and end <= limit else self.position
 
     def _skip(self, resume: int) -> None:
         begin, self.position = self.position, resume
@@ -197,19 +207,8 @@ def _tail_by_metadata(log: LogFile) -> int | None:
 
 def _tail_by_frames(log: LogFile) -> int | None:
     """The begin of the newest term that has a frame."""
-    slots = np.frombuffer(log.bytes, d.HEADER_DTYPE, d.PARTITIONS * log.term_length // d.FRAME_ALIGNMENT)
-    count = newest_term(slots, log.parameters)
+    count = newest_by_frames(log)
     return None if count < 0 else count * log.term_length
-
-
-def next_frame(log: LogFile, position: int) -> int | None:
-    """The next whole frame behind ``position`` in its term."""
-    p = log.parameters
-    slots = log.headers(position, log.term_end(position))
-    offset = position - log.term_begin(position)
-    found = d.valid_headers(slots, offset, log.term_id(position), p.session_id, p.stream_id, p.term_length)
-    index = int(found.argmax()) if len(found) else 0
-    return position + index * d.FRAME_ALIGNMENT if len(found) and found[index] else None
 
 
 def _reason(log: LogFile, position: int) -> Reason:

@@ -8,22 +8,34 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.logbuffer import descriptor as d
-from penstock.logbuffer.errors import Lapped
+from penstock.logbuffer.blocks import Block, scan
 from penstock.logbuffer.mapped import Frame, LogFile, require_x86_64
-from penstock.logbuffer.recovery import next_frame
+from penstock.logbuffer.overtaken import PATIENCE, Gap
+from penstock.logbuffer.search import newest_count, next_frame, tail_position
 
 
 class Subscription:
     """Reads a log buffer from ``position`` on, which must be where a frame begins.
 
-    Raises NotALogBuffer, OSError, UnsupportedProcessor, and ValueError for a position that cannot be one.
+    It may be anybody's: one of ours, or a publication's or an image's that an Aeron media driver keeps.
+    ``patience``: seconds until a gap in a buffer that several write is taken for one that stays. Raises
+    NotALogBuffer, OSError, UnsupportedProcessor, and ValueError for a position that cannot be one.
     """
 
-    def __init__(self, path: Path | str, position: int = 0) -> None:
+    def __init__(self, path: Path | str, position: int = 0, *, patience: float = PATIENCE) -> None:
         require_x86_64()
         self._log = LogFile(path)
+        self._gap = Gap(self._log, patience)
         self._position = 0
         self.position = position
+
+    @classmethod
+    def follow(cls, path: Path | str, *, from_oldest: bool = False) -> Subscription:
+        """Joins a stream whose positions are not known: where its writer stands, or at the oldest frame in the file."""
+        subscription = cls(path)
+        oldest = subscription.oldest() if from_oldest else None
+        subscription.position = subscription.tail() if oldest is None else oldest
+        return subscription
 
     @property
     def position(self) -> int:
@@ -55,11 +67,11 @@ class Subscription:
         log, position, taken = self._log, self._position, 0
         end = log.term_end(position)
         while position < end and taken < limit_bytes and len(frames) < limit_frames:
-            active = log.load(d.ACTIVE_TERM_COUNT)  # before the frame, see _check_lapped
+            active = log.load(d.ACTIVE_TERM_COUNT)  # before the frame, see Gap
             length, flags, kind = log.whole_frame(position)
             if not length:
                 if not frames:
-                    self._check_lapped(position, active)
+                    self._gap.check(position, active)
                 break
             if kind == d.DATA:
                 frames.append(log.frame(position, length, flags))
@@ -68,14 +80,36 @@ class Subscription:
         self._position = position
         return frames
 
+    def block_poll(self, limit_bytes: int = sys.maxsize) -> Block | None:
+        """The next run of whole frames of one term, at most ``limit_bytes`` with headers, without a copy.
+
+        As Aeron's TermBlockScanner finds it: padding ends a run, or is one alone, even a longer one. None
+        when there is no whole frame, or the next one is longer. Raises Lapped as ``poll`` does.
+        """
+        active = self._log.load(d.ACTIVE_TERM_COUNT)
+        block = scan(self._log, self._position, limit_bytes)
+        if block is None:
+            if not self._log.whole_frame(self._position)[0]:
+                self._gap.check(self._position, active)
+            return None
+        self._position = block.end
+        return block
+
+    def tail(self) -> int:
+        """Where the writer stands: what is offered from now on is read from there.
+
+        In an image it is the end of the last frame received, and takes milliseconds to find.
+        """
+        return tail_position(self._log)
+
     def oldest(self) -> int | None:
         """Where to go on after Lapped: the first frame still there that is not before our position.
 
         None when there is no whole one at the moment. Takes milliseconds: a term is searched.
         """
         log = self._log
-        active = log.load(d.ACTIVE_TERM_COUNT)
-        for count in range(max(active - 2, log.term_count(self._position)), active + 1):
+        active = newest_count(log)
+        for count in range(max(active - 2, log.term_count(self._position), 0), active + 1):
             begin = max(count * log.term_length, self._position)
             found = begin if log.whole_frame(begin)[0] else next_frame(log, begin)
             if found is not None:
@@ -89,11 +123,6 @@ class Subscription:
             return not os.path.samestat(os.stat(self._log.path), self._log.identity)
         except FileNotFoundError:
             return True
-
-    def _check_lapped(self, position: int, active: int) -> None:
-        """The writer had left this term before we looked, so every frame of it had been published."""
-        if active > self._log.term_count(position):
-            raise Lapped(position)
 
     def close(self) -> None:
         """Frames that are still held stay readable."""
