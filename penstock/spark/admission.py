@@ -38,8 +38,9 @@ CLOCK_TOLERANCE = 5.0
 class AdmittingSource(PenstockSource):
     """The source of the landing: all columns and ``admitted``, the event's type where it is let in, else null.
 
-    Options besides the usual ones: ``typesFolder`` and ``maxTypes``, those of the TypeRegistry, and
-    ``landedBefore``: the latest time of landing so far, in milliseconds.
+    Options besides the usual ones: ``typesFolder`` and ``maxTypes``, those of the TypeRegistry;
+    ``landedBefore``: the latest time of landing so far, in milliseconds; ``holdFile``: nothing new is taken
+    while there is a file of that name.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -47,6 +48,7 @@ class AdmittingSource(PenstockSource):
         self._folder = Path(given.pop("typesfolder"))
         self._limit = int(given.pop("maxtypes"))
         self._landed_before = int(given.pop("landedbefore", "0"))
+        self._hold = Path(given.pop("holdfile"))
         super().__init__(given)
 
     @classmethod
@@ -58,7 +60,7 @@ class AdmittingSource(PenstockSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         registry = (self._folder, self._limit)
-        return AdmittingReader(self._options, schema, registry, self._landed_before / 1000)
+        return AdmittingReader(self._options, schema, registry, self._landed_before / 1000, self._hold)
 
 
 def register_landing(spark: SparkSession) -> None:
@@ -67,21 +69,27 @@ def register_landing(spark: SparkSession) -> None:
 
 
 class AdmittingReader(StreamReader):
-    """A StreamReader that adds ``admitted``, and that waits where the clock has gone back.
+    """A StreamReader that adds ``admitted``, and that waits while it is held or the clock has gone back.
 
     Rows that land long before rows that landed already are late to Spark, which drops them.
     """
 
     def __init__(
-        self, options: SourceOptions, schema: StructType, registry: tuple[Path, int], landed_before: float
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        registry: tuple[Path, int],
+        landed_before: float,
+        hold: Path,
     ) -> None:
         super().__init__(options, StructType(schema.fields[:-1]))
         self._registry = registry
         self._latest = landed_before
+        self._hold = hold
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         now = time.time()
-        if now < self._latest - CLOCK_TOLERANCE:
+        if now < self._latest - CLOCK_TOLERANCE or self._hold.exists():
             return start
         self._latest = max(self._latest, now)
         return super().latestOffset(start, limit)

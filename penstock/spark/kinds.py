@@ -25,6 +25,7 @@ from penstock.spark.rules import (
     Reason,
 )
 
+RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 FIELDS = "struct<type:variant,uuid:variant,host:variant,timestamp:variant,data:variant>"
 
 
@@ -124,7 +125,6 @@ def _finished(judged: DataFrame, rules: Rules) -> DataFrame:
     )
     data = F.col("fields.data") if rules.data_format == "variant" else F.to_json(F.col("fields.data"))
     payload = F.col("payload") if rules.keep_payload else F.when(~is_event, F.col("payload"))
-    event_time = F.timestamp_micros(F.round(F.col("millis") * 1000).cast("bigint"))
     return judged.select(
         "topic",
         "offset",
@@ -134,8 +134,8 @@ def _finished(judged: DataFrame, rules: Rules) -> DataFrame:
         "bucket",
         F.when(is_event, F.col("type")).alias("type"),
         F.when(is_event, F.col("uuid")).alias("uuid"),
-        F.when(is_event, F.col("host")).alias("host"),
-        F.when(is_event, event_time).alias("event_time"),
+        F.when(is_event, F.col("host")).when(F.col("is_syslog"), _annotation("hostname")).alias("host"),
+        F.when(is_event, _event_time()).when(F.col("is_syslog"), _syslog_time()).alias("event_time"),
         F.when(is_event, data).alias("data"),
         payload.alias("payload"),
         "key",
@@ -145,3 +145,20 @@ def _finished(judged: DataFrame, rules: Rules) -> DataFrame:
         kind.alias("kind"),
         F.to_date("timestamp").alias("date"),
     )
+
+
+def _event_time() -> Column:
+    return F.timestamp_micros(F.round(F.col("millis") * 1000).cast("bigint"))
+
+
+def _syslog_time() -> Column:
+    """The time of a syslog message where it says its year and zone (RFC 5424)."""
+    text = _annotation("timestamp")
+    time = F.when(text.rlike(RFC3339), text.try_cast("timestamp"))
+    return F.when(
+        time.between(F.timestamp_millis(F.lit(MIN_TIMESTAMP)), F.timestamp_millis(F.lit(MAX_TIMESTAMP))), time
+    )
+
+
+def _annotation(name: str) -> Column:
+    return F.try_element_at("annotations", F.lit(name))

@@ -90,6 +90,7 @@ def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
         .option("typesFolder", str(landing.layout.types))
         .option("maxTypes", 0 if landing.event_types else landing.max_types)
         .option("landedBefore", last_landing(landing.layout.checkpoint))
+        .option("holdFile", str(landing.layout.hold))
         .load(str(Path(landing.topics).absolute()))
     )
 

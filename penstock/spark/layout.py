@@ -49,6 +49,16 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.lock"
 
     @property
+    def hold(self) -> Path:
+        """While this file is there the query takes nothing new: so it comes to rest between two batches."""
+        return self.tables / "_checkpoints" / "landed.hold"
+
+    @property
+    def scratch(self) -> Path:
+        """What the running JVM keeps for itself; emptied at every start."""
+        return self.tables / "_checkpoints" / "scratch"
+
+    @property
     def types(self) -> Path:
         """The registry of event types."""
         return self.tables / "_types"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -57,7 +58,7 @@ def run(
     handle = take_lock(landing.layout, stop)
     try:
         reconciler = _begin(landing, ledger, say)
-        session = build_session(spark, inherit=[handle])
+        session = build_session(spark, inherit=[handle], scratch=landing.layout.scratch)
         try:
             return _land(session, landing, reconciler, once, stop, say)
         finally:
@@ -74,6 +75,9 @@ def _begin(landing: Landing, ledger: Ledger | None, say: Say) -> Reconciler:
     reconciler.enter()
     if removed := sweep(landing.layout):
         say(f"removed {removed} files of a batch that was never committed")
+    landing.layout.hold.unlink(missing_ok=True)
+    shutil.rmtree(landing.layout.scratch, ignore_errors=True)
+    landing.layout.scratch.mkdir()
     reconciler.start()
     return reconciler
 
@@ -84,7 +88,7 @@ def _land(
     query = start_landing(session, landing, available_now=once)
     say(f"landing {landing.topic} from {landing.topics} into {landing.layout.landed}")
     failed = _watch(query, reconciler, stop, say)
-    _end(query)
+    _end(query, landing.layout)
     if not reconciler.stop(SHUTDOWN_PATIENCE):
         say("not everything could be proved and posted; the next start does it")
     say(_report(reconciler, query))
@@ -104,8 +108,9 @@ def _watch(query: StreamingQuery, reconciler: Reconciler, stop: threading.Event,
     return error is not None
 
 
-def _end(query: StreamingQuery) -> None:
+def _end(query: StreamingQuery, layout: Layout) -> None:
     """Stop the query, at the end of the batch it is in if that does not take long."""
+    layout.hold.touch()
     deadline = time.monotonic() + SHUTDOWN_PATIENCE
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(0.05)

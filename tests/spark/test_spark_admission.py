@@ -80,7 +80,7 @@ def reader(topics: Path, tmp_path: Path) -> AdmittingReader:
     append(topics, "t", [b"x"] * 5)
     schema = StructType([StructField("topic", StringType()), StructField("admitted", StringType())])
     options = SourceOptions.of({"path": str(topics)})
-    return AdmittingReader(options, schema, (tmp_path / "types", 5), 1000.0)
+    return AdmittingReader(options, schema, (tmp_path / "types", 5), 1000.0, tmp_path / "hold")
 
 
 def test_while_the_clock_is_behind_what_landed_nothing_is_taken(
@@ -97,3 +97,10 @@ def test_a_clock_that_goes_back_later_is_noticed_too(reader: AdmittingReader, mo
     assert reader.latestOffset({}, ReadAllAvailable()) == {"t": 5}
     monkeypatch.setattr(admission.time, "time", lambda: 4000.0)
     assert reader.latestOffset({"t": 2}, ReadAllAvailable()) == {"t": 2}
+
+
+def test_nothing_is_taken_while_the_reader_is_held(reader: AdmittingReader, tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    assert reader.latestOffset({"t": 1}, ReadAllAvailable()) == {"t": 1}
+    (tmp_path / "hold").unlink()
+    assert reader.latestOffset({"t": 1}, ReadAllAvailable()) == {"t": 5}

@@ -107,6 +107,25 @@ def test_what_the_syslog_codec_took_is_syslog_whatever_it_looks_like(spark: Spar
     assert [(row.kind, row.reason, row.uuid) for row in found] == [("syslog", None, None)] * 3
 
 
+@pytest.mark.parametrize(
+    ("stamp", "time"),
+    [
+        ("2026-02-03T04:05:06.789012+01:00", "2026-02-03 03:05:06.789012"),
+        ("2026-02-03T04:05:06Z", "2026-02-03 04:05:06"),
+        ("Feb  3 04:05:06", None),
+        ("2026-13-03T04:05:06Z", None),
+        ("0000-01-01T00:00:00Z", None),
+        ("2026-02-03T04:05:06", None),
+    ],
+)
+def test_syslog_has_its_host_and_its_time_where_it_says_the_zone(
+    spark: SparkSession, stamp: str, time: str | None
+) -> None:
+    annotations = F.create_map(F.lit("hostname"), F.lit("web-1"), F.lit("timestamp"), F.lit(stamp))
+    (row,) = classify(rows(spark, [b"<34>1 x"], codec="syslog").withColumn("annotations", annotations))
+    assert (row.host, row.event_time) == ("web-1", time)
+
+
 def test_an_event_has_its_fields_and_a_quarantined_one_only_its_payload(spark: SparkSession) -> None:
     valid = b'{"type":"a","uuid":"u","host":"h\\"","timestamp":1700000000000.25,"data":{"b":[1,"x"],"a":null}}'
     good, bad = classify(rows(spark, [valid, valid + b"x"]))

@@ -89,6 +89,7 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
     again.send_signal(signal.SIGTERM)
     said = again.communicate(timeout=60)[1]
     assert again.returncode == 0, said
+    assert "ERROR" not in said, "it came to rest before it was stopped"
 
     rows = read_rows(layout.landed, [name for commit in read_journal(layout) for name in commit.files])
     offsets = rows["offset"].to_pylist()
