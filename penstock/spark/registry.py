@@ -39,7 +39,7 @@ class TypeRegistry:
 
     def _catch_up(self) -> None:
         while self._slots < self._limit and (path := self._path(self._slots)).exists():
-            self._known.add(path.read_text(encoding="utf-8"))
+            self._known.add(path.read_bytes().decode())  # as it is: read_text would change line ends
             self._slots += 1
 
     def _claim(self, name: str) -> None:
