@@ -1,5 +1,6 @@
 """Log buffers in Aeron's layout: one writer, several readers, one mapped file between processes."""
 
+from penstock.logbuffer.blocks import Block
 from penstock.logbuffer.descriptor import Parameters, mtu_for
 from penstock.logbuffer.errors import (
     AdminAction,
@@ -19,12 +20,14 @@ from penstock.logbuffer.errors import (
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.position import ReaderPosition
 from penstock.logbuffer.publication import Cleaning, Publication
+from penstock.logbuffer.readers import Readers
 from penstock.logbuffer.recovery import Reason, Recovered, Skipped
 from penstock.logbuffer.subscription import FragmentAssembler, Subscription
 
 __all__ = [
     "AdminAction",
     "BackPressured",
+    "Block",
     "Busy",
     "Cleaning",
     "Closed",
@@ -40,6 +43,7 @@ __all__ = [
     "Parameters",
     "Publication",
     "ReaderPosition",
+    "Readers",
     "Reason",
     "Recovered",
     "Refused",

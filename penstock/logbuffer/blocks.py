@@ -13,6 +13,10 @@ from penstock.logbuffer.mapped import LogFile
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 _NOTHING: Final = pa.scalar(b"", pa.binary())
+_SMALL: Final = 4096
+"""Longer frames are found one by one: the slots they cover are not worth looking at."""
+_WINDOW: Final = 1 << 18
+"""Bytes looked at in one go for the headers of small frames."""
 
 
 class Block(NamedTuple):
@@ -51,29 +55,50 @@ def scan(log: LogFile, position: int, limit: int) -> Block | None:
     if not length:
         return None
     if kind == d.PAD:
-        return _block(log, position, [length], True)
-    room = min(limit, log.term_end(position) - position)
-    lengths = _run(log.ints, log.offset_of(position) >> 2, room, d.int32(log.term_id(position)))
-    return _block(log, position, lengths, False) if lengths else None
+        return _block(log, position, np.array([length]), True)
+    lengths = _run(log, position, min(limit, log.term_end(position) - position))
+    return _block(log, position, lengths, False) if len(lengths) else None
 
 
-def _run(words: memoryview, at: int, room: int, term_id: int) -> list[int]:
-    """The frame lengths of the data frames from word ``at`` on that fit into ``room`` bytes."""
-    lengths: list[int] = []
+def _run(log: LogFile, position: int, room: int) -> Integers:
+    """The lengths of the data frames from ``position`` on that fit into ``room`` bytes."""
+    found: list[Integers] = []
     while room >= d.HEADER_LENGTH:
-        length = words[at]
-        aligned = (length + d.FRAME_ALIGNMENT - 1) & -d.FRAME_ALIGNMENT
-        # The type stands in the upper half of the second word.
-        if length < d.HEADER_LENGTH or aligned > room or words[at + 5] != term_id or words[at + 1] >> 16 != d.DATA:
+        length, _, kind = log.whole_frame(position)
+        if not length or kind != d.DATA or d.align(length) > room:
             break
-        lengths.append(length)
-        at += aligned >> 2
-        room -= aligned
-    return lengths
+        many = length <= _SMALL and room > d.align(length)
+        lengths = _chain(log, position, room) if many else np.array([length], np.int64)
+        if not len(lengths):
+            break  # overwritten meanwhile
+        taken = int(((lengths + d.FRAME_ALIGNMENT - 1) & -d.FRAME_ALIGNMENT).sum())
+        found.append(lengths)
+        position, room = position + taken, room - taken
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _block(log: LogFile, position: int, lengths: list[int], padding: bool) -> Block:
-    payloads = np.array(lengths, np.int64) - d.HEADER_LENGTH
+def _chain(log: LogFile, position: int, room: int) -> Integers:
+    """The lengths of the frame at ``position`` and of those behind it, found by whole arrays.
+
+    Payloads may hold what looks like a header; a frame is what begins where the frame before it ends.
+    """
+    count = min(room, _WINDOW) // d.FRAME_ALIGNMENT
+    words = np.frombuffer(log.bytes, np.int64, 4 * count, log.offset_of(position)).reshape(count, 4)
+    slots = np.flatnonzero(words[:, 2] == words[0, 2])  # stream and term
+    headers = words[slots]
+    lengths = headers[:, 0].astype(np.int32).astype(np.int64)
+    good = (lengths >= d.HEADER_LENGTH) & (headers[:, 0] >> 48 == d.DATA)
+    good &= headers[:, 1] == words[0, 1] + slots * d.FRAME_ALIGNMENT  # session and offset
+    starts, lengths = slots[good] * d.FRAME_ALIGNMENT, lengths[good]
+    ends = starts + ((lengths + d.FRAME_ALIGNMENT - 1) & -d.FRAME_ALIGNMENT)
+    apart = np.flatnonzero(ends[:-1] != starts[1:])
+    linked = int(apart[0]) + 1 if len(apart) else len(ends)
+    fitting: Integers = lengths[: np.searchsorted(ends[:linked], room, "right")]
+    return fitting
+
+
+def _block(log: LogFile, position: int, lengths: Integers, padding: bool) -> Block:
+    payloads = lengths - d.HEADER_LENGTH
     starts = frame_starts(payloads)
     at, size = log.offset_of(position), int(starts[-1])
     return Block(log.bytes[at : at + size], position, position + size, starts, payloads, padding)
@@ -82,7 +107,9 @@ def _block(log: LogFile, position: int, lengths: list[int], padding: bool) -> Bl
 def frame_starts(lengths: Integers) -> Integers:
     """Where the frames of payloads of ``lengths`` bytes begin, and where the last one ends: (n + 1,)."""
     starts = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum((lengths + d.HEADER_LENGTH + d.FRAME_ALIGNMENT - 1) & -d.FRAME_ALIGNMENT, out=starts[1:])
+    aligned = lengths + (d.HEADER_LENGTH + d.FRAME_ALIGNMENT - 1)
+    aligned &= -d.FRAME_ALIGNMENT
+    np.cumsum(aligned, out=starts[1:])
     return starts
 
 
@@ -95,11 +122,12 @@ def how_many(starts: Integers, room: int, limit: int) -> int:
 def make_headers(log: LogFile, position: int, lengths: Integers, starts: Integers, reserved_values: Any) -> np.ndarray:
     """The headers of unfragmented frames, the first at ``position``: (n,) HEADER_DTYPE."""
     p, offset = log.parameters, position - log.term_begin(position)
-    headers = np.empty(len(lengths), d.HEADER_DTYPE)
-    headers[:] = (0, 0, d.UNFRAGMENTED, d.DATA, 0, p.session_id, p.stream_id, log.term_id(position), 0)
-    headers["length"] = lengths + d.HEADER_LENGTH
-    headers["term_offset"] = starts[:-1] + offset
-    headers["reserved_value"] = reserved_values
+    words = np.empty((len(lengths), 4), np.int64)  # ten times as fast as field by field
+    words[:, 0] = lengths + (d.HEADER_LENGTH + (d.UNFRAGMENTED << 40) + (d.DATA << 48))
+    words[:, 1] = starts[:-1] + (offset + (p.session_id << 32))
+    words[:, 2] = (log.term_id(position) << 32) + (p.stream_id & 0xFFFFFFFF)
+    words[:, 3] = reserved_values
+    headers: np.ndarray = words.view(d.HEADER_DTYPE)[:, 0]
     return headers
 
 

@@ -13,6 +13,7 @@ import mmap
 import os
 import platform
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,10 +116,9 @@ class LogFile:
 
     def copy_rows(self, at: int, stride: int, rows: np.ndarray) -> None:
         """Copies the rows of ``rows`` (n, width) uint8 to ``at``, ``at + stride`` and so on."""
-        count, width = rows.shape
-        size = (count - 1) * stride + width
-        place = np.frombuffer(self.bytes, np.uint8, size, at)
-        np.lib.stride_tricks.as_strided(place, (count, width), (stride, 1))[:] = rows
+        row = np.dtype((np.void, rows.shape[1]))
+        place = np.ndarray((len(rows),), row, self.bytes, at, (stride,))
+        place[:] = rows.view(row)[:, 0]
 
     def fill_zero(self, at: int, length: int) -> None:
         """Zeroes a range that begins at a frame, the first frame's length last."""
@@ -218,34 +218,49 @@ def sync_folder(folder: Path) -> None:
 def _read_parameters(file: int, size: int, path: Path) -> d.Parameters:
     if size < d.file_length(d.TERM_MIN_LENGTH, d.PAGE_MIN_LENGTH):
         raise NotALogBuffer(f"{path} is not a log buffer: {size} bytes are too few")
-    block = os.pread(file, d.METADATA_LENGTH, size - d.METADATA_LENGTH)
+    parameters, problem = read_metadata(os.pread(file, d.METADATA_LENGTH, size - d.METADATA_LENGTH), size)
+    if parameters is None:
+        raise NotALogBuffer(f"{path} is not a log buffer: {problem}")
+    return parameters
+
+
+def read_metadata(block: bytes, size: int) -> tuple[d.Parameters | None, str]:
+    """What the 4,096 bytes of metadata say of a file of ``size`` bytes; or None, and why they are none."""
 
     def value(field: d.Field) -> int:
         number: int = struct.unpack_from("<" + field.code, block, field.offset)[0]
         return number
 
-    term_length, page_size, mtu = value(d.TERM_LENGTH), value(d.PAGE_SIZE), value(d.MTU_LENGTH)
     header = d.HEADER.unpack_from(block, d.DEFAULT_HEADER)
-    problem = d.geometry_problem(term_length, page_size, mtu)
-    if not problem and d.file_length(term_length, page_size) != size:
-        problem = f"{size} bytes are the wrong size for terms of {term_length}"
-    if not problem and (value(d.DEFAULT_HEADER_LENGTH) != d.HEADER_LENGTH or header[3] != d.DATA or header[1] != 0):
-        problem = "its default frame header is none"
-    if not problem and (value(d.TYPE) > d.Kind.IMAGE or header[7] != value(d.INITIAL_TERM_ID)):
-        problem = "its metadata contradict themselves"
-    if not problem and not 0 <= value(d.PUBLICATION_WINDOW) <= term_length:
-        problem = "its publication window is longer than a term"
+    problem = _problem(value, header, size)
     if problem:
-        raise NotALogBuffer(f"{path} is not a log buffer: {problem}")
-    return d.Parameters(
-        term_length=term_length,
-        mtu=mtu,
+        return None, problem
+    parameters = d.Parameters(
+        term_length=value(d.TERM_LENGTH),
+        mtu=value(d.MTU_LENGTH),
         session_id=header[5],
         stream_id=header[6],
         initial_term_id=value(d.INITIAL_TERM_ID),
         kind=d.Kind(value(d.TYPE)),
-        page_size=page_size,
+        page_size=value(d.PAGE_SIZE),
         correlation_id=value(d.CORRELATION_ID),
         window=value(d.PUBLICATION_WINDOW),
         sparse=bool(value(d.SPARSE)),
     )
+    return parameters, ""
+
+
+def _problem(value: Callable[[d.Field], int], header: tuple[int, ...], size: int) -> str | None:
+    term_length, page_size = value(d.TERM_LENGTH), value(d.PAGE_SIZE)
+    problem = d.geometry_problem(term_length, page_size, value(d.MTU_LENGTH))
+    if problem:
+        return problem
+    if d.file_length(term_length, page_size) != size:
+        return f"{size} bytes are the wrong size for terms of {term_length}"
+    if value(d.DEFAULT_HEADER_LENGTH) != d.HEADER_LENGTH or header[3] != d.DATA or header[1] != 0:
+        return "its default frame header is none"
+    if value(d.TYPE) > d.Kind.IMAGE or header[7] != value(d.INITIAL_TERM_ID):
+        return "its metadata contradict themselves"
+    if not 0 <= value(d.PUBLICATION_WINDOW) <= term_length:
+        return "its publication window is longer than a term"
+    return None

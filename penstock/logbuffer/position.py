@@ -87,6 +87,15 @@ class ReaderPosition:
     def mark(self, value: int) -> None:
         self._words[3] = value
 
+    @property
+    def gone(self) -> bool:
+        """Whether the writer goes on without this reader."""
+        return self._words[4] != 0
+
+    @gone.setter
+    def gone(self, value: bool) -> None:
+        self._words[4] = int(value)
+
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Waits for the lock, among threads and processes, and holds it."""

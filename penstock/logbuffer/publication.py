@@ -109,9 +109,9 @@ class Publication:
         """Goes on with a file after its writer ended, in whatever way; ``recovered`` says what was skipped.
 
         ``readers`` are the positions up to which readers have come: what lies before the lowest is not
-        missed, and nothing is written before the highest. With ``expected`` a file whose metadata or
-        size were damaged is rebuilt from its frames. Raises NotALogBuffer, Busy, OSError and
-        UnsupportedProcessor.
+        missed, and nothing is written before the highest. A file of the wrong size gets the right one;
+        with ``expected`` one whose metadata are gone is rebuilt from its frames. Raises NotALogBuffer,
+        Busy, OSError and UnsupportedProcessor.
         """
         require_x86_64()
         lock = _lock(Path(path))
@@ -170,6 +170,11 @@ class Publication:
             self._tail.clean_to(position)
             self.position_limit = limit
             self._trip_limit = limit + self.window // 8
+
+    def disconnect(self) -> None:
+        """No reader is left: offers are refused as NotConnected until there is one again."""
+        self.connected = False
+        self.position_limit = self._trip_limit = min(self.position_limit, self.position)
 
     def clean_to(self, position: int) -> None:
         """Zeroes everything before ``position``. No reader may need it any more."""

@@ -5,12 +5,36 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import numpy as np
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import NotALogBuffer
+from penstock.logbuffer.mapped import read_metadata
+
+_TERMS: Final = tuple(1 << bits for bits in range(16, 31))
+_PAGES: Final = tuple(1 << bits for bits in range(12, 31))
+_USED: Final = 0x200
+"""Bytes of the metadata that hold anything."""
+
+
+def resize(path: Path) -> bool:
+    """Gives a file its length again where the metadata are whole and in their place; whether they were."""
+    with open(path, "r+b") as file:
+        size = _size(file)
+        lengths = {d.file_length(term, page) for term in _TERMS for page in _PAGES}
+        for length in sorted(lengths, reverse=True):
+            place = length - d.METADATA_LENGTH
+            if place + _USED > size:
+                continue
+            block = os.pread(file.fileno(), d.METADATA_LENGTH, place).ljust(d.METADATA_LENGTH, b"\0")
+            if read_metadata(block, length)[0]:
+                os.ftruncate(file.fileno(), min(size, length))
+                os.posix_fallocate(file.fileno(), 0, length)
+                os.fsync(file.fileno())
+                return True
+    return False
 
 
 def rebuild(path: Path, expected: d.Parameters, error: NotALogBuffer) -> None:

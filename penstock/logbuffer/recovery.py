@@ -18,7 +18,7 @@ import numpy as np
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import NotALogBuffer
 from penstock.logbuffer.mapped import LogFile
-from penstock.logbuffer.rebuild import rebuild
+from penstock.logbuffer.rebuild import rebuild, resize
 from penstock.logbuffer.search import newest_by_frames, next_frame
 
 
@@ -68,9 +68,10 @@ def recover(path: Path, readers: Sequence[int], expected: d.Parameters | None) -
     try:
         log = LogFile(path, writable=True)
     except NotALogBuffer as error:
-        if expected is None:
-            raise
-        rebuild(path, expected, error)
+        if not resize(path):
+            if expected is None:
+                raise
+            rebuild(path, expected, error)
         log, notes = LogFile(path, writable=True), (str(error),)
     try:
         recovered = examine(log, readers, notes)

@@ -38,21 +38,22 @@ class Killed(BaseException):
 @contextmanager
 def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
     """Copies the file to ``remains`` in the middle of store ``number`` and ends the writer there."""
-    names = ("store_int", "store_long", "copy", "fill_zero")
+    names = ("store_int", "store_long", "copy", "fill_zero", "copy_rows")
     originals = {name: getattr(LogFile, name) for name in names}
     left = number
 
     def wrapper(name: str) -> Callable[..., None]:
-        def store(self: LogFile, at: int, value: Any) -> None:
+        def store(self: LogFile, at: int, *values: Any) -> None:
             nonlocal left
             left -= 1
             if left == 0:
-                if name in ("copy", "fill_zero"):  # these may be half done
-                    half = value[: len(value) // 2] if name == "copy" else value // 64 * 32
-                    originals[name](self, at, half)
+                if name in ("copy", "fill_zero", "copy_rows"):  # these may be half done
+                    *between, value = values
+                    half = value // 64 * 32 if name == "fill_zero" else value[: len(value) // 2]
+                    originals[name](self, at, *between, half)
                 shutil.copyfile(path, remains)
                 raise Killed
-            originals[name](self, at, value)
+            originals[name](self, at, *values)
 
         return store
 

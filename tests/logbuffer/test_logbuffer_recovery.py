@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -145,8 +146,9 @@ def test_a_file_cut_short_is_rebuilt_from_its_frames(count: int, cut: int, polle
         stream.publication.close()
         with open(path, "r+b") as file:
             file.truncate(cut)
-        with pytest.raises(NotALogBuffer):
-            Publication.open(path, readers=[stream.reader])
+        if cut < 3 * TERM + 512:  # the metadata are cut as well
+            with pytest.raises(NotALogBuffer):
+                Publication.open(path, readers=[stream.reader])
         if cut < 32:
             with pytest.raises(NotALogBuffer):
                 Publication.open(path, readers=[stream.reader], expected=EXPECTED)
@@ -161,6 +163,41 @@ def test_a_file_cut_short_is_rebuilt_from_its_frames(count: int, cut: int, polle
         publication.consumed(stream.reader)
         offer_two(publication)
         assert headers_in_order(path, stream.reader) == [*left, 1000, 1001]
+
+
+@pytest.mark.parametrize("size", [3 * TERM + 512, 3 * TERM + 4000, 3 * TERM + 5000, 9 * TERM])
+def test_a_file_of_the_wrong_size_gets_the_right_one(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    stream = Stream(path, Cleaning.LAGGING)
+    for number in range(60):
+        stream.offer(number, 2000)
+        stream.poll(2000)
+    position, size_before = stream.publication.position, path.stat().st_size
+    stream.publication.close()
+    with open(path, "r+b") as file:
+        file.truncate(size)
+    with pytest.raises(NotALogBuffer, match=r"^\S+ is not a log buffer: .*$"):
+        Subscription(path)
+    publication = Publication.open(path, readers=[stream.reader])
+    assert path.stat().st_size == size_before
+    assert publication.position == position
+    assert publication.recovered.skipped == ()
+    assert [note.partition(": ")[0] for note in publication.recovered.notes] == [f"{path} is not a log buffer"]
+
+
+def test_a_block_that_was_not_published_is_not_there_in_part(tmp_path: Path) -> None:
+    path, remains = tmp_path / "log", tmp_path / "remains"
+    stream = Stream(path, Cleaning.LAGGING)
+    stream.offer(7, 100)
+    offsets = np.arange(0, 2001, 100)
+    with pytest.raises(Killed), killed_at_store(3, path, remains):  # half of the headers are written
+        stream.publication.offer_batch(bytes(2000), offsets, 500)
+    publication = Publication.open(remains, readers=[0])
+    assert publication.recovered.skipped == (Skipped(160, 160 + 20 * 160, Reason.NEGATIVE_LENGTH),)
+    assert headers_in_order(remains, 0) == [7]
+    last = publication.last_frame()
+    assert last is not None
+    assert last.reserved_value == 7
 
 
 @settings(max_examples=80, deadline=None)
