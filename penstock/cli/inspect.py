@@ -10,21 +10,26 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from penstock.cli.common import AsJson, console, fail
+from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.ingest.files import buffer_file
 from penstock.logbuffer import inspector
 from penstock.logbuffer.errors import LogBufferError
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(help="A log buffer file.")],
+    file: Annotated[Path, typer.Argument(help="A log buffer file, or a listener's name.")],
     limit: Annotated[int, typer.Argument(help="Bytes shown of each message.")] = inspector.NO_LIMIT,
     data_format: Annotated[Literal["hex", "ascii"], typer.Option("--format", help="How messages are shown.")] = "hex",
     skip_default_header: Annotated[bool, typer.Option("--skip-default-header", help="Leave that line out.")] = False,
     scan_over_zeroes: Annotated[bool, typer.Option("--scan-over-zeroes", help="Go on behind gaps of zeros.")] = False,
     as_json: AsJson = False,
     batches: Annotated[bool, typer.Option("--batches", help="List Penstock's own frames.")] = False,
+    config: Config = None,
+    override: Override = None,
 ) -> None:
     """Print a log buffer as Aeron's LogInspector does."""
+    of_listener = buffer_file(settings_of(config, override).buffers, file.name)
+    file = of_listener if not file.exists() and of_listener.exists() else file
     try:
         if batches:
             _show_batches(inspector.batches(file), as_json)

@@ -75,7 +75,22 @@ def test_every_command_explains_itself(command: str) -> None:
     assert "Usage" in result.stdout
 
 
-@pytest.mark.parametrize("command", [["serve"], ["up"], ["send"], ["topics"], ["balance"], ["pipeline", "run"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["serve"],
+        ["up"],
+        ["send"],
+        ["produce", "x"],
+        ["consume", "x"],
+        ["topics"],
+        ["balance"],
+        ["inspect", "x"],
+        ["pipeline", "run"],
+        ["pipeline", "query", "x"],
+    ],
+    ids=" ".join,
+)
 def test_an_unknown_key_stops_every_command_and_is_named(command: list[str]) -> None:
     result = run(*command, "-o", "log.htpp=127.0.0.1:1", seconds=60)
     assert result.returncode == 2
