@@ -26,6 +26,13 @@ SETTINGS: dict[str, str] = {
     # Each shuffle partition costs a task and a state store in every micro-batch.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "true",
+    # The uuids of the duplicate window: on disk, because on the heap a few million of them would end the JVM.
+    # It costs a sixth more CPU.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     # A micro-batch with no rows only to move the watermark costs as much as one with rows.
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     # Rows need not be sorted by folder before they are written, as long as there are few folders.
