@@ -10,6 +10,7 @@ import io.aeron.logbuffer.FragmentHandler;
 import io.aeron.logbuffer.FrameDescriptor;
 import io.aeron.logbuffer.LogBufferDescriptor;
 import io.aeron.protocol.DataHeaderFlyweight;
+import io.aeron.samples.LogInspector;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
@@ -21,6 +22,7 @@ import org.agrona.concurrent.UnsafeBuffer;
  * The real Aeron on the other side of a test.
  *
  * <p>{@code read FILE POSITION} prints the frames of a log buffer, as Aeron's own classes see them.
+ * {@code inspect LIMIT FILE...} runs LogInspector on each file.
  * {@code serve DIRECTORY} runs a media driver with one stream at a time and obeys lines on standard input:
  * {@code open CHANNEL STREAM exclusive|concurrent}, {@code stream FIRST COUNT LENGTH}, {@code consumed POSITION}
  * (the registered subscriber goes up to there, so the driver's flow control follows the test), {@code close}.
@@ -34,6 +36,11 @@ public final class AeronPeer {
     public static void main(final String[] args) throws Exception {
         if ("read".equals(args[0])) {
             read(args[1], Long.parseLong(args[2]));
+        } else if ("inspect".equals(args[0])) {
+            for (int i = 2; i < args.length; i++) {
+                LogInspector.main(new String[] {args[i], args[1]});
+                System.out.println("---- end of " + args[i]);
+            }
         } else {
             serve(args[1]);
         }
