@@ -18,7 +18,7 @@ from penstock.logbuffer.errors import LogBufferError
 
 def inspect(
     file: Annotated[Path, typer.Argument(help="A log buffer file, or a listener's name.")],
-    limit: Annotated[int, typer.Argument(help="Bytes shown of each message.")] = inspector.NO_LIMIT,
+    limit: Annotated[int, typer.Argument(min=0, help="Bytes shown of each message.")] = inspector.NO_LIMIT,
     data_format: Annotated[Literal["hex", "ascii"], typer.Option("--format", help="How messages are shown.")] = "hex",
     skip_default_header: Annotated[bool, typer.Option("--skip-default-header", help="Leave that line out.")] = False,
     scan_over_zeroes: Annotated[bool, typer.Option("--scan-over-zeroes", help="Go on behind gaps of zeros.")] = False,

@@ -24,7 +24,8 @@ class Gap:
 
     An exclusive publication publishes in order, so a gap before its frames was cleaned. Elsewhere it may
     be one of several writers at work, or a datagram that comes again: then distance tells (a writer is
-    never a term ahead of the slowest subscriber that its driver knows), or ``patience``.
+    never a term ahead of the slowest subscriber that its driver knows), or ``patience``. So it does where
+    all was cleaned up to the tail.
     """
 
     def __init__(self, log: LogFile, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,8 +46,8 @@ class Gap:
         if self._log.ints[self._log.offset_of(position) >> 2] < 0:
             return False  # being written, or claimed
         if kind is d.Kind.EXCLUSIVE:
-            return ahead > 0 or self._is_passed(position)
-        return ahead > 1 or (self._is_old(position, ahead) and (ahead > 0 or self._is_passed(position)))
+            return ahead > 0 or self._is_passed(position) or self._is_old(position)
+        return ahead > 1 or self._is_old(position)
 
     def _is_passed(self, position: int) -> bool:
         """A later frame of the term is there, and this one is not even now."""
@@ -54,9 +55,9 @@ class Gap:
             return False
         return self._log.ints[self._log.offset_of(position) >> 2] == 0
 
-    def _is_old(self, position: int, ahead: int) -> bool:
-        """The gap has been open too long, with something behind it."""
-        if not ahead and self._tail() <= position:
+    def _is_old(self, position: int) -> bool:
+        """The gap has been open too long, and it is one: the tail is behind it, if nothing else."""
+        if self._tail() <= position:
             self._since = None
             return False
         return self._waited(position)

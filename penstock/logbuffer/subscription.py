@@ -105,7 +105,8 @@ class Subscription:
     def oldest(self) -> int | None:
         """Where to go on after Lapped: the first frame still there that is not before our position.
 
-        None when there is no whole one at the moment. Takes milliseconds: a term is searched.
+        None when there is no whole one at the moment: a follower goes on at ``tail`` then. Takes
+        milliseconds: a term is searched.
         """
         log = self._log
         active = newest_count(log)

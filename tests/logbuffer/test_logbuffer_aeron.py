@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from logbuffer_aeron import Driver, run
 
-from penstock.logbuffer import AdminAction, Cleaning, FragmentAssembler, Frame, Publication, Subscription
+from penstock.logbuffer import AdminAction, Cleaning, FragmentAssembler, Frame, Lapped, Publication, Subscription
 from penstock.logbuffer.inspector import Options, dump
 
 pytestmark = pytest.mark.aeron
@@ -84,6 +84,40 @@ def test_what_a_real_publication_writes_is_read_live(
         kept.append(Path(shutil.copy(path, folder / f"{Path(path).parent.name}.logbuffer")))
     driver.say("close")
     assert driver.answer() == ["closed"]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "concurrent"])
+@pytest.mark.parametrize("channel", [IPC, UDP], ids=["ipc", "udp"])
+def test_a_follower_that_the_driver_does_not_wait_for_is_told_when_it_is_overtaken(
+    driver: Driver, channel: str, kind: str
+) -> None:
+    driver.say("open", channel, 8, kind)
+    _, start, *paths = driver.answer()
+    driver.say("consumed", 1 << 40)
+    driver.say("stream", 0, 5 * COUNT, LONGEST)
+    followers = [Subscription(path, int(start), patience=0.3) for path in dict.fromkeys(paths)]
+    time.sleep(0.3)
+    lapped = [overtaken(follower) for follower in followers]
+    final = int(driver.answer()[1])
+    deadline = time.monotonic() + 20
+    while any(follower.position < final for follower in followers) and time.monotonic() < deadline:
+        lapped = [told + overtaken(follower) for told, follower in zip(lapped, followers, strict=True)]
+    assert [follower.position for follower in followers] == [final] * len(followers)
+    assert all(lapped)
+    driver.say("close")
+    assert driver.answer() == ["closed"]
+
+
+def overtaken(follower: Subscription) -> int:
+    """Reads what is there, or goes on at the oldest frame when it was too slow: how often it was."""
+    try:
+        while follower.poll():
+            pass
+    except Lapped:
+        oldest = follower.oldest()
+        follower.position = follower.tail() if oldest is None else oldest
+        return 1
+    return 0
 
 
 def our_file(path: Path) -> Publication:

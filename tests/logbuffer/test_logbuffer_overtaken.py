@@ -101,6 +101,19 @@ def test_time_does_not_pass_while_nothing_is_written(tmp_path: Path) -> None:
         gap.check(0, 0)
 
 
+@pytest.mark.parametrize("kind", [Kind.EXCLUSIVE, Kind.CONCURRENT])
+def test_where_all_is_cleaned_up_to_the_tail_time_tells(kind: Kind, tmp_path: Path) -> None:
+    publication = create(tmp_path / "log", kind)
+    fill(publication, 10)
+    publication.clean_to(publication.position)
+    clock = Clock()
+    gap = Gap(LogFile(tmp_path / "log"), 20.0, clock)
+    gap.check(1024, 0)
+    clock.now += 21
+    with pytest.raises(Lapped):
+        gap.check(1024, 0)
+
+
 def image(path: Path, publication: Path) -> None:
     """An image's buffer: the same frames, but no tails and no term count."""
     data = bytearray(publication.read_bytes())
