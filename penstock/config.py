@@ -6,6 +6,7 @@ Unknown keys and bad values stop the start with the key's name and the nearest k
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import os
 import re
 import tomllib
@@ -17,6 +18,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 DEFAULT_FILE = "penstock.toml"
 ENVIRONMENT_PREFIX = "PENSTOCK_"
+TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
+"""Sources of the balance that are no listeners."""
 NAME_PATTERN = r"^[a-z0-9_\-.]+$"
 SIZE_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -59,11 +62,24 @@ def split_address(value: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _check_topic(value: str) -> str:
+    if value in (".", "..") or value.startswith("_"):
+        raise ValueError(f"{value!r} cannot be a topic of your own")
+    return value
+
+
+def _check_network(value: str) -> str:
+    ipaddress.ip_network(value)
+    return value
+
+
 Size = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(parse_time), Field(ge=0)]
 Address = Annotated[str, AfterValidator(_check_address)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-TopicName = Annotated[str, Field(pattern=NAME_PATTERN)]
+TopicName = Annotated[str, Field(pattern=NAME_PATTERN, max_length=200)]
+OwnTopic = Annotated[TopicName, AfterValidator(_check_topic)]
+Network = Annotated[str, AfterValidator(_check_network)]
 
 
 class Group(BaseModel):
@@ -126,7 +142,7 @@ class HandlerConfig(Group):
     """One handler of a listener."""
 
     type: Literal["log"] = Field("log", description="what becomes of the messages")
-    topic: TopicName = Field("events", description="topic of messages without a kt: tag of their own")
+    topic: OwnTopic = Field("events", description="topic of its messages")
     overflow: Literal["drop", "block"] = Field("drop", description="when the handler lags by the whole buffer")
 
 
@@ -140,7 +156,7 @@ class ListenerConfig(Group):
     codec: Literal["plog", "syslog", "raw"] = Field("plog", description="how bytes become messages")
     so_rcvbuf: Size = Field(4 << 20, description="receive buffer asked of the kernel")
     max_line: Size = Field(1 << 20, description="longest line (tcp)")
-    commands_from: tuple[str, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
+    commands_from: tuple[Network, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
     kill: bool = Field(False, description="whether KILL is obeyed")
     defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
     handlers: tuple[HandlerConfig, ...] = Field((HandlerConfig(),), description="where its messages go")
@@ -149,6 +165,11 @@ class ListenerConfig(Group):
     def _handlers_fit(self) -> ListenerConfig:
         if not self.handlers:
             raise ValueError("a listener needs a handler")
+        types = [handler.type for handler in self.handlers]
+        if twice := {kind for kind in types if types.count(kind) > 1}:
+            raise ValueError(f"two handlers of type {sorted(twice)[0]!r}")
+        if self.name in TAKEN_NAMES:
+            raise ValueError(f"the name {self.name!r} means something else in the balance")
         if self.protocol == "udp" and any(h.overflow == "block" for h in self.handlers):
             raise ValueError("overflow = block is for tcp listeners only")
         return self

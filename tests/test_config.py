@@ -64,6 +64,10 @@ def test_a_topic_inherits_the_topic_defaults() -> None:
         ("log.http=here", "log.http: 'here' is not an address"),
         ("buffer.term_length=65KiB", "term_length must be a power of two"),
         ("listener.events-udp.handlers=[{type='log', overflow='block'}]", "overflow = block is for tcp"),
+        ("listener.events-udp.commands_from=['localhost']", "commands_from.0: 'localhost' does not appear to be"),
+        ("listener.events-udp.handlers=[{type='log', topic='_x'}]", "'_x' cannot be a topic of your own"),
+        ("listener.events-udp.handlers=[{}, {}]", "two handlers of type 'log'"),
+        ("listener.events-udp.name=grpc", "'grpc' means something else in the balance"),
         ("nonsense", "write it as key=value"),
     ],
 )

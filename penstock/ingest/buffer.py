@@ -11,12 +11,12 @@ import crc32c
 from penstock.config import ListenerConfig
 from penstock.ingest.files import buffer_file, position_file
 from penstock.ingest.frames import frame_length
+from penstock.ingest.sockets import boot_id
 from penstock.ingest.statepage import EPOCH, StatePage
 from penstock.logbuffer import Parameters, Publication, ReaderPosition, mtu_for
-from penstock.logbuffer.errors import NotALogBuffer
+from penstock.logbuffer.errors import NotALogBuffer, NotAReaderPosition
 
 STREAM_ID = 1
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 Say = Callable[[str], None]
 
 
@@ -30,7 +30,7 @@ def open_buffer(
     """
     path = buffer_file(folder, listener.name)
     files = [position_file(folder, listener.name, handler.type) for handler in listener.handlers]
-    known = [_position(file) for file in files if file.exists()]
+    known = [position for file in files if file.exists() and (position := _position(file, say)) is not None]
     parameters = parameters_of(listener, term_length)
     publication = _reopen(path, known, parameters, say) if path.exists() else None
     if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
@@ -39,7 +39,7 @@ def open_buffer(
         path.unlink()
         publication = None
     publication = publication or _create(path, parameters, known)
-    return publication, [ReaderPosition(file, publication.position) for file in files]
+    return publication, [ReaderPosition(file, _start(file, publication)) for file in files]
 
 
 def parameters_of(listener: ListenerConfig, term_length: int) -> Parameters:
@@ -54,7 +54,7 @@ def epoch_of(page: StatePage, made: int) -> str:
     After a power cut a buffer may go on at positions that were used before, for other frames. ``made``
     tells one file from another (its inode).
     """
-    boot = BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+    boot = boot_id()
     known = page.read(EPOCH)
     if not known or (known["boot"], known["made"]) != (boot, made):
         known = {"boot": boot, "made": made, "epoch": f"{time.time_ns():x}"}
@@ -66,9 +66,7 @@ def _reopen(path: Path, readers: Sequence[int], parameters: Parameters, say: Say
     try:
         publication = Publication.open(path, readers=readers, expected=parameters)
     except NotALogBuffer as error:
-        aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
-        path.rename(aside)
-        say(f"{error}; it is put aside as {aside.name}")
+        say(f"{error}; it is put aside as {_aside(path).name}")
         return None
     for skipped in publication.recovered.skipped:
         say(f"{path.name}: positions {skipped.begin} to {skipped.end} hold nothing whole: {skipped.reason}")
@@ -91,6 +89,28 @@ def _is_read(publication: Publication, readers: Sequence[int]) -> bool:
     return all(position >= publication.position for position in readers)
 
 
-def _position(file: Path) -> int:
-    with ReaderPosition(file) as position:
-        return position.position
+def _position(file: Path, say: Say) -> int | None:
+    """The position in a file; None for one that cannot be read, which is put aside."""
+    try:
+        with ReaderPosition(file) as position:
+            return position.position
+    except (NotAReaderPosition, ValueError) as error:
+        say(f"{error}; it is put aside as {_aside(file).name}")
+        return None
+
+
+def _start(file: Path, publication: Publication) -> int:
+    """Where a reader without a position begins: at the tail, or, where its position was lost, two terms before.
+
+    What it reads again then, the log has stored and skips.
+    """
+    if not any(file.parent.glob(f"{file.name}.unusable-*")):
+        return publication.position
+    term = publication.parameters.term_length
+    return max(publication.position // term - 2, 0) * term
+
+
+def _aside(path: Path) -> Path:
+    aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
+    path.rename(aside)
+    return aside

@@ -16,6 +16,9 @@ from typing import Any
 from penstock.counts import Counts
 from penstock.ingest.statepage import MISSED, StatePage
 
+MOST_BUCKETS = 40
+"""Minutes of counts that are kept apart: they ride in one frame's document."""
+
 
 class MissedFrames:
     """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
@@ -73,4 +76,17 @@ class MissedFrames:
             self._write()
 
     def _write(self) -> None:
+        self._owed = fold(self._owed)
         self._page.write(MISSED, {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip})
+
+
+def fold(counts: Counts) -> Counts:
+    """The newest MOST_BUCKETS buckets; what is older is entered in the oldest of them."""
+    buckets = sorted({int(name.partition("@")[0]) for name in counts})
+    if len(buckets) <= MOST_BUCKETS:
+        return counts
+    oldest, folded = buckets[-MOST_BUCKETS], Counts()
+    for name, count in counts.items():
+        bucket, _, own = name.partition("@")
+        folded[f"{max(int(bucket), oldest)}@{own}"] += count
+    return folded

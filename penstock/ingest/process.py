@@ -22,12 +22,14 @@ STEADY = 10.0
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies (Linux); its files tell the next one all."""
-    parent = os.getppid()
+    """Have the kernel kill this process when its parent dies (Linux); its files tell the next one all.
+
+    The first argument of the command line is the process id of the parent.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent or parent == 1:
+    if os.getppid() != int(sys.argv[1]):
         raise SystemExit("the process that started this one is gone")
 
 
@@ -63,7 +65,7 @@ class Child:
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(self._output.open("ab")) if self._output else None
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module],
+                [sys.executable, "-m", self._module, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -80,19 +82,29 @@ class Child:
     def check(self) -> str | None:
         """Start it again when it has died, a little later each time; a line to show when it died just now."""
         if self._process is None:
-            if time.monotonic() >= self._again_at:
-                self.restarts += 1
-                self.start()
-            return None
+            return self._start_again() if time.monotonic() >= self._again_at else None
         status = self._process.poll()
         if status is None:
             return None
         if time.monotonic() - self._born > STEADY:
             self._delay = FIRST_DELAY
-        self._process, self._again_at = None, time.monotonic() + self._delay
-        self._delay = min(2 * self._delay, LONGEST_DELAY)
+        self._process = None
+        self._put_off()
         died = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         return f"{self.name} {died}; it is started again"
+
+    def _start_again(self) -> str | None:
+        try:
+            self.start()
+        except OSError as error:  # no process, memory or disk to be had just now
+            self._put_off()
+            return f"{self.name} cannot be started: {error.strerror}; it is tried again"
+        self.restarts += 1
+        return None
+
+    def _put_off(self) -> None:
+        self._again_at = time.monotonic() + self._delay
+        self._delay = min(2 * self._delay, LONGEST_DELAY)
 
     def stop(self) -> None:
         """Ask it to end."""

@@ -17,15 +17,21 @@ from penstock.ingest.buffer import epoch_of
 from penstock.ingest.files import LOG
 from penstock.ingest.frames import Receipt, encode_frame, frame_receipt, published
 from penstock.ingest.missed import MissedFrames
-from penstock.ingest.statepage import StatePage
+from penstock.ingest.statepage import STATISTICS, StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.position import ReaderPosition
 from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.subscription import Subscription
 from penstock.records import BadBatch
 
+LARGEST_SKIP = 4 << 20
+"""Bytes of frames that a reader is moved over at once: their counts have to be read."""
 WAIT_FOR_ROOM = 0.001
 """Seconds between two looks at a reader that is using the frames in the way."""
+
+
+class GaveUp(RuntimeError):
+    """There was no room in the log buffer for as long as could be waited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,8 @@ class Publisher:
     """The writing side of one listener's log buffer, and the receiver's running totals.
 
     ``before`` is the receipt of the last frame of the receiver before this one, ``published`` the round
-    number and slot end of that frame.
+    number and slot end of that frame. ``give_up_at``: the monotonic time after which room is no longer
+    waited for (GaveUp), 0 for never.
     """
 
     def __init__(
@@ -54,9 +61,11 @@ class Publisher:
         self.before = _receipt(frame.data, source) if frame else Receipt(Origin(source, 0, 0, 0))
         self.published = published(frame.reserved_value) if frame else (0, 0)
         self.incarnation = self.before.incarnation + 1
-        self.total = self.before.total
+        told = page.read(STATISTICS) or {}
+        self.total = self.before.total if frame else int(told.get("total", 0))  # so that a loss shows
         self.drops = (self.before.socket_id, self.before.drops)
         self.clock = BucketClock(bucket=self.before.origin.bucket)
+        self.give_up_at = 0.0
         self._missed = MissedFrames(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
         self._raise_limit()
@@ -113,9 +122,13 @@ class Publisher:
         """Move the slowest reader on, if it may miss frames and uses none just now; else wait a little."""
         slowest = min(self._readers, key=lambda reader: reader.position.position)
         with slowest.position.try_lock() as held:
-            if held and slowest.drop:
+            # One that died while it stored frames has to say first which of them it has.
+            may_skip = held and slowest.drop and slowest.position.claim <= slowest.position.position
+            if may_skip:
                 self._skip(slowest)
-        if not (held and slowest.drop):
+        if not may_skip:
+            if self.give_up_at and time.monotonic() > self.give_up_at:
+                raise GaveUp("the log buffer is full and its reader does not go on")
             time.sleep(WAIT_FOR_ROOM)
         self._raise_limit()
 
@@ -126,7 +139,7 @@ class Publisher:
             return  # it has moved meanwhile
         with Subscription(self._publication.path, start) as frames:
             try:
-                found = frames.poll(self._publication.window // 4)
+                found = frames.poll(min(self._publication.window // 4, LARGEST_SKIP))
                 end = frames.position
             except Lapped:  # it cannot be read any more, so nobody knows what it held
                 found, end = [], frames.oldest() or self._publication.position

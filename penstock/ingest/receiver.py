@@ -21,7 +21,7 @@ from penstock.ingest.buffer import open_buffer
 from penstock.ingest.commands import Commands
 from penstock.ingest.files import slots_file, state_file
 from penstock.ingest.process import die_with_parent
-from penstock.ingest.publisher import Publisher, Reader
+from penstock.ingest.publisher import GaveUp, Publisher, Reader
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
 from penstock.ingest.statepage import STATISTICS, StatePage
@@ -32,6 +32,8 @@ from penstock.wire.plog import PlogDecoder, PlogSettings, RawDecoder
 from penstock.wire.syslog import SyslogDecoder
 
 TICK = 0.5
+STOP_PATIENCE = 4.0
+"""Seconds that a receiver that is to end waits for room in its log buffer."""
 
 
 def decoder_of(listener: ListenerConfig) -> PlogDecoder | SyslogDecoder | RawDecoder:
@@ -87,7 +89,16 @@ class Receiver:
         """Until SIGTERM."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._io.take_over()
+        try:
+            self._io.take_over()
+            self._loop()
+            self._io.finish()
+            self._io.tick()
+        except GaveUp as error:
+            _say(f"{error}; ended with messages not published (those that came by UDP are kept)")
+        self._leave_statistics()
+
+    def _loop(self) -> None:
         next_tick = time.monotonic()
         while self._running:
             now = time.monotonic()
@@ -96,12 +107,10 @@ class Receiver:
                 self._io.tick()
                 self._leave_statistics()
             self._io.receive(max(next_tick - now, 0))
-        self._io.finish()
-        self._io.tick()
-        self._leave_statistics()
 
     def _stop(self, *_: object) -> None:
         self._running = False
+        self._publisher.give_up_at = time.monotonic() + STOP_PATIENCE
 
     def _wake(self) -> None:
         try:
@@ -116,6 +125,7 @@ class Receiver:
                 "pid": os.getpid(),
                 "incarnation": self._publisher.incarnation,
                 "receive_buffer": granted_buffer(self._sock),
+                "total": self._publisher.total,
                 **self._commands.stat(),
             },
         )

@@ -15,8 +15,10 @@ import os
 import socket
 from pathlib import Path
 
+import crc32c
 import numpy as np
 
+from penstock.ingest.sockets import boot_id
 from penstock.wire.datagrams import Datagrams
 
 SLOT_SIZE = 2048
@@ -26,7 +28,7 @@ UNFILLED = 0xFFFF_FFFF
 MAGIC = 0x544F4C53_4B545350  # "PSTKSLOT"
 PAGE = 4096
 
-_HEADER = np.dtype([("magic", "<u8"), ("slots", "<u8"), ("round", "<u8")])
+_HEADER = np.dtype([("magic", "<u8"), ("slots", "<u8"), ("round", "<u8"), ("boot", "<u8")])
 _MMSGHDR = np.dtype(
     {
         "names": ["name", "namelen", "iov", "iovlen", "control", "controllen", "flags", "length"],
@@ -73,7 +75,9 @@ class Slots:
 
     def _attach(self) -> None:
         """Make the kernel's structures point into this mapping; lengths and sender addresses stay."""
+        boot = crc32c.crc32c(boot_id().encode())
         fresh = self._header["magic"][0] != MAGIC or self._header["slots"][0] != self.slots
+        fresh = fresh or self._header["boot"][0] != boot  # after a power cut lengths and bytes need not fit together
         base = self._matrix.ctypes.data, self._overflow.ctypes.data
         each = np.arange(self.slots, dtype=np.uint64)
         self._vectors["base"][0::2] = base[0] + each * SLOT_SIZE
@@ -85,7 +89,8 @@ class Slots:
         self._messages["iovlen"] = 2
         if fresh:
             self._messages["length"] = UNFILLED
-            self._header["slots"], self._header["round"] = self.slots, 1
+            self._header["slots"], self._header["boot"] = self.slots, boot
+            self._header["round"] += 1
             self._header["magic"] = MAGIC
 
     @property

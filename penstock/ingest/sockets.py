@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
+from pathlib import Path
 
-from penstock.config import ListenerConfig
+from penstock.config import ListenerConfig, split_address
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SO_MEMINFO = 55
 DROPS = 8
 """Place of the drop counter among SO_MEMINFO's 32-bit numbers (SK_MEMINFO_DROPS)."""
@@ -48,6 +51,18 @@ def _bind(sock: socket.socket, listener: ListenerConfig, address: tuple[object, 
         sock.listen(BACKLOG)
 
 
+def check_address(key: str, address: str) -> None:
+    """Whether the daemon will be able to listen on ``address``. Raises CannotListen, naming ``key``."""
+    host, port = split_address(address)
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(where)
+    except OSError as error:
+        raise CannotListen(f"{key}: cannot listen on {address}: {error.strerror or error}") from None
+
+
 def granted_buffer(sock: socket.socket) -> int:
     """Bytes of receive buffer that the kernel granted (it books twice what it grants)."""
     return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
@@ -63,9 +78,15 @@ def kernel_drops(sock: socket.socket) -> int:
 
 
 def socket_identity(sock: socket.socket) -> str:
-    """What tells this socket from the listener's sockets before and after it."""
+    """What tells this socket from the listener's sockets before and after it, also after a start of the machine."""
     cookie = 57  # SO_COOKIE: unique for as long as the machine is up
     try:
-        return sock.getsockopt(socket.SOL_SOCKET, cookie, 8).hex()
+        number = sock.getsockopt(socket.SOL_SOCKET, cookie, 8).hex()
     except OSError:
-        return ""
+        number = str(os.fstat(sock.fileno()).st_ino)
+    return f"{boot_id()}:{number}"
+
+
+def boot_id() -> str:
+    """Names the time since the machine was started; empty where the kernel does not say."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""

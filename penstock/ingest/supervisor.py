@@ -14,7 +14,7 @@ from typing import Any
 from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.ingest.frames import frame_length, least_frame
 from penstock.ingest.process import Child
-from penstock.ingest.sockets import CannotListen, granted_buffer, open_socket
+from penstock.ingest.sockets import CannotListen, check_address, granted_buffer, open_socket
 
 RECEIVER = "penstock.ingest.receiver"
 DAEMON = "penstock.server.daemon"
@@ -44,7 +44,10 @@ class Supervisor:
         self._wakes: dict[str, int] = {}
         self.children: list[Child] = []
         self._endpoints: dict[str, Any] = {}
+        self._said = ""
         try:
+            for key, address in (("log.http", settings.log.http), ("log.grpc", settings.log.grpc)):
+                check_address(key, address)
             for listener in settings.listener:
                 self._open(listener)
         except CannotListen:
@@ -99,13 +102,13 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop the receivers first, then the daemon once it has taken what they left."""
-        until = time.monotonic() + self._settings.shutdown_time
         for group in (self.children[:-1], self.children[-1:]):
+            until = time.monotonic() + self._settings.shutdown_time
             for child in group:
                 child.stop()
             for child in group:
                 if not child.wait(until):
-                    self._say(f"{child.name} did not end within shutdown_time and was killed; nothing is lost by that")
+                    self._say(f"{child.name} did not end within shutdown_time and was killed; the next start goes on")
         self._close()
 
     def _close(self) -> None:
@@ -120,7 +123,7 @@ class Supervisor:
         return {child.name: child.pid for child in self.children}
 
     def _write_endpoints(self) -> None:
-        self._endpoints = {
+        endpoints = {
             "supervisor": os.getpid(),
             "pids": self._pids(),
             "listeners": {name: list(sock.getsockname()[:2]) for name, sock in self._sockets.items()},
@@ -129,8 +132,17 @@ class Supervisor:
         }
         path = self._settings.data_dir / ENDPOINTS
         draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(self._endpoints))
-        draft.rename(path)
+        try:
+            draft.write_text(json.dumps(endpoints))
+            draft.rename(path)
+            self._endpoints = endpoints
+        except OSError as error:  # a full disk: tried again at the next check
+            self._say_once(f"{path}: cannot be written: {error.strerror}")
+
+    def _say_once(self, line: str) -> None:
+        if line != self._said:
+            self._said = line
+            self._say(line)
 
 
 def _check_frame(listener: ListenerConfig, term_length: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,6 +17,7 @@ from penstock.counts import Counts, Name
 from penstock.ingest.commands import Commands
 from penstock.ingest.frames import FRAME_COST, MESSAGE_COST, reserved_value
 from penstock.ingest.publisher import Publisher
+from penstock.ingest.udp import FINISH_TIME
 from penstock.records import EMPTY_BODY
 from penstock.wire.lines import Framing, Lines, LineSplitter, line_counts
 
@@ -62,9 +65,14 @@ class TcpReceiver:
 
     def receive(self, timeout: float) -> None:
         """One round: what all ready connections have sent."""
+        self._round_of(timeout)
+
+    def _round_of(self, timeout: float) -> bool:
+        """One round; whether there was anything to do."""
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
-        for key, _ in self._selector.select(timeout):
+        ready = self._selector.select(timeout)
+        for key, _ in ready:
             if key.data is None:
                 self._accept()
             else:
@@ -72,9 +80,12 @@ class TcpReceiver:
             if size >= ROUND_SIZE:
                 size = self._flush(first)
         self._flush(first)
+        return bool(ready)
 
     def tick(self) -> None:
-        """Once a second or so: counts that could not be told yet."""
+        """Once a second or so: counts that could not be told yet, and new connections where there was no room."""
+        if self._sock not in self._selector.get_map():
+            self._selector.register(self._sock, selectors.EVENT_READ)
         if self._publisher.owes:
             self._publish(EMPTY_BODY, Counts(), 0)
 
@@ -83,7 +94,9 @@ class TcpReceiver:
 
     def finish(self) -> None:
         """Before the end: what has arrived, the last lines without newline included."""
-        self.receive(0)
+        until = time.monotonic() + FINISH_TIME
+        while self._round_of(0) and time.monotonic() < until:
+            continue
         for key in list(self._selector.get_map().values()):
             if key.data is not None:
                 self._close(key.data)
@@ -92,9 +105,12 @@ class TcpReceiver:
     def _accept(self) -> None:
         try:
             sock, address = self._sock.accept()
-        except OSError:
-            return  # the sender has gone again, or descriptors are short just now
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays readable: leave it until the next tick
+                self._selector.unregister(self._sock)
+            return
         sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         framing: Framing = "syslog" if self._listener.codec == "syslog" else "newline"
         connection = Connection(sock, str(address[0]), LineSplitter(self._listener.max_line, framing))
         self._selector.register(sock, selectors.EVENT_READ, connection)

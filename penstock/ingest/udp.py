@@ -28,6 +28,8 @@ SMALL_BUFFER = 1 << 20
 BUSY = 32
 """Datagrams in the first read from which on the socket counts as busy."""
 PAUSE = 0.0003
+FINISH_TIME = 2.0
+"""Seconds that are spent on what has arrived before the end."""
 
 
 class Decoder(Protocol):
@@ -90,8 +92,9 @@ class UdpReceiver:
             self._publish_counts(counts, 0)
 
     def finish(self) -> None:
-        """Before the end: what waits in the socket."""
-        while filled := self._fill():
+        """Before the end: what waits in the socket, for a limited time."""
+        until = time.monotonic() + FINISH_TIME
+        while time.monotonic() < until and (filled := self._fill()):
             self._publish_slots(0, filled)
 
     def _fill(self) -> int:
@@ -106,9 +109,9 @@ class UdpReceiver:
         return filled
 
     def _publish_slots(self, begin: int, end: int, first: int = 0) -> None:
-        counts = Counts()
-        self._add_drops(counts)
         for start, stop in self._parts(begin, end):
+            counts = Counts()
+            self._add_drops(counts)
             decoded = self._decoder.decode(self._slots.datagrams(start, stop), time.monotonic())
             counts.absorb(decoded.counts)
             answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
@@ -121,8 +124,7 @@ class UdpReceiver:
             )
             self._wake()
             self._answer(answers, start)
-            counts = Counts()
-        if end:
+        if begin or end:  # a round of which anything was published is never filled again
             self._slots.next_round()
 
     def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int]]:

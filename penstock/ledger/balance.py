@@ -123,12 +123,17 @@ def balance(
         delivered.absorb(view.rows_by_source(logged))
     sources = sorted({*received[0], *received[1], *delivered})
     totals = {source: summed(part.get(source, {}) for part in received) for source in sources}
-    waiting = {source: received[1].get(source, Counts())[Name.ACCEPTED] for source in sources}
+    waiting = {source: _waiting(received[1].get(source, Counts())) for source in sources}
     return Balance(
         [_listener(pages, s, totals[s], bucket) for s in sources if s not in API_SOURCES],
         [_route(s, totals[s], delivered[s], waiting[s]) for s in sources],
         [_topic(pages, t, beyond.get(t, Beyond()), view) for t in sorted(pages.logged)],
     )
+
+
+def _waiting(in_buffer: Counts) -> int:
+    """Messages in a log buffer; the counts of frames that were missed ride there too, and have their fate."""
+    return in_buffer[Name.ACCEPTED] - in_buffer[f"{Name.POLICY_DROP}log"]
 
 
 @dataclass(frozen=True, slots=True)

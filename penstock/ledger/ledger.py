@@ -44,8 +44,7 @@ class Ledger:
     def post(self, document: Any) -> bool:
         """Keep a post; whether it told something new, once it is synced. Raises BadPost, and LogFull."""
         post = parse(document)
-        if isinstance(post, LandedPost) and post.topic not in self._log.names():
-            raise BadPost(f"there is no topic {post.topic!r}")
+        self._check(post)
         now = time.time()
         origin = Origin("ledger", bucket_of(now), int(now * 1e6), int(now * 1e6))
         topic = self._log.topic(TOPIC, create=True, internal=True)
@@ -54,6 +53,19 @@ class Ledger:
         if isinstance(post, LandedPost):  # after the proof is kept: its evidence may go now
             self._log.topic(post.topic).cursors.commit(CURSOR, post.through)
         return new
+
+    def _check(self, post: Post) -> None:
+        """Refuse what cannot be true: a post is kept for ever."""
+        if isinstance(post, ClientPost):
+            if post.listener not in self._listeners:
+                raise BadPost(f"there is no listener {post.listener!r}")
+            return
+        if post.topic not in self._log.names():
+            raise BadPost(f"there is no topic {post.topic!r}")
+        known = self.landed().get(post.topic, Landed())
+        told = sum(sum(counts.values()) for counts in post.counts.values())
+        if post.through > self._log.topic(post.topic).end or told > max(post.through - known.through, 0) > 0:
+            raise BadPost(f"topic {post.topic!r} has no {told} offsets from {known.through} to {post.through}")
 
     def landed(self) -> dict[str, Landed]:
         """By topic, what has landed and up to where."""

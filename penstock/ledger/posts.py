@@ -58,7 +58,7 @@ def parse(document: Any) -> Post:
             return ClientPost(_text(document["listener"]), _text(document["sender"]), int(document["version"]), counts)
     except KeyError as error:
         raise BadPost(f"a post of this tier needs {error.args[0]!r}") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadPost(f"not a post: {error}") from None
     raise BadPost(f"unknown tier {tier!r}: known are landed, client")
 

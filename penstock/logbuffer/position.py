@@ -74,6 +74,16 @@ class ReaderPosition:
         self._words[2] = value
 
     @property
+    def claim(self) -> int:
+        """Up to where the reader is using frames, or was when it died; beyond its position only then."""
+        return self._words[4]
+
+    @claim.setter
+    def claim(self, value: int) -> None:
+        _check(value)
+        self._words[4] = value
+
+    @property
     def moved_on(self) -> bool:
         """Whether the writer has moved the reader on since it last stored its position."""
         return self._words[2] > self._words[1]

@@ -12,11 +12,11 @@ from penstock.ingest.files import state_file
 from penstock.ingest.statepage import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
-from penstock.log import Log
-from penstock.server.errors import BadRequest
+from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
+from penstock.server.errors import BadRequest, Exhausted, NoSuchTopic
 from penstock.server.metrics import Family
 
-NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer")
+NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", "total")
 
 
 class Reports:
@@ -39,7 +39,7 @@ class Reports:
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
         """The balance; ``?bucket=SECONDS`` for one minute alone. Raises BadRequest."""
         bucket = query.get("bucket")
-        if bucket is not None and not bucket.isdigit():
+        if bucket is not None and not (bucket.isascii() and bucket.isdigit()):
             raise BadRequest("bucket is the start of a minute in seconds since the epoch")
         return self._ledger.balance(int(bucket) if bucket is not None else None).document()
 
@@ -86,9 +86,16 @@ class Reports:
             return {"new": self._ledger.post(document)}
         except BadPost as error:
             raise BadRequest(str(error)) from None
+        except LogError as error:
+            raise Exhausted(str(error)) from None
 
     def _verify(self, topic: str, begin: int, end: int) -> dict[str, Any]:
-        gaps = self._log.topic(topic, internal=True).verify(begin, end)
+        try:
+            gaps = self._log.topic(topic, internal=True).verify(begin, end)
+        except (UnknownTopic, InvalidTopicName):
+            raise NoSuchTopic(f"Topic does not exist: {topic}") from None
+        except LogError as error:
+            raise Exhausted(str(error)) from None
         return {"gaps": [{"begin": gap.begin, "end": gap.end, "reason": gap.reason} for gap in gaps]}
 
 

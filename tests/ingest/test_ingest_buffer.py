@@ -8,7 +8,7 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.ingest.buffer import open_buffer
-from penstock.ingest.files import buffer_file
+from penstock.ingest.files import buffer_file, position_file
 from penstock.logbuffer.subscription import Subscription
 
 LISTENER = ListenerConfig(name="events", protocol="udp")
@@ -65,3 +65,12 @@ def test_a_file_that_cannot_be_used_is_put_aside_and_positions_go_on(tmp_path: P
     publication.consumed(end)
     publication.offer(b"new")
     assert [bytes(frame.data) for frame in Subscription(path, end).poll()] == [b"new"]
+
+
+def test_a_position_that_cannot_be_read_is_put_aside_and_frames_are_read_again(tmp_path: Path, said: list[str]) -> None:
+    offered(tmp_path, said)
+    position_file(tmp_path, "events", "log").write_bytes(b"garbage")
+    publication, positions = open_buffer(tmp_path, LISTENER, TERM, said.append)
+    assert positions[0].position == 0
+    assert "put aside" in said[0]
+    publication.close()

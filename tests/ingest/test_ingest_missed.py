@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest.missed import MissedFrames
+from penstock.ingest.missed import MOST_BUCKETS, MissedFrames
 from penstock.ingest.statepage import StatePage
 
 
@@ -72,3 +72,14 @@ def test_what_is_missed_while_others_ride_waits_for_its_turn(page: StatePage) ->
     missed.skipped()
     missed.rode()
     assert MissedFrames(page, rode=1, floors={"log": 200}).ride() == {"60@accepted": 2}
+
+
+def test_of_a_long_time_the_oldest_minutes_are_put_together(page: StatePage) -> None:
+    missed = MissedFrames(page)
+    for minute in range(1000):
+        missed.skip("log", 100, {f"{60 * minute}@accepted": 1, f"{60 * minute}@policy_drop.log": 1})
+        missed.skipped()
+    carried = missed.ride()
+    assert len(carried) == 2 * MOST_BUCKETS
+    assert sum(count for name, count in carried.items() if name.endswith("accepted")) == 1000
+    assert carried["59940@accepted"] == 1

@@ -11,8 +11,10 @@ from ingest_life import Life, live
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.ingest.files import buffer_file
+from penstock.ingest.files import buffer_file, state_file
 from penstock.ingest.frames import reserved_value
+from penstock.ingest.publisher import GaveUp
+from penstock.ingest.statepage import STATISTICS, StatePage
 from penstock.logbuffer import Subscription
 from penstock.records import EMPTY_BODY, body
 
@@ -100,3 +102,37 @@ def test_a_new_reader_begins_where_the_buffer_begins(tmp_path: Path, drop: bool)
     life = live(tmp_path, LISTENER, drop=drop)
     assert life.frames() == []
     assert life.publisher.before.total == 0
+
+
+def test_frames_that_a_dead_reader_may_have_stored_are_not_missed_before_it_says(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    life.position.claim = life.publication.position  # and then it is killed
+    writer = threading.Thread(target=lambda: [publish(life, b"x" * 1000) for _ in range(100)])
+    writer.start()
+    time.sleep(0.3)
+    assert writer.is_alive()
+    assert life.position.floor == 0
+    life.position.position = life.position.claim
+    writer.join(10)
+    assert not writer.is_alive()
+
+
+def test_a_receiver_that_is_to_end_gives_up_waiting(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER, drop=False)
+    life.publisher.give_up_at = time.monotonic() + 0.2
+    full = [b"x" * 1000] * 50
+    publish(life, *full[:6])
+    with pytest.raises(GaveUp):
+        [publish(life, *full[:6]) for _ in range(20)]
+
+
+def test_totals_go_on_when_the_buffer_is_lost(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"one", b"two")
+    StatePage(state_file(tmp_path, "events")).write(STATISTICS, {"total": 2})
+    life.end()
+    buffer_file(tmp_path, "events").write_bytes(b"garbage")
+    heir = live(tmp_path, LISTENER)
+    publish(heir, b"three")
+    assert [receipt.total for _, receipt in heir.frames()] == [3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,45 @@ def test_what_is_left_is_published_in_the_end(tmp_path: Path, sock: socket.socke
         receiving.rounds(2)
         receiving.receiver.finish()
     assert receiving.life.payloads() == [b"one", b"two"]
+
+
+def test_all_that_has_arrived_is_published_in_the_end(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    receiving.life.position.position = receiving.life.publication.position
+    with connect(sock) as connection:
+        connection.settimeout(None)
+        connection.setblocking(False)
+        sent = 0
+        while sent < 400_000:
+            try:
+                sent += connection.send(b"0123456789\n" * 1000)
+            except BlockingIOError:
+                break
+    receiving.receiver.finish()
+    assert receiving.life.totals()["lines"] >= sent // 11
+
+
+def test_short_of_descriptors_it_waits_with_new_connections(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+
+    class Short:
+        def accept(self) -> None:
+            raise OSError(errno.EMFILE, "too many")
+
+        def fileno(self) -> int:
+            return sock.fileno()
+
+    with connect(sock) as connection:
+        receiving.receiver._selector.unregister(sock)
+        receiving.receiver._sock = Short()  # type: ignore[assignment]
+        receiving.receiver.tick()
+        receiving.rounds(2)
+        assert not receiving.receiver._selector.get_map()
+        receiving.receiver._sock = sock
+        receiving.receiver.tick()
+        connection.sendall(b"at last\n")
+        receiving.rounds()
+    assert receiving.life.payloads() == [b"at last"]
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

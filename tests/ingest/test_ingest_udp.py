@@ -163,3 +163,33 @@ def test_frames_say_which_slots_of_which_round_they_hold(tmp_path: Path, sock: s
     last = receiving.life.publication.last_frame()
     assert last
     assert published(last.reserved_value) == (3, 2)
+
+
+def test_a_round_that_was_begun_to_be_emptied_is_never_filled_again(tmp_path: Path, sock: socket.socket) -> None:
+    first = Receiving(tmp_path, sock)
+    send(sock, b"one", b"two")
+    first.slots.next_round = lambda: first.slots._messages.__setitem__("length", 0xFFFFFFFF)  # type: ignore[method-assign]
+    first.receiver.receive(1)  # killed between the lengths and the round's number
+    first.life.end()
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    send(sock, b"three")
+    second.slots.receive(sock, 0)  # and killed again
+    second.life.end()
+    third = Receiving(tmp_path, sock)
+    third.receiver.take_over()
+    assert third.life.payloads() == [b"one", b"two", b"three"]
+
+
+def test_what_the_kernel_dropped_while_nobody_received_is_counted(tmp_path: Path) -> None:
+    small = LISTENER.model_copy(update={"so_rcvbuf": 8192})
+    with open_socket(small) as sock:
+        first = Receiving(tmp_path, sock)
+        first.life.end()
+        send(sock, *[b"x" * 1000] * 100)
+        second = Receiving(tmp_path, sock)
+        second.receiver.take_over()
+        second.receiver.receive(1)
+        totals = second.life.totals()
+    assert totals["kernel_dropped"] + totals["taken"] == 100
+    assert totals["kernel_dropped"] > 50

@@ -60,6 +60,12 @@ def test_frames_that_wait_are_pending_and_no_loss() -> None:
     assert (result.unaccounted, result.pending, result.routes[0].in_buffer) == (0, 10, 10)
 
 
+def test_counts_of_missed_frames_that_ride_in_the_buffer_have_their_fate_already() -> None:
+    riding = Counts({**GOOD, "accepted": 14, "seen": 14, "taken": 14, "unboxed": 14, "policy_drop.log": 4})
+    result = of(book_of(), in_buffer={KEY: riding})
+    assert (result.unaccounted, result.routes[0].in_buffer, result.routes[0].policy_drop) == (0, 10, 4)
+
+
 def test_messages_dropped_by_policy_and_corrupt_frames_are_fates() -> None:
     counts = Counts({**GOOD, "accepted": 15, "seen": 15, "taken": 15, "unboxed": 15})
     counts.absorb({"policy_drop.log": 2, "handler_failed.log": 1, "corrupt": 2})

@@ -36,14 +36,14 @@ def append(log: Log, rows: int = 3, origin: Origin = ORIGIN) -> None:
 
 
 def test_batches_are_entered_as_they_are_stored(log: Log, tmp_path: Path) -> None:
-    ledger = Ledger(log, tmp_path, [])
+    ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     result = ledger.balance()
     assert (result.unaccounted, result.routes[0].accepted, result.routes[0].delivered) == (0, 3, 3)
 
 
 def test_receipts_without_messages_count_too(log: Log, tmp_path: Path) -> None:
-    ledger = Ledger(log, tmp_path, [])
+    ledger = Ledger(log, tmp_path, ["events-udp"])
     topic = log.topic("_receipts", create=True, internal=True)
     topic.append(EMPTY_BODY, Origin("events-udp", 60, 0, 0, counts={"taken": 1, "invalid.type": 1})).result()
     topic.settle()
@@ -51,7 +51,7 @@ def test_receipts_without_messages_count_too(log: Log, tmp_path: Path) -> None:
 
 
 def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> None:
-    ledger = Ledger(log, tmp_path, [])
+    ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     assert ledger.post(LANDED)
     result = ledger.balance()
@@ -62,23 +62,39 @@ def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> 
 
 def test_a_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:
     with pytest.raises(BadPost, match="no topic 'events'"):
-        Ledger(log, tmp_path, []).post(LANDED)
+        Ledger(log, tmp_path, ["events-udp"]).post(LANDED)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"through": 4}, "has no 2 offsets from 0 to 4"),
+        ({"through": 1}, "has no 2 offsets from 0 to 1"),
+        ({"tier": "client", "listener": "x", "sender": "a", "version": 1, "counts": {}}, "there is no listener 'x'"),
+    ],
+)
+def test_a_post_that_cannot_be_true_is_refused(log: Log, tmp_path: Path, change: dict[str, object], said: str) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    with pytest.raises(BadPost, match=said):
+        ledger.post({**LANDED, **change})
+    assert ledger.post(LANDED)
 
 
 def test_a_restart_knows_the_same(log: Log, tmp_path: Path) -> None:
-    ledger = Ledger(log, tmp_path, [])
+    ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     ledger.post(LANDED)
     ledger.post({"tier": "client", "listener": "events-udp", "sender": "a", "version": 1, "counts": {"datagrams": 3}})
     before = ledger.balance()
     log.close()
     again = Log(tmp_path / "topics")
-    assert Ledger(again, tmp_path, []).balance() == before
+    assert Ledger(again, tmp_path, ["events-udp"]).balance() == before
     again.close()
 
 
 def test_a_rebuild_leaves_out_what_was_posted_of_the_tables(log: Log, tmp_path: Path) -> None:
-    ledger = Ledger(log, tmp_path, [])
+    ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
     ledger.post(LANDED)
     pages = load(log.directory, (ClientPost,)).snapshot()
@@ -95,7 +111,7 @@ def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_p
     data[len(data) // 2] ^= 1
     segment.write_bytes(data)
     again = Log(tmp_path / "topics")
-    result = Ledger(again, tmp_path, []).balance()
+    result = Ledger(again, tmp_path, ["events-udp"]).balance()
     assert result.topics[0].fates == {"gap.corrupt": 3}
     assert (result.unaccounted, result.topics[0].end) == (0, 9)
     again.close()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from ingest_life import Life, live
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.log import Log, TopicSettings
+from penstock.log import Log, LogFull, TopicSettings
 from penstock.records import EMPTY_BODY, body
 from penstock.server.drain import RECEIPTS, Drain
 
@@ -145,6 +147,31 @@ def test_what_the_writer_made_it_miss_is_no_corruption(life: Life, log: Log, dra
     assert kept[-1] == b"last"
     assert total["accepted"] == 102
     assert (total["policy_drop.log"], total["corrupt"]) == (102 - len(kept), 0)
+
+
+def test_what_was_stored_before_a_full_disk_is_left_behind(
+    life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(life, b"one")
+    end = life.publication.position
+    publish(life, b"two")
+    topic, appends = log.topic("in", create=True), []
+    append = topic.append
+
+    def full_at_the_second(*arguments: Any) -> Any:
+        appends.append(arguments)
+        if len(appends) != 2:
+            return append(*arguments)
+        future: Future[Any] = Future()
+        future.set_exception(LogFull("no space"))
+        return future
+
+    monkeypatch.setattr(topic, "append", full_at_the_second)
+    (said,) = drained()
+    assert "no space" in said
+    assert (life.position.position, life.position.claim) == (end, end)
+    drained()
+    assert payloads(log) == [b"one", b"two"]
 
 
 def test_it_goes_on_in_a_buffer_that_was_made_anew(
