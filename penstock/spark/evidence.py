@@ -113,9 +113,9 @@ def _places(gap: Gap, covered: Offsets) -> Counter[Place]:
     """
     places = sorted(((bucket, source), n) for source, buckets in gap.counts.items() for bucket, n in buckets.items())
     ends = np.cumsum([n for _, n in places], dtype=np.int64) + gap.begin
-    numbers = np.searchsorted(ends, covered, side="right")
-    known = [(source, bucket) for (bucket, source), _ in places]
-    return Counter(known[n] if n < len(known) else ("", 0) for n in numbers.tolist())
+    numbers = np.bincount(np.searchsorted(ends, covered, side="right"), minlength=len(places) + 1)
+    known = [*((source, bucket) for (bucket, source), _ in places), ("", 0)]
+    return Counter({place: int(count) for place, count in zip(known, numbers, strict=True) if count})
 
 
 class Landed:

@@ -33,7 +33,7 @@ PARTITION_COLUMNS = ("kind", "date", "type")
 class Landing:
     """What is landed and how. ``topics`` and ``tables`` are folders; times in seconds.
 
-    ``topic``: names or patterns with commas. ``max_rows``: most rows of one micro-batch.
+    ``topic``: names or patterns with commas. ``max_rows``, ``max_bytes``: most of one micro-batch (bytes as stored).
     """
 
     topics: Path
@@ -46,6 +46,7 @@ class Landing:
     duplicate_window: float = 600.0
     target_lag: float = 1.0
     max_rows: int = 500_000
+    max_bytes: int = 512 << 20
 
     @property
     def layout(self) -> Layout:
@@ -87,6 +88,7 @@ def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
         spark.readStream.format("penstock_landing")
         .option("topic", landing.topic)
         .option("maxRowsPerTrigger", landing.max_rows)
+        .option("maxBytesPerTrigger", landing.max_bytes)
         .option("typesFolder", str(landing.layout.types))
         .option("maxTypes", 0 if landing.event_types else landing.max_types)
         .option("landedBefore", last_landing(landing.layout.checkpoint))

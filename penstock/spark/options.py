@@ -43,6 +43,7 @@ class SourceOptions:
     starting_word: str
     ending: Mapping[str, int]
     max_rows: int
+    max_bytes: int
     partitions: int
     columns: tuple[str, ...]
 
@@ -62,6 +63,7 @@ class SourceOptions:
             starting_word=starting_word,
             ending=ending,
             max_rows=_number(given, "maxrowspertrigger", 0),
+            max_bytes=_number(given, "maxbytespertrigger", 0),
             partitions=_number(given, "partitions", 0) or max(os.cpu_count() or 1, MIN_PARTITIONS),
             columns=_columns(given),
         )
@@ -80,8 +82,11 @@ class SourceOptions:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.topics)
 
 
-KNOWN = ("path", "topic", "startingoffsets", "endingoffsets", "maxrowspertrigger", "partitions", "columns")
-WRITTEN = ("path", "topic", "startingOffsets", "endingOffsets", "maxRowsPerTrigger", "partitions", "columns")
+WRITTEN = (
+    *("path", "topic", "startingOffsets", "endingOffsets", "maxRowsPerTrigger", "maxBytesPerTrigger"),
+    *("partitions", "columns"),
+)
+KNOWN = tuple(name.lower() for name in WRITTEN)
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:

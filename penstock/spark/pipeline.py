@@ -99,7 +99,8 @@ def _watch(query: StreamingQuery, reconciler: Reconciler, stop: threading.Event,
     """Wait until the query ends or ``stop`` is set, with a line now and then; whether it failed."""
     shown, at = reconciler.progress.batch, time.monotonic()
     while query.isActive and not stop.wait(LOOK):
-        if time.monotonic() - at >= REPORT_EVERY and reconciler.progress.batch != shown:
+        news = reconciler.progress.batch != shown or reconciler.progress.away
+        if news and time.monotonic() - at >= REPORT_EVERY:
             shown, at = reconciler.progress.batch, time.monotonic()
             say(_report(reconciler, query))
     error = None if stop.is_set() else query.exception()
@@ -124,7 +125,7 @@ def _report(reconciler: Reconciler, query: StreamingQuery) -> str:
     lost = f"{done.unaccounted:,} UNACCOUNTED" if done.unaccounted else "0 unaccounted"
     return (
         f"proved to batch {done.batch}: {done.rows:,} rows, {done.quarantined:,} quarantined, "
-        f"{done.duplicates:,} duplicates, {lost}{rate}"
+        f"{done.duplicates:,} duplicates, {lost}{rate}" + (f"; proofs wait: {done.away}" if done.away else "")
     )
 
 

@@ -5,8 +5,9 @@
 
 Options: ``path`` (the folder of the topics), ``topic`` (names or patterns with commas; ``*``, the default, is all
 but internal ones), ``startingOffsets`` (earliest, latest, or JSON by topic), ``endingOffsets`` (batch only),
-``maxRowsPerTrigger``, ``columns`` (only these are read: Spark does no pruning for Python sources) and
-``partitions``. A topic that appears while a stream runs joins in, from its first offset.
+``maxRowsPerTrigger``, ``maxBytesPerTrigger`` (by the average size of a topic's rows), ``columns`` (only these are
+read: Spark does no pruning for Python sources) and ``partitions``. A topic that appears while a stream runs joins
+in, from its first offset.
 
 No daemon is needed, and only synced rows are seen. A corrupt batch is left out of the result and does not end
 the query; gaps are skipped.
@@ -14,6 +15,8 @@ the query; gaps are skipped.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,15 +34,20 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from penstock.log.reader import TopicReader
+from penstock.log.segment import SUFFIX
 from penstock.spark.bounds import Bounds, narrow
 from penstock.spark.options import COLUMNS, LATEST, SourceOptions
 from penstock.spark.slices import Range, Slice, plan, read_slice
+
+FEW_ROWS = 100
+"""So few rows are taken whatever their size: a message has 16 MiB at most by default."""
 
 
 class PenstockSource(DataSource):  # type: ignore[misc]
@@ -90,12 +98,15 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         options = self._options
         ranges = []
         for topic in options.selected():
-            reader = TopicReader(options.path / topic)
-            begin = options.starting.get(topic, reader.end if options.starting_word == LATEST else reader.start)
-            end = min(reader.end, options.ending.get(topic, reader.end))
-            part = self._bounds.cut(reader, Range(topic, max(begin, reader.start), end))
-            ranges += [part] if part.rows > 0 else []
-        return plan(ranges, options.partitions)
+            with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+                ranges.append(self._range(topic))
+        return plan([part for part in ranges if part.rows > 0], options.partitions)
+
+    def _range(self, topic: str) -> Range:
+        options, reader = self._options, TopicReader(self._options.path / topic)
+        begin = options.starting.get(topic, reader.end if options.starting_word == LATEST else reader.start)
+        end = min(reader.end, options.ending.get(topic, reader.end))
+        return self._bounds.cut(reader, Range(topic, max(begin, reader.start), end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges = partition.ranges if isinstance(partition, Slice) else ()
@@ -124,12 +135,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """As far as the limit lets it, shared by the topics in proportion to what waits in each."""
         ends = self._ends() if self._target is None else self._target
         waiting = {topic: end - start.get(topic, 0) for topic, end in ends.items() if end > start.get(topic, 0)}
-        if isinstance(limit, ReadMaxRows):
-            waiting = share(waiting, limit.max_rows)
+        if isinstance(limit, ReadMaxRows | ReadMaxBytes):
+            waiting = self._limited(waiting, limit)
         return _ordered({**start, **{topic: start.get(topic, 0) + rows for topic, rows in waiting.items()}})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        return ReadMaxRows(self._options.max_rows) if self._options.max_rows else ReadAllAvailable()
+        options = self._options
+        if options.max_rows:
+            return ReadMaxRows(options.max_rows)
+        return ReadMaxBytes(options.max_bytes) if options.max_bytes else ReadAllAvailable()
+
+    def _limited(self, waiting: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        """What the limits let through of the rows that wait in each topic; at least one row."""
+        rows = sum(waiting.values())
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else rows
+        if self._options.max_bytes and rows > FEW_ROWS:
+            size = sum(n * row_bytes(self._options.path / topic) for topic, n in waiting.items())
+            most = min(most, max(1, round(rows * self._options.max_bytes / max(size, 1))))
+        return share(waiting, most)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         """The ends of the topics, which the query's progress shows beside what it has read."""
@@ -149,13 +172,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _ends(self) -> dict[str, int]:
         """The end of each topic there is; topics that are gone are forgotten."""
         path: Path = self._options.path
-        readers = {t: self._readers.get(t) or TopicReader(path / t) for t in self._options.selected()}
-        self._readers = readers
-        return {topic: reader.end for topic, reader in readers.items()}
+        self._readers = {t: self._readers.get(t) or TopicReader(path / t) for t in self._options.selected()}
+        ends = {}
+        for topic, reader in self._readers.items():
+            with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+                ends[topic] = reader.end
+        return ends
 
     def __getstate__(self) -> dict[str, Any]:
         """Readers hold open files and stay behind when Spark sends this object to a worker."""
         return {**self.__dict__, "_readers": {}}
+
+
+def row_bytes(topic: Path) -> float:
+    """About how many bytes a row of a topic has: its segments' sizes over the offsets they span."""
+    size, first = 0, None
+    with contextlib.suppress(FileNotFoundError):  # retention removes segments at any time
+        for entry in sorted(os.scandir(topic), key=lambda e: e.name):
+            if entry.name.endswith(SUFFIX):
+                size += entry.stat().st_size
+                first = int(entry.name.removesuffix(SUFFIX)) if first is None else first
+        return size / max(TopicReader(topic).end - (first or 0), 1)
+    return 0.0
 
 
 def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:

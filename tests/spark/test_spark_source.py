@@ -139,6 +139,17 @@ def test_a_limit_is_shared_in_proportion_and_never_exceeded() -> None:
     assert share({"a": 3}, 10) == {"a": 3}
 
 
+def test_a_batch_has_about_as_many_bytes_as_asked_for_but_at_least_one_row(topics: Path) -> None:
+    append(topics, "large", [b"x" * 100_000] * 150)
+    append(topics, "small", [b"x"] * 150)
+    for size, rows in ((1_000_000, range(15, 25)), (1, range(1, 2)), (1 << 30, range(300, 301))):
+        options = SourceOptions.of({"path": str(topics), "maxBytesPerTrigger": str(size)})
+        reader = StreamReader(options, StructType([]))
+        taken = reader.latestOffset({}, reader.getDefaultReadLimit())
+        assert sum(taken.values()) in rows
+    assert sum(reader.latestOffset({}, ReadAllAvailable()).values()) == 300
+
+
 def test_a_topic_that_was_removed_keeps_its_place(two: Path) -> None:
     reader = StreamReader(SourceOptions.of({"path": str(two)}), StructType([]))
     assert reader.latestOffset({"gone": 7}, ReadAllAvailable()) == {"a": 3, "b": 2, "gone": 7}
