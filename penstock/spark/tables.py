@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from penstock.spark.layout import Layout
+
+if TYPE_CHECKING:  # what the tables are is known without Spark
+    from pyspark.sql import DataFrame, SparkSession
 
 VARIANT = "variant"
 JSON = "json"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_helpers import HandWritten
+from spark_helpers import QUICK_START, HandWritten
 
 from penstock.spark.layout import Layout
 from penstock.spark.session import build_session
@@ -16,7 +16,8 @@ from penstock.spark.source import register
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = build_session({"master": "local[2,3]", "driver.memory": "1g"}, name="tests")
+    settings = {"master": "local[2,3]", "driver.memory": "1g", "driver.extraJavaOptions": QUICK_START}
+    session = build_session(settings, name="tests")
     register(session)
     yield session
     session.stop()

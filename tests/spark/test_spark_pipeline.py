@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from spark_daemon import Daemon, daemon
-from spark_helpers import BUCKET, event
+from spark_helpers import BUCKET, QUICK_START, event
 
 from penstock.config import load
 from penstock.spark.commits import read_journal
@@ -23,7 +23,7 @@ from penstock.spark.layout import Layout
 from penstock.spark.pipeline import AlreadyRunning, landing_of, main, take_lock
 from penstock.spark.prover import read_proofs, rebuild
 
-PATIENCE = 120.0
+PATIENCE = 200.0
 
 
 def wait_for(what: Callable[[], object], patience: float = PATIENCE) -> None:
@@ -41,7 +41,8 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
 
 def start(data: Path, http: str, *options: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "penstock.spark.pipeline", "-o", f"data_dir={data}", "-o", f"log.http={http}"]
-    settings = ["-o", "pipeline.spark.driver.memory=1g", "-o", "pipeline.target_lag=200ms"]
+    settings = ["pipeline.spark.driver.memory=1g", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}"]
+    settings = [part for one in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", one)]
     return subprocess.Popen([*command, *settings, *options], stderr=subprocess.PIPE, text=True, cwd=data)
 
 
