@@ -138,7 +138,7 @@ def kill_at_random(pipe: Pipe, driver: Driver, dice: random.Random, rounds: int)
 
 
 def check_everything(pipe: Pipe, flow: Flow) -> None:
-    until(lambda: _all_landed(pipe, flow), 120, "all has landed")
+    until(lambda: _all_landed(pipe, flow), 240, "all has landed")
     balance = pipe.settled(60)
     assert balance["unaccounted"] == 0
     counts, fates = pipe.counts(UDP), pipe.fates("events")
@@ -178,7 +178,7 @@ def run(pipe: Pipe, driver: Driver, seed: int, rounds: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_each_message_is_in_the_tables_once_after_random_kills(pipe: Pipe, driver: Driver) -> None:
     run(pipe, driver, seed=int.from_bytes(os.urandom(4), "big"), rounds=2)
 
