@@ -43,7 +43,9 @@ def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
     try:
         answer = httpx.get(f"http://{settings.log.http}{path}", params=parameters, timeout=30)
     except httpx.TransportError as error:
-        fail(f"no log daemon answers at {settings.log.http} ({error}); is `penstock serve` or `penstock up` running?")
+        fail(
+            f"no log daemon answers at {settings.log.http} ({error}); is `penstock serve` or `penstock up` running?", 2
+        )
     if answer.is_error:
-        fail(f"the log daemon answers {answer.status_code}: {answer.text.strip()}")
+        fail(f"the log daemon answers {answer.status_code}: {answer.text.strip()}", 2)
     return answer.json()

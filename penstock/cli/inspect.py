@@ -41,6 +41,8 @@ def inspect(
                 print(line)
     except LogBufferError as error:
         fail(error)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -54,7 +55,11 @@ def _version() -> None:
 
 def main() -> None:
     """Run the command line."""
-    build(sys.argv[1:])()
+    try:
+        build(sys.argv[1:])()
+    except BrokenPipeError:  # whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -46,10 +46,15 @@ class Show:
             self._post_sent(listener, counts)
         console.print(f"sent {sample.total} messages made of {sample.source}, and a few broken on purpose")
         goals = self._goals(sample)
+        if self._spark:
+            console.print("waiting for Spark to start and to land them (about a minute)")
         balance = self._wait(goals, before, check)
         if self._spark:
             self._show_tables()
-            console.print(f"a message sent now takes {self._probe(check):.1f} s to show in the tables and be proved")
+            seconds = self._probe(check)
+            console.print(
+                f"a message sent now (an event of type `probe`) is in the tables, and proved, in {seconds:.1f} s"
+            )
             goals["landed.event"] += 1  # the probe
             balance = self._balance()
         return self._conclude(goals, before, balance)

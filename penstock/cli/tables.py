@@ -14,8 +14,8 @@ from penstock.spark.commits import read_journal
 from penstock.spark.layout import Layout
 from penstock.spark.tables import VIEWS
 
-COLUMNS = ("topic", "offset", "payload")
-PAYLOAD_SHOWN = 60
+COLUMNS = ("offset", "payload")
+PAYLOAD_SHOWN = 48
 
 
 def rows_by_view(tables: Path) -> dict[str, int]:
@@ -30,14 +30,14 @@ def rows_by_view(tables: Path) -> dict[str, int]:
 def some_rows(tables: Path, count: int) -> Table:
     """A few rows of different files, as a table for people."""
     layout = Layout.of(tables)
-    shown = Table("kind", "type", *COLUMNS, box=None)
+    shown = Table("type", *COLUMNS, box=None)
     for column in shown.columns:
         column.no_wrap = True
     one_of_each = {_folder(name): name for name in _files(layout)}
     for name in sorted(one_of_each.values())[:count]:
         (row,) = pq.read_table(layout.landed / name, columns=list(COLUMNS)).slice(0, 1).to_pylist()
         payload = (row["payload"] or b"").decode(errors="replace")[:PAYLOAD_SHOWN]
-        shown.add_row(_kind(name), _partition(name, "type"), row["topic"], str(row["offset"]), Text(payload))
+        shown.add_row(_partition(name, "type") or _kind(name), str(row["offset"]), Text(payload))
     return shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from penstock.cli.common import Config, Override, console, errors, fail, setting
 from penstock.cli.show import Show
 from penstock.config import Settings
 from penstock.ingest.process import Child
+from penstock.ingest.supervisor import ENDPOINTS
 
 SERVE, PIPELINE = "penstock.cli.serve", "penstock.cli.pipeline"
 LOOK_EVERY = 0.2
@@ -111,9 +113,13 @@ class Up:
     def __enter__(self) -> Up:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        for child in self._children:
-            child.start()
-        self._wait_for_daemon()
+        try:
+            for child in self._children:
+                child.start()
+            self._wait_for_daemon()
+        except BaseException:  # asked to stop, or told that it cannot start: nothing is left behind
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,7 +151,13 @@ class Up:
 
     def _wait_for_daemon(self) -> None:
         with console.status("starting the log daemon"):
-            wait_until(lambda: _answers(self._settings.log.http), self.check, 60, "the log daemon does not answer")
+            wait_until(self._is_ready, self.check, 60, "the log daemon does not answer")
+
+    def _is_ready(self) -> bool:
+        """Whether the daemon that answers is ours."""
+        endpoints = self._settings.data_dir / ENDPOINTS
+        ours = endpoints.exists() and json.loads(endpoints.read_text())["supervisor"] == self._serve.pid
+        return ours and _answers(self._settings.log.http)
 
 
 def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: float, otherwise: str) -> None:

@@ -73,7 +73,8 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("penstock")`` known to a session."""
+    """Make ``format("penstock")`` known to a session, and let it push filters down to it."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # where it is off, pushFilters is an error
     spark.dataSource.register(PenstockSource)
 
 
