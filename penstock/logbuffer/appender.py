@@ -146,7 +146,7 @@ class Appender:
         while begin < end:
             length, _, _ = self._log.whole_frame(begin)
             if not length:
-                self._log.pad(begin, end - begin)
+                self._log.blank(begin, end - begin)
                 return
             self.last = begin
             begin += d.align(length)

@@ -147,6 +147,12 @@ class LogFile:
         """A padding frame of ``length`` bytes in all."""
         self.publish(self.begin_frame(position, length, d.UNFRAGMENTED, d.PAD, 0), length)
 
+    def blank(self, position: int, length: int) -> None:
+        """Padding over what was never published, zeroed: frames under it must not come to light after all."""
+        at = self.begin_frame(position, length, d.UNFRAGMENTED, d.PAD, 0)
+        self.fill_zero(at + d.HEADER_LENGTH, length - d.HEADER_LENGTH)
+        self.publish(at, length)
+
     def whole_frame(self, position: int) -> tuple[int, int, int]:
         """(frame length, flags, type) of the published frame that begins at ``position``; length 0 when none does."""
         at = self.offset_of(position)

@@ -165,11 +165,17 @@ class _Walk:
     def _behind_unpublished(self, limit: int) -> int:
         """A length that is still negative tells how far a frame, or a block of frames, was to go.
 
-        Frames of such a block may be whole already, but none of them was published.
+        Frames of such a block may be whole already, but none of them was published. Zeros before it were
+        cleaned.
         """
-        length = self._log.ints[self._log.offset_of(self.position) >> 2]
-        end = self.position + d.align(-length)
-        return end if length < 0 and end <= limit else self.position
+        end = _first_used(self._log, self.position, limit)
+        while end < limit:
+            length = self._log.ints[self._log.offset_of(end) >> 2]
+            known = end == self.position or _is_header(self._log, end)
+            if length >= 0 or end + d.align(-length) > limit or not known:
+                break
+            end += d.align(-length)
+        return end
 
     def _skip(self, resume: int) -> None:
         begin, self.position = self.position, resume
@@ -190,6 +196,20 @@ class _Walk:
             return resume
         words = np.frombuffer(self._log.bytes, np.int64, (resume - begin) // 8, self._log.offset_of(begin))
         return begin + ((8 * int(np.argmax(words != 0))) & -d.FRAME_ALIGNMENT)
+
+
+def _first_used(log: LogFile, position: int, limit: int) -> int:
+    """The first slot whose first word is not zero; ``position`` itself when there is none before ``limit``."""
+    if position >= limit:
+        return position
+    return position + d.FRAME_ALIGNMENT * int((log.headers(position, limit)["length"] != 0).argmax())
+
+
+def _is_header(log: LogFile, position: int) -> bool:
+    """Whether the header there, its length aside, is one for this place."""
+    header = d.HEADER_REST.unpack_from(log.bytes, log.offset_of(position) + 4)
+    p = log.parameters
+    return header[3:] == (position - log.term_begin(position), p.session_id, p.stream_id, log.term_id(position))
 
 
 def _start(log: LogFile, tail: int, floor: int | None) -> int:
@@ -254,7 +274,7 @@ def pad(log: LogFile, begin: int, end: int, readers: Sequence[int] = ()) -> None
     for cut in cuts:
         while begin < cut:
             stop = min(cut, log.term_end(begin))
-            log.pad(begin, stop - begin)
+            log.blank(begin, stop - begin)
             begin = stop
 
 

@@ -47,10 +47,11 @@ def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
             nonlocal left
             left -= 1
             if left == 0:
-                if name in ("copy", "fill_zero", "copy_rows"):  # these may be half done
+                if name in ("copy", "copy_rows"):  # these may be half done
                     *between, value = values
-                    half = value // 64 * 32 if name == "fill_zero" else value[: len(value) // 2]
-                    originals[name](self, at, *between, half)
+                    originals[name](self, at, *between, value[: len(value) // 2])
+                if name == "fill_zero":  # its first word comes last, and is a store of its own
+                    self.bytes[at + 8 : at + values[0] // 2] = bytes(max(0, values[0] // 2 - 8))
                 shutil.copyfile(path, remains)
                 raise Killed
             originals[name](self, at, *values)
