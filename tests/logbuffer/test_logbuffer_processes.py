@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -51,14 +52,19 @@ class Reader:
 
 @pytest.mark.parametrize("mtu", [mtu_for(8000), 1408], ids=["one frame a message", "fragments"])
 def test_a_reader_in_another_process_never_sees_half_a_frame(tmp_path: Path, mtu: int) -> None:
+    """The writer on one core, the reader on another."""
     create(tmp_path, mtu)
     reader = Reader(tmp_path)
     writer = start(tmp_path, 10_000)
+    cores = sorted(os.sched_getaffinity(0))
     try:
+        os.sched_setaffinity(writer.pid, cores[:1])
+        os.sched_setaffinity(0, cores[-1:])
         deadline = time.monotonic() + 60
         while reader.expected <= 10_000 and time.monotonic() < deadline:
             reader.read()
     finally:
+        os.sched_setaffinity(0, cores)
         writer.kill()
         writer.wait()
     assert reader.expected == 10_001
