@@ -17,6 +17,10 @@ from enum import StrEnum
 from typing import Any
 
 BUCKET_SECONDS = 60
+TIERS = ("client", "kernel", "received", "buffered", "logged", "landed")
+"""The product's own tiers."""
+AUDIT_TIER = r"[a-z][a-z0-9_.-]{0,63}"
+"""What an auditor of a Kafka client may call its tier, unless it is one of those."""
 
 
 class Name(StrEnum):
@@ -49,15 +53,18 @@ class Name(StrEnum):
     # Annotations about senders, not terms
     HOLE = "hole"
     JUMP = "jump"
+    WISH_REFUSED = "kt_refused"  # a topic wished for that was none: the handler's own took the message
     # Routes: accepted = delivered + policy_drop + handler_failed + corrupt + in_buffer
     POLICY_DROP = "policy_drop."  # by handler
     HANDLER_FAILED = "handler_failed."  # by handler
+    NOT_ROUTED = "not_routed."  # by handler: the listener's messages go elsewhere
     CORRUPT = "corrupt"  # in frames of the log buffer that could not be read
-    # Landing: logged = landed.* + quarantined.* + duplicate + gap.* + pending
+    # Landing: logged = landed.* + quarantined.* + duplicate + segment + gap.* + pending
     LANDED = "landed."  # event | syslog | message
     QUARANTINED = "quarantined."  # by reason
     DUPLICATE = "duplicate"
-    GAP = "gap."  # corrupt | expired_read | expired_unread | deleted
+    SEGMENT = "segment"  # a record of Kafka that is a part of a message only
+    GAP = "gap."  # corrupt | expired_read | expired_unread | deleted | absent (Kafka)
 
 
 class Counts(Counter[str]):

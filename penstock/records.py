@@ -67,16 +67,28 @@ EMPTY_BODY = body(pa.nulls(0, pa.binary()))
 """No rows. (Made without pa.array of a list, for which pyarrow imports pandas where that is installed.)"""
 
 
-def encode(batch: pa.RecordBatch, document: dict[str, Any], extra: dict[bytes, bytes] | None = None) -> pa.Buffer:
+def metadata_of(document: dict[str, Any]) -> dict[bytes, bytes]:
+    """The custom metadata of a message with ``document``."""
+    return {METADATA_KEY: json.dumps(document, separators=(",", ":")).encode()}
+
+
+def encode(
+    batch: pa.RecordBatch,
+    document: dict[str, Any],
+    extra: dict[bytes, bytes] | None = None,
+    compression: str | None = None,
+) -> pa.Buffer:
     """One encapsulated message of ``batch`` (schema BODY or SCHEMA) with its JSON ``document``.
 
-    The length is a multiple of 8. ``extra`` adds metadata entries of the caller's own.
+    The length is a multiple of 8. ``extra`` adds metadata entries of the caller's own; ``compression`` (``zstd``)
+    makes the body smaller.
     """
-    metadata = {METADATA_KEY: json.dumps(document, separators=(",", ":")).encode(), **(extra or {})}
+    metadata = {**metadata_of(document), **(extra or {})}
     schema = SCHEMA if batch.num_columns == len(SCHEMA) else BODY
     sink = pa.BufferOutputStream()
     # Not closed on purpose: close() would append an end-of-stream marker.
-    writer = pa.ipc.new_stream(sink, schema)
+    options = pa.ipc.IpcWriteOptions(compression=compression) if compression else None
+    writer = pa.ipc.new_stream(sink, schema, options=options)
     writer.write_batch(batch, custom_metadata=metadata)
     return sink.getvalue()[_PREAMBLE[id(schema)] :]
 

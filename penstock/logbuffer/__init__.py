@@ -17,9 +17,10 @@ from penstock.logbuffer.errors import (
     Refused,
     UnsupportedProcessor,
 )
+from penstock.logbuffer.limit import Cleaning
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.position import ReaderPosition
-from penstock.logbuffer.publication import Cleaning, Publication
+from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.readers import Readers
 from penstock.logbuffer.recovery import Reason, Recovered, Skipped
 from penstock.logbuffer.subscription import FragmentAssembler, Subscription

@@ -28,6 +28,9 @@ class Appender:
         """Before this position everything is zero."""
         self._log = log
         self._term_length = log.term_length
+        self._concurrent = log.parameters.kind is d.Kind.CONCURRENT
+        self._ended = False
+        """The last term there can be was closed: its rest is padding, and readers go over that."""
         self._begin = self._offset = self._count = self._term_id = 0
         self._seat(position)
 
@@ -35,13 +38,32 @@ class Appender:
     def position(self) -> int:
         return self._begin + self._offset
 
+    @property
+    def reserved(self) -> int:
+        """Up to where the tail says that room was taken: behind the last term's padding it is not ``position``."""
+        raw = self._log.load(d.TAIL_COUNTERS[self._count % d.PARTITIONS])
+        return self._begin + d.tail_offset(raw, self._term_length)
+
     def clean_to(self, position: int) -> None:
         """Zeroes everything before ``position``, which is at most the tail, that is not zero yet."""
-        position = min(position, self.position) & -d.FRAME_ALIGNMENT
-        while self.cleaned < position:
-            stop = min(position, self._log.term_end(self.cleaned))
-            self._log.fill_zero(self._log.offset_of(self.cleaned), stop - self.cleaned)
-            self.cleaned = stop
+        while self.clean_some(position):
+            pass
+
+    def clean_some(self, position: int) -> bool:
+        """The same for one term at most, as Aeron's driver does it in one go; whether there was anything to do."""
+        end = self._begin + self._term_length if self._ended else self.position
+        begin, position = self.cleaned, min(position, end) & -d.FRAME_ALIGNMENT
+        if begin >= position:
+            return False
+        stop = min(position, self._log.term_end(begin))
+        self._log.fill_zero(self._log.offset_of(begin), stop - begin)
+        self.cleaned = stop
+        return True
+
+    def leave_full_term(self) -> None:
+        """Rotates if not one byte is left. Raises MaxPositionExceeded where no term follows."""
+        if self._offset == self._term_length:
+            self._close_term(self.position, self.position)
 
     def make_room(self, required: int) -> None:
         """Raises AdminAction, the term rotated, or MaxPositionExceeded when ``required`` bytes do not fit."""
@@ -88,10 +110,10 @@ class Appender:
     ) -> None:
         """One unfragmented frame for each of ``lengths``, the first one's length last. There must be room."""
         begin, size = self.position, int(starts[-1])
-        headers = blocks.make_headers(self._log, begin, lengths, starts, reserved_values)
-        length = int(headers["length"][0])
-        headers["length"][0] = -size
-        self._publish_run(length, size, lambda at: blocks.write(self._log, at, headers, payload, lengths, starts))
+        words = blocks.header_words(self._log, begin, lengths, starts, reserved_values)
+        words[0].view(np.int32)[0] = -size  # the first frame's length
+        length = int(lengths[0]) + d.HEADER_LENGTH
+        self._publish_run(length, size, lambda at: blocks.write(self._log, at, words, payload, lengths, starts))
         self.last = begin + int(starts[-2])
 
     def _publish_run(self, length: int, size: int, write: Callable[[int], None]) -> None:
@@ -153,7 +175,7 @@ class Appender:
 
     def _end_of_term(self, required: int) -> NoReturn:
         """Pads the rest of the term and rotates. The old tail keeps the overrun, as Aeron's does."""
-        self._store_tail(self._offset + required)
+        self._store_tail(self._taken() + required)
         position, following = self.position, self._begin + self._term_length
         try:
             self._close_term(position, following)
@@ -164,10 +186,18 @@ class Appender:
             raise
         raise AdminAction("the term was full: offer again")
 
+    def _taken(self) -> int:
+        """The tail's offset, which a concurrent publication lets grow with every try behind the last term."""
+        if self._ended and self._concurrent:
+            return self._log.load(d.TAIL_COUNTERS[self._count % d.PARTITIONS]) & 0xFFFFFFFF
+        return self._offset
+
     def _close_term(self, position: int, following: int) -> None:
         if position < following:
             self._log.pad(position, following - position)
         if following >= d.max_position(self._term_length):
+            self._ended = True
+            self._offset = self._term_length if self._concurrent else self._offset
             raise MaxPositionExceeded(f"no term after position {position}")
         # What the next partition held before is zeroed, if the cleaning has not come so far.
         self.clean_to(following - 2 * self._term_length)
@@ -179,7 +209,6 @@ class Appender:
         self._log.store(d.TAIL_COUNTERS[self._count % d.PARTITIONS], d.pack_tail(self._term_id, offset))
 
     def _seat(self, position: int) -> None:
-        self._begin = self._log.term_begin(position)
-        self._offset = position - self._begin
-        self._count = self._log.term_count(position)
-        self._term_id = self._log.term_id(position)
+        self._count, self._offset = self._log.tail_at(position)
+        self._begin = position - self._offset
+        self._term_id = d.int32(self._log.initial_term_id + self._count)

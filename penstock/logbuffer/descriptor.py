@@ -8,7 +8,8 @@ the stream; ``position >> log2(T)`` is the term count, the term's partition is t
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -22,6 +23,8 @@ PAGE_MIN_LENGTH: Final = 1 << 12
 PAGE_MAX_LENGTH: Final = 1 << 30
 MAX_MESSAGE_LENGTH: Final = 1 << 24
 """No message is longer, however long a term is."""
+MAX_TERM_COUNT: Final = (1 << 31) - 1
+"""That of the last term a stream can have."""
 LONG_MAX: Final = (1 << 63) - 1
 
 HEADER_LENGTH: Final = 32
@@ -109,6 +112,7 @@ IS_REVOKED: Final = Field("is_publication_revoked", 0x1F0, "B")
 TYPE: Final = Field("type", 0x1F1, "B")
 UNTETHERED_LINGER_TIMEOUT: Final = Field("untethered_linger_timeout_ns", 0x1F4, "q")  # not 8-aligned, so it is
 FIELDS: Final = (*TAIL_COUNTERS, *(value for value in list(globals().values()) if isinstance(value, Field)))
+_OPTIONS: Final = tuple(each for each in FIELDS if RECEIVER_WINDOW.offset <= each.offset and each is not TYPE)
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,8 @@ class Parameters:
     window: int = 0
     """The publication window; 0 is half a term, as in Aeron."""
     sparse: bool = False
+    fields: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Metadata fields that are to stand otherwise than by default, by name: ``{"entity_tag": 77}``."""
 
     def __post_init__(self) -> None:
         problem = geometry_problem(self.term_length, self.page_size, self.mtu)
@@ -137,6 +143,9 @@ class Parameters:
             raise ValueError(problem)
         if not 0 <= self.window <= self.term_length:
             raise ValueError(f"a window of {self.window} bytes is longer than a term")
+        unknown = set(self.fields) - {option.name for option in _OPTIONS}
+        if unknown:
+            raise ValueError(f"no such option in the metadata: {', '.join(sorted(unknown))}")
 
     @property
     def file_length(self) -> int:
@@ -145,34 +154,38 @@ class Parameters:
     def metadata(self, position: int = 0) -> bytes:
         """The 4,096 bytes of a buffer whose first frame will stand at ``position``."""
         block = bytearray(METADATA_LENGTH)
-        for field, value in self._values(position).items():
-            struct.pack_into("<" + field.code, block, field.offset, value)
+        for place, value in self._values(position).items():
+            struct.pack_into("<" + place.code, block, place.offset, value)
         offset = position & (self.term_length - 1)
         default = (0, 0, UNFRAGMENTED, DATA, offset, self.session_id, self.stream_id, self.initial_term_id, 0)
         HEADER.pack_into(block, DEFAULT_HEADER, *default)
         return bytes(block)
 
     def _values(self, position: int) -> dict[Field, int]:
-        return self._tails(position) | {
-            END_OF_STREAM_POSITION: LONG_MAX,
-            CORRELATION_ID: self.correlation_id,
-            INITIAL_TERM_ID: self.initial_term_id,
-            DEFAULT_HEADER_LENGTH: HEADER_LENGTH,
-            MTU_LENGTH: self.mtu,
-            TERM_LENGTH: self.term_length,
-            PAGE_SIZE: self.page_size,
-            PUBLICATION_WINDOW: self.window or self.term_length // 2,
-            MAX_RESEND: 16,
-            ENTITY_TAG: -1,
-            RESPONSE_CORRELATION_ID: -1,
-            LINGER_TIMEOUT: 5_000_000_000,
-            UNTETHERED_WINDOW_LIMIT_TIMEOUT: 5_000_000_000,
-            UNTETHERED_RESTING_TIMEOUT: 10_000_000_000,
-            SPARSE: int(self.sparse),
-            SIGNAL_EOS: 1,
-            TYPE: int(self.kind),
-            UNTETHERED_LINGER_TIMEOUT: 5_000_000_000,
-        }
+        return (
+            self._tails(position)
+            | {
+                END_OF_STREAM_POSITION: LONG_MAX,
+                CORRELATION_ID: self.correlation_id,
+                INITIAL_TERM_ID: self.initial_term_id,
+                DEFAULT_HEADER_LENGTH: HEADER_LENGTH,
+                MTU_LENGTH: self.mtu,
+                TERM_LENGTH: self.term_length,
+                PAGE_SIZE: self.page_size,
+                PUBLICATION_WINDOW: self.window or self.term_length // 2,
+                MAX_RESEND: 16,
+                ENTITY_TAG: -1,
+                RESPONSE_CORRELATION_ID: -1,
+                LINGER_TIMEOUT: 5_000_000_000,
+                UNTETHERED_WINDOW_LIMIT_TIMEOUT: 5_000_000_000,
+                UNTETHERED_RESTING_TIMEOUT: 10_000_000_000,
+                SPARSE: int(self.sparse),
+                SIGNAL_EOS: 1,
+                TYPE: int(self.kind),
+                UNTETHERED_LINGER_TIMEOUT: 5_000_000_000,
+            }
+            | {option: self.fields[option.name] for option in _OPTIONS if option.name in self.fields}
+        )
 
     def _tails(self, position: int) -> dict[Field, int]:
         count = position >> position_bits(self.term_length)
@@ -238,7 +251,7 @@ def position_of(term_id: int, offset: int, initial_term_id: int, term_length: in
 
 
 def max_position(term_length: int) -> int:
-    return term_length << 31
+    return term_length * (MAX_TERM_COUNT + 1)
 
 
 def max_message_length(term_length: int) -> int:

@@ -5,6 +5,7 @@ Every function opens the file for reading only, at any time, and raises NotALogB
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ def _heading(log: LogFile, path: Path | str) -> Iterator[str]:
     yield f"   Is connected: {str(log.load(d.IS_CONNECTED) == 1).lower()}"
     yield f"Initial term id: {log.initial_term_id}"
     yield f"     Term count: {count}"
-    yield f"   Active index: {count % d.PARTITIONS}"
+    yield f"   Active index: {int(math.fmod(count, d.PARTITIONS))}"  # garbage keeps its sign, as in Java
     yield f"    Term length: {log.term_length}"
     yield f"     MTU length: {log.parameters.mtu}"
     yield f"      Page size: {log.parameters.page_size}"

@@ -9,18 +9,19 @@ payload copied before its frame's length is stored is there for everybody who se
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import platform
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
 from penstock.logbuffer import descriptor as d
-from penstock.logbuffer.errors import NotALogBuffer, UnsupportedProcessor
+from penstock.logbuffer.errors import Busy, NotALogBuffer, UnsupportedProcessor
 
 
 class Frame(NamedTuple):
@@ -67,6 +68,11 @@ class LogFile:
         self._meta = size - d.METADATA_LENGTH
         self.closed = False
 
+    def release(self) -> None:
+        """Lets go of the pages touched so far, which stay in the page cache: they count as this process's no more."""
+        if hasattr(mmap, "MADV_DONTNEED"):  # for a shared mapping of a file, nothing is lost by it
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     # Positions
 
     def offset_of(self, position: int) -> int:
@@ -84,6 +90,11 @@ class LogFile:
 
     def term_end(self, position: int) -> int:
         return (position & ~self._mask) + self.term_length
+
+    def tail_at(self, position: int) -> tuple[int, int]:
+        """(term count, offset) of a tail there: behind the last term that can be none begins."""
+        count = min(position >> self._bits, d.MAX_TERM_COUNT)
+        return count, position - (count << self._bits)
 
     # Loads and stores
 
@@ -119,6 +130,12 @@ class LogFile:
         row = np.dtype((np.void, rows.shape[1]))
         place = np.ndarray((len(rows),), row, self.bytes, at, (stride,))
         place[:] = rows.view(row)[:, 0]
+
+    def copy_columns(self, at: int, stride: int, columns: Sequence[np.ndarray]) -> None:
+        """Copies row i of ``columns``, each (n,) int64, to ``at + i * stride``, one word behind the other."""
+        place = np.ndarray((len(columns[0]), len(columns)), np.int64, self.bytes, at, (stride, 8))
+        for index, column in enumerate(columns):
+            place[:, index] = column
 
     def fill_zero(self, at: int, length: int) -> None:
         """Zeroes a range that begins at a frame, the first frame's length last."""
@@ -211,6 +228,17 @@ def create_file(path: Path, parameters: d.Parameters, position: int) -> None:
         unfinished.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def lock_file(path: Path) -> IO[bytes]:
+    """The right to publish into ``path``: held until the file object is closed or its process dies."""
+    file = open(path, "rb")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise Busy(f"another process publishes into {path}") from None
+    return file
 
 
 def sync_folder(folder: Path) -> None:

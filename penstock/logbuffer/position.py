@@ -25,15 +25,15 @@ class ReaderPosition:
 
     The position is loaded and stored as one aligned 8-byte word, so that other processes never see half
     of it. Whoever moves it holds the lock; the kernel releases that when its holder dies. A new file
-    begins at ``start``. Raises NotAReaderPosition for another file.
+    begins at ``start``, with ``mark``. Raises NotAReaderPosition for another file.
     """
 
-    def __init__(self, path: Path | str, start: int = 0) -> None:
+    def __init__(self, path: Path | str, start: int = 0, mark: int = 0) -> None:
         require_x86_64()
         self.path = Path(path)
         _check(start)
         if not self.path.exists():
-            _create(self.path, start)
+            _create(self.path, start, mark)
         self._file = open(self.path, "r+b")  # noqa: SIM115
         try:
             self._map = self._mapped()
@@ -62,6 +62,11 @@ class ReaderPosition:
     def position(self, value: int) -> None:
         _check(value)
         self._words[1] = value
+
+    @property
+    def stored(self) -> int:
+        """What the reader stored, wherever it was moved on to since."""
+        return self._words[1]
 
     @property
     def floor(self) -> int:
@@ -96,6 +101,24 @@ class ReaderPosition:
     @mark.setter
     def mark(self, value: int) -> None:
         self._words[3] = value
+
+    @property
+    def floor_mark(self) -> int:
+        """A number of the writer's own, kept beside the floor."""
+        return self._words[5]
+
+    @floor_mark.setter
+    def floor_mark(self, value: int) -> None:
+        self._words[5] = value
+
+    @property
+    def newest(self) -> int:
+        """Where the newest frame begins, as the writer says; meaningless before there is one."""
+        return self._words[6]
+
+    @newest.setter
+    def newest(self, value: int) -> None:
+        self._words[6] = value
 
     @property
     def gone(self) -> bool:
@@ -159,11 +182,11 @@ def _check(position: int) -> None:
         raise ValueError(f"no frame begins at position {position}")
 
 
-def _create(path: Path, start: int) -> None:
+def _create(path: Path, start: int, mark: int) -> None:
     """Under another name first, so that no crash leaves half a file."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
     with open(unfinished, "wb") as file:
-        file.write(struct.pack("<8sq", _MAGIC, start).ljust(_LENGTH, b"\0"))
+        file.write(struct.pack("<8sqqq", _MAGIC, start, 0, mark).ljust(_LENGTH, b"\0"))
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileExistsError):  # another process was first: its file stands

@@ -6,9 +6,7 @@ One process at a time publishes into a file; a lock that dies with it says so.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -21,22 +19,13 @@ from penstock.logbuffer.buffers import parts_of
 from penstock.logbuffer.claim import Claim
 from penstock.logbuffer.errors import (
     BackPressured,
-    Busy,
     Closed,
     MaxPositionExceeded,
     MessageTooLarge,
     NotConnected,
 )
-from penstock.logbuffer.mapped import Frame, LogFile, create_file, require_x86_64
-
-
-class Cleaning(Enum):
-    """How far the writer zeroes behind its readers."""
-
-    CONSUMED = "consumed"
-    """Up to the slowest reader whenever the limit is raised, as Aeron's driver does for IPC."""
-    LAGGING = "lagging"
-    """One term behind the slowest reader, as for UDP: what was read last stays in the file."""
+from penstock.logbuffer.limit import Cleaning, Limit
+from penstock.logbuffer.mapped import Frame, LogFile, create_file, lock_file, require_x86_64
 
 
 class Publication:
@@ -49,16 +38,14 @@ class Publication:
     def __init__(self, log: LogFile, lock: IO[bytes], recovered: recovery.Recovered, cleaning: Cleaning) -> None:
         self.recovered = recovered
         """What was found and skipped when the file was opened; nothing when it was created."""
-        self.cleaning = cleaning
-        self.window = log.parameters.window or log.term_length // 2
-        self.position_limit = 0
-        self._trip_limit = 0
         self.max_payload_length = log.parameters.mtu - d.HEADER_LENGTH
         self.max_message_length = d.max_message_length(log.term_length)
         self._log = log
         self._lock = lock
         self._mtu = log.parameters.mtu
         self._tail = Appender(log, recovered.position, recovered.cleaned, recovered.last)
+        window = log.parameters.window or log.term_length // 2
+        self._limit = Limit(self._tail, log.term_length, window, cleaning)
 
     @classmethod
     def create(
@@ -85,11 +72,11 @@ class Publication:
         """
         require_x86_64()
         parameters = d.Parameters(term_length, mtu, session_id, stream_id, initial_term_id, **more)
-        if position < 0 or position % d.FRAME_ALIGNMENT:
+        if position % d.FRAME_ALIGNMENT or not 0 <= position < d.max_position(term_length):
             raise ValueError(f"a stream cannot begin at position {position}")
         position = max(position, *map(d.align, readers), 0)
         create_file(Path(path), parameters, position)
-        lock = _lock(Path(path))
+        lock = lock_file(Path(path))
         log = LogFile(path, writable=True)
         log.store(d.IS_CONNECTED, int(connected))
         oldest = log.term_begin(position) - 2 * term_length
@@ -110,11 +97,11 @@ class Publication:
 
         ``readers`` are the positions up to which readers have come: what lies before the lowest is not
         missed, and nothing is written before the highest. A file of the wrong size gets the right one;
-        with ``expected`` one whose metadata are gone is rebuilt from its frames. Raises NotALogBuffer,
-        Busy, OSError and UnsupportedProcessor.
+        one whose metadata are damaged is rebuilt from what is left of them and from its frames, and with
+        ``expected`` also where all of them are gone. Raises NotALogBuffer, Busy, OSError, UnsupportedProcessor.
         """
         require_x86_64()
-        lock = _lock(Path(path))
+        lock = lock_file(Path(path))
         try:
             log, recovered = recovery.recover(Path(path), readers, expected)
         except BaseException:
@@ -138,6 +125,22 @@ class Publication:
         return self._tail.position
 
     @property
+    def position_limit(self) -> int:
+        return self._limit.position
+
+    @position_limit.setter
+    def position_limit(self, value: int) -> None:
+        self._limit.position = value
+
+    @property
+    def window(self) -> int:
+        return self._limit.window
+
+    @window.setter
+    def window(self, value: int) -> None:
+        self._limit.window = value
+
+    @property
     def closed(self) -> bool:
         return self._log.closed
 
@@ -158,23 +161,16 @@ class Publication:
     # Limit and cleaning
 
     def consumed(self, position: int) -> None:
-        """The slowest reader has come to ``position``: raises the limit, and cleans behind it.
+        """The slowest reader has come to ``position``: raises the limit, and cleans behind it. See Cleaning."""
+        self._limit.consumed(position)
 
-        The CONSUMED style raises the limit in steps of an eighth of the window, as Aeron's driver.
+    def disconnect(self, furthest: int = 0) -> None:
+        """No reader is left: offers are refused as NotConnected until there is one again.
+
+        ``furthest``: how far one had come, where it was ahead of the slowest; the next reader begins there.
         """
-        limit = position + min(self.window, self._log.term_length)
-        if self.cleaning is Cleaning.LAGGING:
-            self._tail.clean_to(position - self._log.term_length)
-            self.position_limit = max(self.position_limit, limit)
-        elif limit >= self._trip_limit:
-            self._tail.clean_to(position)
-            self.position_limit = limit
-            self._trip_limit = limit + self.window // 8
-
-    def disconnect(self) -> None:
-        """No reader is left: offers are refused as NotConnected until there is one again."""
         self.connected = False
-        self.position_limit = self._trip_limit = min(self.position_limit, self.position)
+        self._limit.withdraw(furthest)
 
     def clean_to(self, position: int) -> None:
         """Zeroes everything before ``position``. No reader may need it any more."""
@@ -191,12 +187,14 @@ class Publication:
         """
         parts = parts_of(data)
         length = sum(map(len, parts))
+        self._check_limit(length)
         if length <= self.max_payload_length:
             required = d.align(length + d.HEADER_LENGTH)
-        else:
-            self._check_length(length)
+        elif length <= self.max_message_length:
             required = d.fragmented_length(length, self._mtu)
-        self._take(length, required)
+        else:
+            raise MessageTooLarge(f"message exceeds maxMessageLength of {self.max_message_length}, length={length}")
+        self._tail.make_room(required)
         self._tail.append(parts, length, reserved_value, self._mtu)
         return self._tail.position
 
@@ -224,17 +222,22 @@ class Publication:
         """Appends a prepared block of whole frames in one copy and returns the new position.
 
         Its first frame must be a data frame of this stream for exactly this position, and it must fit
-        into the term: ValueError otherwise. Nothing else in it is looked at.
+        into the term: ValueError otherwise. Nothing else in it is looked at. A full term is left without
+        an AdminAction, as Aeron does here.
         """
         view = memoryview(block).cast("B")
-        self._take(len(view), 0)
+        if not self._log.closed:
+            self._tail.leave_full_term()
+        self._check_limit(len(view))
         self._tail.check_block(view)
         self._tail.append_block(view)
         return self.position
 
     def append_padding(self, length: int) -> int:
         """Appends a padding frame with ``length`` bytes after its header; readers skip it."""
-        self._check_length(length)
+        longest = d.fragmented_length(self.max_message_length, self._mtu)
+        if length > longest:
+            raise MessageTooLarge(f"padding exceeds maxFramedLength of {longest}, length={length}")
         required = d.align(length + d.HEADER_LENGTH)
         self._take(length, required)
         begin = self._tail.position
@@ -256,9 +259,13 @@ class Publication:
         self._tail.last = begin
         return Claim(self._log, begin, length + d.HEADER_LENGTH)
 
+    def release(self) -> None:
+        """Lets go of the pages touched so far: without it, all three terms come to count as this process's memory."""
+        self._log.release()
+
     def end_of_stream(self) -> None:
         """Says to readers that nothing will follow. Opening the file again takes it back."""
-        self._log.store(d.END_OF_STREAM_POSITION, self.position)
+        self._log.store(d.END_OF_STREAM_POSITION, self._tail.reserved)
 
     def sync(self) -> None:
         """Returns when everything offered so far is on the disk. Milliseconds: not for every offer."""
@@ -276,11 +283,14 @@ class Publication:
 
     def _take(self, length: int, required: int) -> None:
         """Raises the Refused that stands against taking ``required`` bytes at the tail."""
+        self._check_limit(length)
+        self._tail.make_room(required)
+
+    def _check_limit(self, length: int) -> None:
         if self._log.closed:
             raise Closed("the publication is closed")
-        if self._tail.position >= self.position_limit:
+        if self._tail.position >= self._limit.position:
             self._refuse(length)
-        self._tail.make_room(required)
 
     def _refuse(self, length: int) -> NoReturn:
         if self.position + d.align(length + d.HEADER_LENGTH) >= d.max_position(self._log.term_length):
@@ -292,18 +302,3 @@ class Publication:
     def _check_payload(self, length: int) -> None:
         if length > self.max_payload_length:
             raise MessageTooLarge(f"claim exceeds maxPayloadLength of {self.max_payload_length}, length={length}")
-
-    def _check_length(self, length: int) -> None:
-        if length > self.max_message_length:
-            raise MessageTooLarge(f"message exceeds maxMessageLength of {self.max_message_length}, length={length}")
-
-
-def _lock(path: Path) -> IO[bytes]:
-    """The right to publish into ``path``: held until the file object is closed or its process dies."""
-    file = open(path, "rb")  # noqa: SIM115
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise Busy(f"another process publishes into {path}") from None
-    return file

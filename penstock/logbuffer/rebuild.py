@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -37,12 +39,14 @@ def resize(path: Path) -> bool:
     return False
 
 
-def rebuild(path: Path, expected: d.Parameters, error: NotALogBuffer) -> None:
+def rebuild(path: Path, expected: d.Parameters | None, error: NotALogBuffer) -> None:
     """Makes the file what ``expected`` says, with what frames of this stream are in it.
 
-    Raises ``error`` unchanged, and touches nothing, when there are none. The connected flag is set:
-    nobody is left to know what it was.
+    Raises ``error`` unchanged, and touches nothing, when there are none, or nothing is expected. The
+    connected flag is set: nobody is left to know what it was.
     """
+    if expected is None:
+        raise error
     with open(path, "r+b") as file:
         slots = _slots(file, expected)
         count = newest_term(slots, expected)
@@ -58,6 +62,70 @@ def rebuild(path: Path, expected: d.Parameters, error: NotALogBuffer) -> None:
         block[d.IS_CONNECTED.offset] = 1
         os.pwrite(file.fileno(), block, expected.file_length - d.METADATA_LENGTH)
         os.fsync(file.fileno())
+
+
+def derived(path: Path) -> d.Parameters | None:
+    """What a file whose metadata are damaged must have been; None where too little is left to tell.
+
+    Its size says how long terms are, its frames whose they are, and of the three places that tell the
+    first term's id two have to agree. What has no second place is kept if it can be, else as by default.
+    """
+    with open(path, "rb") as file:
+        size = _size(file)
+        pages = [page for page in _PAGES if any(d.file_length(term, page) == size for term in _TERMS)]
+        if not pages:
+            return None
+        term_length = next(term for term in _TERMS if d.file_length(term, pages[0]) == size)
+        block = os.pread(file.fileno(), d.METADATA_LENGTH, size - d.METADATA_LENGTH)
+        initial, owner = _initial_term_id(block), _owner(file, term_length)
+    kind = _field(block, d.TYPE)
+    if initial is None or owner is None or kind == d.Kind.IMAGE:
+        return None
+    mtu = _field(block, d.MTU_LENGTH)
+    mtu = mtu if d.geometry_problem(term_length, pages[0], mtu) is None else term_length // 8
+    window = _field(block, d.PUBLICATION_WINDOW)
+    return d.Parameters(
+        term_length,
+        mtu,
+        *owner,
+        initial,
+        kind=d.Kind(kind) if kind in tuple(d.Kind) else d.Kind.EXCLUSIVE,
+        page_size=pages[0],
+        correlation_id=_field(block, d.CORRELATION_ID),
+        window=window if 0 <= window <= term_length else 0,
+    )
+
+
+def _field(block: bytes, field: d.Field) -> int:
+    number: int = struct.unpack_from("<" + field.code, block, field.offset)[0]
+    return number
+
+
+def _initial_term_id(block: bytes) -> int | None:
+    """What two agree on of the field, the default header and the tails, which count only if they fit each other."""
+    told = Counter([_field(block, d.INITIAL_TERM_ID)])
+    default = d.HEADER.unpack_from(block, d.DEFAULT_HEADER)
+    if default[3] == d.DATA:
+        told[default[7]] += 1
+    count = _field(block, d.ACTIVE_TERM_COUNT)
+    ids = [d.tail_term_id(_field(block, d.TAIL_COUNTERS[(count + ahead) % d.PARTITIONS])) for ahead in range(3)]
+    if ids[1:] == [d.int32(ids[0] - 2), d.int32(ids[0] - 1)]:
+        told[d.int32(ids[0] - count)] += 1
+    initial, times = told.most_common(1)[0]
+    return initial if times > 1 else None
+
+
+def _owner(file: BinaryIO, term_length: int) -> tuple[int, int] | None:
+    """The session and stream of most of what look like frames."""
+    owners: Counter[tuple[int, int]] = Counter()
+    size = term_length // d.FRAME_ALIGNMENT
+    offsets = np.arange(size, dtype=np.int32) * d.FRAME_ALIGNMENT
+    for index in range(d.PARTITIONS):
+        slots = np.memmap(file, d.HEADER_DTYPE, "r", offset=index * term_length, shape=(size,))
+        found = (slots["term_offset"] == offsets) & (slots["length"] >= d.HEADER_LENGTH)
+        found &= (slots["type"] == d.DATA) & (slots["version"] == 0) & (slots["length"] <= term_length - offsets)
+        owners.update(zip(slots["session_id"][found].tolist(), slots["stream_id"][found].tolist(), strict=True))
+    return owners.most_common(1)[0][0] if owners else None
 
 
 def newest_term(slots: np.ndarray, parameters: d.Parameters) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import NotALogBuffer
 from penstock.logbuffer.mapped import LogFile
-from penstock.logbuffer.rebuild import rebuild, resize
+from penstock.logbuffer.rebuild import derived, rebuild, resize
 from penstock.logbuffer.search import newest_by_frames, next_frame
 
 
@@ -69,17 +69,32 @@ def recover(path: Path, readers: Sequence[int], expected: d.Parameters | None) -
         log = LogFile(path, writable=True)
     except NotALogBuffer as error:
         if not resize(path):
-            if expected is None:
-                raise
-            rebuild(path, expected, error)
+            rebuild(path, expected or derived(path), error)
         log, notes = LogFile(path, writable=True), (str(error),)
     try:
         recovered = examine(log, readers, notes)
+        if recovered.last is None and recovered.skipped:
+            log, recovered = _under_its_own_name(log, recovered, readers)
         repair(log, recovered, readers)
     except BaseException:
         log.close()
         raise
     return log, recovered
+
+
+def _under_its_own_name(log: LogFile, recovered: Recovered, readers: Sequence[int]) -> tuple[LogFile, Recovered]:
+    """Where no frame is of the stream that the metadata name, it may be they that are wrong."""
+    named, wanted = log.parameters, derived(log.path)
+    if wanted is None or (wanted.session_id, wanted.stream_id) == (named.session_id, named.stream_id):
+        return log, recovered
+    note = NotALogBuffer(f"{log.path} holds frames of another stream than its metadata name")
+    try:
+        rebuild(log.path, wanted, note)
+    except NotALogBuffer:
+        return log, recovered  # they are nobody's
+    log.close()
+    log = LogFile(log.path, writable=True)
+    return log, examine(log, readers, (*recovered.notes, str(note)))
 
 
 def examine(log: LogFile, readers: Sequence[int] = (), notes: tuple[str, ...] = ()) -> Recovered:
@@ -109,12 +124,12 @@ def repair(log: LogFile, recovered: Recovered, readers: Sequence[int] = ()) -> N
     for skipped in recovered.skipped:
         if skipped.reason in (Reason.ZERO_LENGTH, Reason.NEGATIVE_LENGTH, Reason.TORN_HEADER):
             pad(log, skipped.begin, skipped.end, readers)
-    if _any(log, position):
+    if position < d.max_position(log.term_length) and _any(log, position):
         log.fill_zero(log.offset_of(position), log.term_end(position) - position)
-    count, offset = log.term_count(position), position - log.term_begin(position)
+    count, offset = log.tail_at(position)
     for ahead in (1, 2):
         _seat(log, count + ahead - d.PARTITIONS)
-    log.store(d.TAIL_COUNTERS[count % d.PARTITIONS], d.pack_tail(log.term_id(position), offset))
+    log.store(d.TAIL_COUNTERS[count % d.PARTITIONS], d.pack_tail(log.initial_term_id + count, offset))
     log.store(d.ACTIVE_TERM_COUNT, count)
     log.store(d.END_OF_STREAM_POSITION, d.LONG_MAX)
 
@@ -157,24 +172,17 @@ class _Walk:
 
     def _resume(self) -> int:
         """Where to go on when no frame begins here: the next frame of the term, the next term, or the tail."""
-        end = self._log.term_end(self.position)
-        begin = self._behind_unpublished(min(self._tail, end))
-        found = next_frame(self._log, begin) if begin < end else end
-        return max(self.position, min(end, self._tail)) if found is None else found
-
-    def _behind_unpublished(self, limit: int) -> int:
-        """A length that is still negative tells how far a frame, or a block of frames, was to go.
-
-        Frames of such a block may be whole already, but none of them was published. Zeros before it were
-        cleaned.
-        """
-        end = _first_used(self._log, self.position, limit)
-        while end < limit:
-            length = self._log.ints[self._log.offset_of(end) >> 2]
-            known = end == self.position or _is_header(self._log, end)
-            if length >= 0 or end + d.align(-length) > limit or not known:
-                break
-            end += d.align(-length)
+        begin, end = self.position, self._log.term_end(self.position)
+        limit = min(self._tail, end)
+        runs = _unpublished(self._log, begin, limit)
+        while begin < end:
+            found = next_frame(self._log, begin)
+            if found is None:
+                return max(self.position, limit)
+            behind = [stop for start, stop in runs if start < found < stop]
+            if not behind:
+                return found
+            begin = max(behind)
         return end
 
     def _skip(self, resume: int) -> None:
@@ -198,18 +206,22 @@ class _Walk:
         return begin + ((8 * int(np.argmax(words != 0))) & -d.FRAME_ALIGNMENT)
 
 
-def _first_used(log: LogFile, position: int, limit: int) -> int:
-    """The first slot whose first word is not zero; ``position`` itself when there is none before ``limit``."""
-    if position >= limit:
-        return position
-    return position + d.FRAME_ALIGNMENT * int((log.headers(position, limit)["length"] != 0).argmax())
+def _unpublished(log: LogFile, begin: int, limit: int) -> list[tuple[int, int]]:
+    """Where a length is still negative, which tells how far a frame, or a run of frames, was to go.
 
-
-def _is_header(log: LogFile, position: int) -> bool:
-    """Whether the header there, its length aside, is one for this place."""
-    header = d.HEADER_REST.unpack_from(log.bytes, log.offset_of(position) + 4)
-    p = log.parameters
-    return header[3:] == (position - log.term_begin(position), p.session_id, p.stream_id, log.term_id(position))
+    Frames of such a run may be whole already, but none of them was published. At ``begin`` the rest of the
+    header may be missing; elsewhere it has to be one for its place.
+    """
+    if begin >= limit:
+        return []
+    slots, p = log.headers(begin, limit), log.parameters
+    lengths, starts = slots["length"].astype(np.int64), np.arange(begin, limit, d.FRAME_ALIGNMENT)
+    known = (slots["term_offset"] == starts - log.term_begin(begin)) & (slots["term_id"] == log.term_id(begin))
+    known &= (slots["session_id"] == p.session_id) & (slots["stream_id"] == p.stream_id)
+    known[0] = True
+    stops = starts + ((d.FRAME_ALIGNMENT - 1 - lengths) & -d.FRAME_ALIGNMENT)
+    known &= (lengths < 0) & (stops <= limit)
+    return list(zip(starts[known].tolist(), stops[known].tolist(), strict=True))
 
 
 def _start(log: LogFile, tail: int, floor: int | None) -> int:

@@ -139,21 +139,22 @@ class Subscription:
 class FragmentAssembler:
     """Puts messages together that were cut into several frames; whole ones pass through without a copy.
 
-    A message whose last frame never came (its writer died) is dropped when the next one begins, and
-    counted in ``unfinished``.
+    A message whose frames do not all come, one behind the other (its writer died, or the reader was
+    overtaken), is dropped and counted in ``unfinished``.
     """
 
     def __init__(self) -> None:
         self.unfinished = 0
         self._first: Frame | None = None
+        self._end = 0
         self._data = bytearray()
 
     def push(self, frames: Iterable[Frame]) -> list[Frame]:
         """The messages that are complete with ``frames``, in order."""
         messages: list[Frame] = []
         for frame in frames:
-            if frame.flags & d.BEGIN:
-                self.unfinished += self._first is not None
+            if self._first is not None and (frame.flags & d.BEGIN or frame.begin != self._end):
+                self.unfinished += 1
                 self._first = None
             if frame.flags & d.UNFRAGMENTED == d.UNFRAGMENTED:
                 messages.append(frame)
@@ -168,6 +169,7 @@ class FragmentAssembler:
         elif self._first is None:
             return []  # the rest of a message whose beginning was before our position
         self._data += frame.data
+        self._end = frame.end
         if not frame.flags & d.END:
             return []
         whole = self._first._replace(data=memoryview(self._data), end=frame.end, flags=d.UNFRAGMENTED)

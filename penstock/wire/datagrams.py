@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,7 @@ class Datagrams:
 
     ``matrix``: uint8 (n or more, slot size of at least 24), C-contiguous; ``overflow``: uint8 (n or more,
     any width, also 0), the bytes beyond the slot size; ``lengths``: int64 (n,), bytes of the whole
-    datagram; ``addresses``: uint64 (n,), an identity of the source address; ``ports``: uint16 (n,).
+    datagram; ``addresses``: (n,), an identity of the source address of up to 64 bits; ``ports``: uint16 (n,).
     Raises ValueError for shapes that do not fit together. Whatever is taken out of it is copied: the
     memory may be received into again afterwards.
     """
@@ -39,7 +40,7 @@ class Datagrams:
     matrix: Bytes
     overflow: Bytes
     lengths: Ints
-    addresses: npt.NDArray[np.uint64]
+    addresses: npt.NDArray[np.unsignedinteger[Any]]
     ports: npt.NDArray[np.uint16]
 
     def __post_init__(self) -> None:
@@ -90,8 +91,11 @@ class Datagrams:
 
         ``starts`` and ``ends`` (same shape as the result) select the bytes [start, end) of each.
         """
-        rows = np.arange(len(self)) if indices is None else np.asarray(indices, np.int64)
         slot = self.matrix.shape[1]
+        if indices is None and starts is None and ends is None and self.lengths.max(initial=0) <= slot:
+            begins = np.arange(0, len(self) * slot, slot)
+            return in_order(self.matrix, begins, begins + self.lengths)
+        rows = np.arange(len(self)) if indices is None else np.asarray(indices, np.int64)
         whole = np.minimum(self.lengths[rows], slot + self.overflow.shape[1])
         end = whole if ends is None else np.minimum(ends, whole)
         begin = np.minimum(0 if starts is None else starts, end)
@@ -116,17 +120,22 @@ def spans(buffer: Bytes, starts: Ints, ends: Ints) -> pa.Array:
 
     ``buffer`` is C-contiguous and holds less than 2 GiB.
     """
+    # Between two spans lies a gap; the gaps' lengths must not be negative, so the spans are put in order first.
+    if (starts[1:] >= ends[:-1]).all():
+        return in_order(buffer, starts, ends)
+    rank = np.argsort(starts, kind="stable")
+    where = np.empty(len(rank), np.int64)
+    where[rank] = np.arange(len(rank))
+    return in_order(buffer, starts[rank], ends[rank], where)
+
+
+def in_order(buffer: Bytes, starts: Ints, ends: Ints, taken: Ints | None = None) -> pa.Array:
+    """As ``spans``, for spans that lie one behind the other; ``taken`` says which of them are wanted."""
     if not len(starts):
         return pa.array([], pa.binary())
-    # Between two spans lies a gap; the gaps' lengths must not be negative, so the spans are put in order first.
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
-    order = np.arange(0, 2 * len(starts), 2)
-    if (np.diff(offsets) < 0).any():
-        rank = np.argsort(starts, kind="stable")
-        offsets[0::2], offsets[1::2] = starts[rank], ends[rank]
-        order[rank] = np.arange(0, 2 * len(starts), 2)
     whole = pa.BinaryArray.from_buffers(
         pa.binary(), 2 * len(starts) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)]
     )
-    return whole.take(pa.array(order))
+    return whole.take(pa.array(np.arange(0, 2 * len(starts), 2) if taken is None else 2 * taken))

@@ -2,64 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.counts import Counts
-from penstock.records import EMPTY_BODY, body
+from penstock.records import ANNOTATIONS, EMPTY_BODY, body
 from penstock.wire.commands import Command
 from penstock.wire.datagrams import Ints
-from penstock.wire.text import text
+from penstock.wire.text import strings
 
+TAGS = "tags"
+"""The annotation that carries a message's tags, joined by ``\\0``."""
 KEY_TAG = b"pk:"
+_NULS = r"\x00+"
+_EDGES = r"\A\x00|\x00\z"
+_KEY = r"(?s)\A(?:.*\x00)?pk:(?P<key>[^\x00]*)(?:\x00.*)?\z"
+NO_ROWS: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Messages in order of arrival (schema ``records.BODY``), the round's counts, and its commands."""
+    """Messages in order of arrival (schema ``records.BODY``), the round's counts, and its commands.
+
+    ``rows``: int64, one entry a message, the datagram that brought it, or completed it.
+    """
 
     body: pa.RecordBatch
     counts: Counts
     commands: list[Command] = field(default_factory=list)
+    rows: Ints = field(default_factory=lambda: NO_ROWS)
 
 
 class Piece(NamedTuple):
-    """Messages of one kind: ``rows`` of the datagrams that brought them, payloads, tags by row."""
+    """Messages of one kind: ``rows`` of the datagrams that brought them, payloads, and their tags as received.
+
+    ``tags`` is binary with null where a message has none; None where none of them has any.
+    """
 
     rows: Ints
     payloads: pa.Array
-    tags: Mapping[int, bytes]
+    tags: pa.Array | None = None
 
 
-def join(pieces: Sequence[Piece]) -> pa.RecordBatch:
-    """One batch of all pieces in order of arrival."""
-    pieces = [piece for piece in pieces if len(piece.rows)]
+def join(pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, Ints]:
+    """One batch of all pieces in order of arrival, and the rows of its messages."""
+    # Those that begin first come first: mostly they lie one behind the other, and nothing is to be put in order.
+    pieces = sorted((piece for piece in pieces if len(piece.rows)), key=lambda piece: int(piece.rows[0]))
     if not pieces:
-        return EMPTY_BODY
-    rows = np.concatenate([piece.rows for piece in pieces])
-    payloads = pieces[0].payloads if len(pieces) == 1 else pa.concat_arrays([piece.payloads for piece in pieces])
-    if (np.diff(rows) < 0).any():
+        return EMPTY_BODY, NO_ROWS
+    rows = pieces[0].rows if len(pieces) == 1 else np.concatenate([piece.rows for piece in pieces])
+    payloads = _concatenated([piece.payloads for piece in pieces])
+    tags = _all_tags(pieces)
+    if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows)
         rows, payloads = rows[order], payloads.take(pa.array(order))
-    tags = {row: tags for piece in pieces for row, tags in piece.tags.items()}
-    if not tags:
-        return body(payloads)
-    keys, annotations = _tag_columns(rows, tags)
-    return body(payloads, keys=keys, annotations=annotations)
+        tags = tags if tags is None else tags.take(pa.array(order))
+    if tags is None:
+        return body(payloads), rows
+    keys, annotations = tag_columns(tags)
+    return body(payloads, keys=keys, annotations=annotations), rows
 
 
-def _tag_columns(rows: Ints, tags: Mapping[int, bytes]) -> tuple[pa.Array, pa.Array]:
-    """Keys (the last ``pk:`` tag of each) and annotations (``tags``, joined by ``\\0``); null where there are none."""
-    keys: list[bytes | None] = [None] * len(rows)
-    annotations: list[list[tuple[str, str]] | None] = [None] * len(rows)
-    for row, joined in tags.items():
-        names = [name for name in joined.split(b"\0") if name]
-        at = int(np.searchsorted(rows, row))
-        if names:
-            annotations[at] = [("tags", text(b"\0".join(names)))]
-        keys[at] = next((name[len(KEY_TAG) :] for name in reversed(names) if name.startswith(KEY_TAG)), None)
-    return pa.array(keys, pa.binary()), pa.array(annotations, pa.map_(pa.string(), pa.string()))
+def tag_columns(tags: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Keys (the last ``pk:`` tag of each) and annotations (``tags``, without empty ones); null where there are none."""
+    names, keys = _without_empty(tags), pa.nulls(len(tags), pa.binary())
+    if pc.any(pc.match_substring(names, KEY_TAG)).as_py():
+        found = pc.extract_regex(names, _KEY)
+        keys = pc.if_else(found.is_valid(), found.field("key"), keys)
+    given = pc.greater(pc.binary_length(names), 0).fill_null(False)
+    offsets = np.concatenate([[0], np.cumsum(given.to_numpy(zero_copy_only=False))]).astype(np.int32)
+    texts = strings(names.filter(given))
+    labels = pa.array([TAGS]).take(pa.array(np.zeros(len(texts), np.int64)))
+    maps = pa.MapArray.from_arrays(pa.array(offsets), labels, texts, type=ANNOTATIONS)
+    return keys, pc.if_else(given, maps, pa.scalar(None, ANNOTATIONS))
+
+
+def _without_empty(tags: pa.Array) -> pa.Array:
+    """Joined tags without empty ones among them: plog leaves them out."""
+    edges = pc.or_(pc.starts_with(tags, b"\0"), pc.ends_with(tags, b"\0"))
+    if not pc.any(pc.or_(edges, pc.match_substring(tags, b"\0\0"))).as_py():
+        return tags
+    return pc.replace_substring_regex(pc.replace_substring_regex(tags, _NULS, "\0"), _EDGES, "")
+
+
+def _all_tags(pieces: Sequence[Piece]) -> pa.Array | None:
+    if all(piece.tags is None for piece in pieces):
+        return None
+    return _concatenated([pa.nulls(len(p.rows), pa.binary()) if p.tags is None else p.tags for p in pieces])
+
+
+def _concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

@@ -32,6 +32,32 @@ class _Fragment(NamedTuple):
     right: bool
 
 
+class _Columns(NamedTuple):
+    """Fragments for the table as lists, one entry each."""
+
+    rows: list[int]
+    keys: list[Key]
+    headers: list[Header]
+    numbers: list[int]
+    parts: list[bytes]
+    tags: list[bytes | None]
+    fits: list[bool]
+    right: list[bool]
+
+    def fragment(self, at: int) -> _Fragment:
+        """One of them."""
+        return _Fragment(
+            self.rows[at],
+            self.keys[at],
+            self.headers[at],
+            self.numbers[at],
+            self.parts[at],
+            self.tags[at] or b"",
+            self.fits[at],
+            self.right[at],
+        )
+
+
 class Defragmenter:
     """Reassembles messages and looks for holes in their ids."""
 
@@ -52,7 +78,7 @@ class Defragmenter:
             parts = fragments.where(~alone)
             fits = parts.total <= self._max_size
             fine = fits & is_consistent(parts)
-            groups, rest = grouping.split(parts, fine, self.table.knows)
+            groups, rest = grouping.split(parts, fine, self.table.known)
             pieces.append(self._take_whole(datagrams, groups, now, counts))
             begun.append(np.searchsorted(fragments.rows, groups.first_rows()))
             if len(rest):
@@ -85,26 +111,26 @@ class Defragmenter:
         payloads = datagrams.payloads(alone.rows, alone.starts)
         good = grouping.hashes(payloads) == alone.hash
         self._enter_messages(alone.count, good, counts)
-        tags = _tags(datagrams, alone.where(good))
-        return Piece(alone.rows[good], _filter(payloads, good), tags)
+        tags = _tags(datagrams, alone)
+        return Piece(alone.rows[good], _filter(payloads, good), _filter(tags, good))
 
     def _take_whole(self, datagrams: Datagrams, groups: Groups, now: float, counts: Counts) -> Piece:
         messages = grouping.assemble(datagrams, groups)
-        self._enter_messages(groups.counts, messages.good, counts)
+        good = messages.good
+        self._enter_messages(groups.counts, good, counts)
         self._statistics.misses += len(groups)
         self._statistics.hits += int(groups.counts.sum()) - len(groups)
-        for key, header, good in zip(groups.keys(), groups.headers(), messages.good.tolist(), strict=True):
-            self.table.memory.remember(key, header, Fate.GOOD if good else Fate.BAD, now)
-        good_rows = np.repeat(np.where(messages.good, messages.rows, -1), groups.counts)
-        row_of = dict(zip(groups.fragments.rows.tolist(), good_rows.tolist(), strict=True))
-        tags = {row_of[row]: tags for row, tags in _tags(datagrams, groups.fragments).items() if row_of[row] >= 0}
-        return Piece(messages.rows[messages.good], _filter(messages.payloads, messages.good), tags)
+        fates = [Fate.GOOD if each else Fate.BAD for each in good.tolist()]
+        self.table.memory.remember_all(groups.keys(), groups.headers(), fates, now)
+        tags = _last_tags(datagrams, groups)
+        return Piece(messages.rows[good], _filter(messages.payloads, good), _filter(tags, good))
 
     def _enter_messages(self, fragment_counts: Ints, good: Mask, counts: Counts) -> None:
         """Enter messages that are complete, each with its number of fragments, in both books."""
         accepted, bad = int(good.sum()), fragment_counts[~good]
         counts[Name.SEEN] += len(good)
         counts[Name.ACCEPTED] += accepted
+        self._statistics.v0_multipart_messages += accepted
         counts[Name.BAD_CHECKSUM] += len(good) - accepted
         counts[Name.FRAGMENT_USED] += int(fragment_counts[good].sum())
         counts[Name.FRAGMENT_DISCARDED] += int(bad.sum())
@@ -112,30 +138,55 @@ class Defragmenter:
 
     def _take_rest(self, datagrams: Datagrams, rest: Fragments, now: float, counts: Counts) -> tuple[Piece, Ints]:
         """What the table completes, and the rows of fragments that were the first of their message."""
-        rows, payloads, begun = [], [], []
-        tags: dict[int, bytes] = {}
-        for fragment in self._listed(datagrams, rest):
-            is_new, message = self._take_one(fragment, now, counts)
-            if is_new:
-                begun.append(fragment.row)
-            if message is not None:
-                rows.append(fragment.row)
-                payloads.append(message.payload)
-                if message.tags:
-                    tags[fragment.row] = message.tags
-        return Piece(np.array(rows, np.int64), pa.array(payloads, pa.binary()), tags), np.array(begun, np.int64)
+        begun: list[int] = []
+        done: list[tuple[int, bytes, bytes | None]] = []
+        columns = self._listed(datagrams, rest)
+        for begin, end in self._runs(rest):
+            for row, last_row, is_new, message in self._take_run(columns, begin, end, now, counts):
+                if is_new:
+                    begun.append(row)
+                if message is not None:
+                    done.append((last_row, message.payload, message.tags or None))
+        rows, payloads, tags = zip(*done, strict=True) if done else ((), (), ())
+        joined = pa.array(tags, pa.binary()) if any(tags) else None
+        return Piece(np.array(rows, np.int64), pa.array(payloads, pa.binary()), joined), np.array(begun, np.int64)
 
-    def _listed(self, datagrams: Datagrams, rest: Fragments) -> Iterator[_Fragment]:
-        columns = (rest.addresses, rest.ports, rest.id)
-        keys = zip(*(column.tolist() for column in columns), strict=True)
+    def _listed(self, datagrams: Datagrams, rest: Fragments) -> _Columns:
+        keys = zip(rest.addresses.tolist(), rest.ports.tolist(), rest.id.tolist(), strict=True)
         tags = _tags(datagrams, rest)
-        parts = datagrams.payloads(rest.rows, rest.starts).to_pylist()
-        fits, right = (rest.total <= self._max_size).tolist(), is_consistent(rest).tolist()
-        rows, headers = rest.rows.tolist(), grouping.headers_of(rest)
-        for row, key, header, index, part, fit, ok in zip(
-            rows, keys, headers, rest.index.tolist(), parts, fits, right, strict=True
-        ):
-            yield _Fragment(row, key, header, index, part, tags.get(row, b""), fit, ok)
+        return _Columns(
+            rest.rows.tolist(),
+            list(keys),
+            grouping.headers_of(rest),
+            rest.index.tolist(),
+            datagrams.payloads(rest.rows, rest.starts).to_pylist(),
+            [None] * len(rest) if tags is None else tags.to_pylist(),
+            (rest.total <= self._max_size).tolist(),
+            is_consistent(rest).tolist(),
+        )
+
+    def _runs(self, rest: Fragments) -> Iterator[tuple[int, int]]:
+        """Where fragments of one message, fine and without tags, follow one another; others are by themselves."""
+        plain = (rest.total <= self._max_size) & is_consistent(rest) & (rest.tag_length == 0)
+        follows = plain[1:] & plain[:-1]
+        for column in (rest.addresses, rest.ports, rest.id, rest.count, rest.size, rest.total, rest.hash):
+            follows &= column[1:] == column[:-1]
+        begins = np.flatnonzero(np.concatenate([[True], ~follows])).tolist()
+        return zip(begins, [*begins[1:], len(rest)], strict=True)
+
+    def _take_run(
+        self, columns: _Columns, begin: int, end: int, now: float, counts: Counts
+    ) -> Iterator[tuple[int, int, bool, Assembled | None]]:
+        """The first and last row of what was taken at once, whether it began a message, and what it completed."""
+        if end - begin > 1:
+            numbers, parts = columns.numbers[begin:end], columns.parts[begin:end]
+            taken = self.table.add_run(columns.keys[begin], columns.headers[begin], numbers, parts, now, counts)
+            if taken is not None:
+                yield columns.rows[begin], columns.rows[end - 1], *taken
+                return
+        for at in range(begin, end):
+            fragment = columns.fragment(at)
+            yield fragment.row, fragment.row, *self._take_one(fragment, now, counts)
 
     def _take_one(self, fragment: _Fragment, now: float, counts: Counts) -> tuple[bool, Assembled | None]:
         """Whether it is the first of its message, and the message where it completes a good one."""
@@ -148,17 +199,34 @@ class Defragmenter:
         return self.table.add(key, header, fragment.number, fragment.part, fragment.tags, now, counts)
 
 
-def _tags(datagrams: Datagrams, fragments: Fragments) -> dict[int, bytes]:
-    """The tags of those fragments that have any, by row, in order of arrival."""
-    tagged = fragments.where(fragments.tag_length > 0)
+def _tags(datagrams: Datagrams, fragments: Fragments) -> pa.Array | None:
+    """The tags of each fragment, null where it has none; None where none has any."""
+    tagged = np.flatnonzero(fragments.tag_length)
     if not len(tagged):
-        return {}
-    tagged = tagged.where(np.argsort(tagged.rows))
-    starts = tagged.starts - tagged.tag_length
-    return dict(
-        zip(tagged.rows.tolist(), datagrams.payloads(tagged.rows, starts, tagged.starts).to_pylist(), strict=True)
-    )
+        return None
+    starts = (fragments.starts - fragments.tag_length)[tagged]
+    found = datagrams.payloads(fragments.rows[tagged], starts, fragments.starts[tagged])
+    return found if len(tagged) == len(fragments) else _spread(found, tagged, len(fragments))
 
 
-def _filter(payloads: pa.Array, good: Mask) -> pa.Array:
-    return payloads if good.all() else payloads.filter(pa.array(good))
+def _last_tags(datagrams: Datagrams, groups: Groups) -> pa.Array | None:
+    """For each group the tags of the fragment with tags that came last, as in plog; as ``_tags`` gives them."""
+    tagged = np.flatnonzero(groups.fragments.tag_length)
+    if not len(tagged):
+        return None
+    group = np.searchsorted(groups.begins, tagged, side="right") - 1
+    order = np.lexsort((groups.fragments.rows[tagged], group))
+    last = order[np.flatnonzero(np.diff(group[order], append=-1))]
+    found = _tags(datagrams, groups.fragments.where(tagged[last]))
+    return _spread(found, group[last], len(groups))
+
+
+def _spread(values: pa.Array, at: Ints, length: int) -> pa.Array:
+    """``values`` at the places ``at`` of an array of ``length``, null elsewhere."""
+    where = np.full(length, -1, np.int64)
+    where[at] = np.arange(len(at))
+    return values.take(pa.array(where, mask=where < 0))
+
+
+def _filter(values: pa.Array | None, good: Mask) -> pa.Array | None:
+    return values if values is None or good.all() else values.filter(pa.array(good))

@@ -7,7 +7,7 @@ bytes one after the other: only the offsets between them are new.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -74,20 +74,25 @@ def headers_of(fragments: Fragments) -> list[Header]:
     return [Header(*fields) for fields in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def split(fragments: Fragments, fine: Mask, is_known: Callable[[Key], bool]) -> tuple[Groups, Fragments]:
+def split(
+    fragments: Fragments, fine: Mask, known_among: Callable[[Sequence[Key]], set[Key]]
+) -> tuple[Groups, Fragments]:
     """The whole groups, and the other fragments in order of arrival.
 
     Groups with fragments that are not ``fine`` (within bounds, of the right length), and messages of
-    which something ``is_known`` already, are left to the others.
+    which something is known already, are left to the others.
     """
-    order = np.lexsort((fragments.index, fragments.id, fragments.ports, fragments.addresses))
-    ordered = fragments.where(order)
+    order, ordered = np.arange(len(fragments)), fragments
+    if not _is_ordered(fragments):
+        order = np.lexsort((fragments.index, fragments.id, fragments.ports, fragments.addresses))
+        ordered = fragments.where(order)
     begins, sizes = _boundaries(ordered)
     group = np.repeat(np.arange(len(begins)), sizes)
     whole = (sizes == ordered.count[begins]) & _agreeing(ordered, fine[order], begins, group)
     groups = Groups(ordered, begins[whole])
-    known = np.fromiter(map(is_known, groups.keys()), np.bool_, len(groups))
-    whole[whole] = ~known
+    keys = groups.keys()
+    if known := known_among(keys):
+        whole[whole] = [key not in known for key in keys]
     taken = whole[group]
     rest = np.sort(order[~taken])
     kept = ordered if taken.all() else ordered.where(taken)
@@ -116,6 +121,16 @@ def hashes(payloads: pa.Array) -> Ints:
     data, digest = memoryview(payloads.buffers()[2] or b""), mmh3.mmh3_32_uintdigest
     bounds = offsets.tolist()
     return np.array([digest(data[begin:end], 0) for begin, end in pairwise(bounds)], np.int64)
+
+
+def _is_ordered(fragments: Fragments) -> bool:
+    """Whether they stand by address, port, id and index already, as what one sender sends does."""
+    above = np.zeros(max(len(fragments) - 1, 0), np.bool_)
+    equal = ~above
+    for column in (fragments.addresses, fragments.ports, fragments.id, fragments.index):
+        above |= equal & (column[1:] > column[:-1])
+        equal &= column[1:] == column[:-1]
+    return bool((above | equal).all())
 
 
 def _boundaries(ordered: Fragments) -> tuple[Ints, Ints]:

@@ -81,7 +81,7 @@ def parse(datagrams: Datagrams, rows: Ints) -> tuple[Fragments, int]:
         rows=rows,
         starts=starts,
         lengths=lengths - starts,
-        addresses=datagrams.addresses[rows],
+        addresses=datagrams.addresses[rows].astype(np.uint64),
         ports=datagrams.ports[rows].astype(np.int64),
         tag_length=starts - HEADER_SIZE,
         **columns,

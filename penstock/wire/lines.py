@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
-from penstock.wire.commands import Command, parse_command
+from penstock.wire.commands import PREFIX, Command, parse_command
 from penstock.wire.datagrams import Ints, spans
+from penstock.wire.statistics import Statistics
 
 Framing = Literal["newline", "syslog"]
 Spans = tuple[Ints, Ints]
@@ -53,13 +54,14 @@ class LineSplitter:
         self._skipping = False  # the rest of an overlong line is still to come
         self._after_count = False  # a message that said its length just ended
 
-    def feed(self, data: bytes) -> Lines:
-        """The lines that ``data`` ends."""
-        data = self._without_skipped(data)
+    def feed(self, data: bytes | memoryview) -> Lines:
+        """The lines that ``data`` ends; they are copied out of it."""
+        if self._skip or self._skipping or self._after_count:
+            data = self._without_skipped(bytes(data))
         if self._is_more_of_pending(data):
             self._pending += data
             return Lines(NO_LINES, self._drop_pending())
-        buffer = bytes(self._pending) + data if self._pending else data
+        buffer = b"".join((self._pending, data)) if self._pending else data
         spans_found, overlong, end = self._counted(buffer) if self._may_count else self._newlines(buffer)
         self._pending = bytearray(memoryview(buffer)[end:])
         overlong += self._drop_pending()
@@ -91,12 +93,12 @@ class LineSplitter:
             return data[end + 1 :] if end >= 0 else b""
         return data
 
-    def _is_more_of_pending(self, data: bytes) -> bool:
+    def _is_more_of_pending(self, data: bytes | memoryview) -> bool:
         """Whether ``data`` only makes the pending line longer: so that a line in many pieces is not read again."""
         if self._wanted:
             return len(self._pending) + len(data) < self._wanted
         is_line = not self._may_count or (bool(self._pending) and not _PARTIAL_COUNT.match(self._pending))
-        return is_line and b"\n" not in data
+        return is_line and not (np.frombuffer(data, np.uint8) == _NEWLINE).any()
 
     def _drop_pending(self) -> int:
         """Drop the pending line if it is too long already; 1 if so."""
@@ -107,21 +109,23 @@ class LineSplitter:
         self._skipping = True
         return 1
 
-    def _newlines(self, buffer: bytes) -> tuple[list[Spans], int, int]:
+    def _newlines(self, buffer: bytes | memoryview) -> tuple[list[Spans], int, int]:
         """Spans of the lines in ``buffer``, how many were too long, and where the last one ended."""
         ends = np.flatnonzero(np.frombuffer(buffer, np.uint8) == _NEWLINE)
         found, overlong = self._run(buffer, 0, ends)
         return [found], overlong, int(ends[-1]) + 1 if len(ends) else 0
 
-    def _run(self, buffer: bytes, begin: int, newlines: Ints) -> tuple[Spans, int]:
+    def _run(self, buffer: bytes | memoryview, begin: int, newlines: Ints) -> tuple[Spans, int]:
         """The lines from ``begin`` on that end at ``newlines``, without those too long, and how many these are."""
         octets = np.frombuffer(buffer, np.uint8)
         starts = np.concatenate([[begin], newlines[:-1] + 1])[: len(newlines)]
         ends = newlines - ((newlines > starts) & (octets[newlines - 1] == _RETURN))
         fits = ends - starts <= self._max_line
+        if fits.all():
+            return (starts, ends), 0
         return (starts[fits], ends[fits]), int((~fits).sum())
 
-    def _counted(self, buffer: bytes) -> tuple[list[Spans], int, int]:
+    def _counted(self, buffer: bytes | memoryview) -> tuple[list[Spans], int, int]:
         """As ``_newlines``, for messages of which each may say its length first."""
         newlines = np.flatnonzero(np.frombuffer(buffer, np.uint8) == _NEWLINE)
         stops = np.array([match.start() for match in _BEFORE_COUNT.finditer(buffer)], np.int64)
@@ -139,7 +143,7 @@ class LineSplitter:
             overlong += dropped
         return found, overlong, at
 
-    def _messages(self, buffer: bytes, at: int) -> tuple[Spans, int, int]:
+    def _messages(self, buffer: bytes | memoryview, at: int) -> tuple[Spans, int, int]:
         """Messages from ``at`` on that say their length, one after the other; how many were too long; their end."""
         starts: list[int] = []
         ends: list[int] = []
@@ -161,21 +165,28 @@ class LineSplitter:
         return (np.array(starts, np.int64), np.array(ends, np.int64)), overlong, at
 
 
-def line_counts(lines: pa.Array, overlong: int) -> tuple[pa.Array, list[Command], Counts]:
+def line_counts(
+    lines: pa.Array, overlong: int, statistics: Statistics, reserves: bool = True
+) -> tuple[pa.Array, list[Command], Counts]:
     """The messages among ``lines``, the commands, and the counts of both and of what was too long.
 
     Lines that begin with ``\\0`` are reserved: ``\\0\\0STAT`` and the like are commands, by index of their
-    line; others are counted with them and dropped.
+    line; others are counted with them and dropped. ``statistics`` counts them as it does datagrams.
+    Where nothing ``reserves`` them, they are messages like all others.
     """
     reserved = pc.starts_with(lines, b"\0")
-    count = pc.sum(reserved).as_py() or 0
+    count = (pc.sum(reserved).as_py() or 0) if reserves else 0
     counts = Counts({Name.LINES: len(lines) + overlong, Name.LINE_COMMAND: count, Name.LINE_OVERLONG: overlong})
     counts.absorb(dict.fromkeys((Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), len(lines) - count))
     if not count:
         return lines, [], counts
     at = pc.indices_nonzero(reserved)
-    packets = zip(at.to_pylist(), lines.take(at).to_pylist(), strict=True)
+    packets = list(zip(at.to_pylist(), lines.take(at).to_pylist(), strict=True))
     commands = [command for index, line in packets if (command := parse_command(index, line)) is not None]
+    meant = sum(line.startswith(PREFIX) for _, line in packets)
+    statistics.v0_commands += len(commands)
+    statistics.unknown_command += meant - len(commands)
+    statistics.v0_invalid_type += count - meant
     return lines.filter(pc.invert(reserved)), commands, counts
 
 
@@ -187,9 +198,9 @@ def _until(newlines: Ints, stops: Ints, at: int) -> Ints:
     return newlines[first:last]
 
 
-def _cut(buffer: bytes, found: list[Spans]) -> pa.Array:
+def _cut(buffer: bytes | memoryview, found: list[Spans]) -> pa.Array:
     """The found spans of ``buffer`` as one array."""
     if not found:
         return NO_LINES
-    starts, ends = (np.concatenate(each) for each in zip(*found, strict=True))
+    starts, ends = found[0] if len(found) == 1 else (np.concatenate(each) for each in zip(*found, strict=True))
     return spans(np.frombuffer(buffer, np.uint8), starts, ends)

@@ -66,15 +66,18 @@ class PlogDecoder:
         counts[Name.TAKEN] += len(datagrams)
         unboxed = (datagrams.lengths > 0) & (datagrams.matrix[: len(datagrams), 0] > header.LAST_VERSION)
         rows = np.flatnonzero(unboxed)
+        all_unboxed = len(rows) == len(datagrams)
         counts.absorb(dict.fromkeys((Name.UNBOXED, Name.SEEN, Name.ACCEPTED), len(rows)))
         self.statistics.udp_simple_messages += len(rows)
-        pieces = [Piece(rows, datagrams.payloads(rows), {})]
-        if len(rows) == len(datagrams):
-            return Decoded(join(pieces), counts)
+        pieces = [Piece(rows, datagrams.payloads(None if all_unboxed else rows))]
+        if all_unboxed:
+            joined, rows = join(pieces)
+            return Decoded(joined, counts, rows=rows)
         fragments, commands = self._sort_out(datagrams, np.flatnonzero(~unboxed), counts)
         if len(fragments):
             pieces += self._defragmenter.take(datagrams, fragments, now, counts)
-        return Decoded(join(pieces), counts, commands)
+        joined, rows = join(pieces)
+        return Decoded(joined, counts, commands, rows)
 
     def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
         """Lines of TCP: each is a message as it is."""

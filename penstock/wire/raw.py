@@ -7,18 +7,18 @@ import pyarrow as pa
 
 from penstock.counts import Counts, Name
 from penstock.records import body
-from penstock.wire.datagrams import Datagrams
+from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.decoded import Decoded
 from penstock.wire.statistics import Statistics
 
 
-def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array, Counts]:
-    """All datagrams but empty ones, and their counts."""
+def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array, Ints, Counts]:
+    """All datagrams but empty ones, their rows, and the counts."""
     filled = np.flatnonzero(datagrams.lengths > 0)
     statistics.udp_simple_messages += len(filled)
     counts = Counts({Name.TAKEN: len(datagrams), Name.EMPTY: len(datagrams) - len(filled)})
     counts.absorb(dict.fromkeys((Name.UNBOXED, Name.SEEN, Name.ACCEPTED), len(filled)))
-    return datagrams.payloads(filled), counts
+    return datagrams.payloads(None if len(filled) == len(datagrams) else filled), filled, counts
 
 
 class RawDecoder:
@@ -33,8 +33,8 @@ class RawDecoder:
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
         """One message per datagram that is not empty."""
-        payloads, counts = whole_datagrams(datagrams, self.statistics)
-        return Decoded(body(payloads), counts)
+        payloads, rows, counts = whole_datagrams(datagrams, self.statistics)
+        return Decoded(body(payloads), counts, rows=rows)
 
     def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
         """One message per line."""

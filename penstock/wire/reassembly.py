@@ -10,8 +10,10 @@ what comes late of it is known as a duplicate, or as discarded, and not taken fo
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import repeat
 from typing import NamedTuple
 
 import mmh3
@@ -76,15 +78,22 @@ class Memory:
     def __len__(self) -> int:
         return len(self._known)
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._known
-
     def remember(self, key: Key, header: Header, fate: Fate, now: float) -> None:
         """Keep what became of the message, in the place of an older one of the same identity."""
         self._known.pop(key, None)
         self._known[key] = (header, fate, now)
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
+
+    def remember_all(self, keys: Sequence[Key], headers: Iterable[Header], fates: Iterable[Fate], now: float) -> None:
+        """The same for many messages none of which is known."""
+        self._known.update(zip(keys, zip(headers, fates, repeat(now)), strict=False))
+        while len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+
+    def among(self, keys: set[Key]) -> set[Key]:
+        """Those of ``keys`` that are known."""
+        return keys & self._known.keys()
 
     def fate(self, key: Key, header: Header) -> Fate | None:
         """What became of this very message; None where the id now stands for another one."""
@@ -120,9 +129,10 @@ class Reassembly:
         """How many messages wait for their rest."""
         return len(self._open)
 
-    def knows(self, key: Key) -> bool:
-        """Whether the identity is that of an incomplete or of a remembered message."""
-        return key in self._open or key in self.memory
+    def known(self, keys: Sequence[Key]) -> set[Key]:
+        """Those of ``keys`` that are of incomplete or of remembered messages."""
+        distinct = set(keys)
+        return (distinct & self._open.keys()) | self.memory.among(distinct)
 
     def add(
         self, key: Key, header: Header, index: int, part: bytes, tags: bytes, now: float, counts: Counts
@@ -139,18 +149,40 @@ class Reassembly:
                 counts[late] += 1
                 return False, None
             entry = self._begin(key, header, now, counts)
-        if not self._put(entry, header, index, part, tags, now, counts):
+        if header != entry.header:
+            self._enter_invalid(entry.header, index, counts)
             return is_new, None
-        self._open.move_to_end(key)
-        if len(entry.parts) == header.fragments:
-            return is_new, self._finish(key, entry, now, counts)
-        self._evict(now, counts)
-        return is_new, None
+        self._put(entry, index, part, tags, now, counts)
+        return is_new, self._settle(key, entry, now, counts)
+
+    def add_run(
+        self, key: Key, header: Header, indices: Sequence[int], parts: Sequence[bytes], now: float, counts: Counts
+    ) -> tuple[bool, Assembled | None] | None:
+        """As ``add`` for one after the other of several fragments without tags, at once.
+
+        None, and nothing is done, where any of them is not simply one more fragment of an open or a new message.
+        """
+        entry = self._open.get(key)
+        is_new = entry is None
+        known = {} if entry is None else entry.parts
+        fits = self.memory.fate(key, header) is None if entry is None else entry.header == header
+        fits = fits and len(known) + len(indices) <= header.fragments
+        if not fits or not known.keys().isdisjoint(indices) or len(set(indices)) < len(indices):
+            return None
+        self._statistics.hits += len(indices) - is_new
+        self._statistics.misses += is_new
+        entry = entry or self._begin(key, header, now, counts)
+        entry.touched = now
+        entry.parts.update(zip(indices, parts, strict=True))
+        counts[Name.FRAGMENT_OPEN] += len(indices)
+        self.open_fragments += len(indices)
+        self._hold(entry, sum(map(len, parts)))
+        return is_new, self._settle(key, entry, now, counts)
 
     def reject(self, key: Key, header: Header, index: int, counts: Counts) -> None:
-        """Enter an invalid fragment."""
-        self._look_up(key)
-        self._enter_invalid(header, index, counts)
+        """Enter an invalid fragment, in the class of the message that it claims to belong to."""
+        entry = self._look_up(key)
+        self._enter_invalid(header if entry is None else entry.header, index, counts)
 
     def mismatches(self, key: Key, header: Header) -> bool:
         """Whether the message is incomplete here and its first fragment said something else."""
@@ -191,25 +223,28 @@ class Reassembly:
         self._weight += entry.weight
         return entry
 
-    def _put(
-        self, entry: _Entry, header: Header, index: int, part: bytes, tags: bytes, now: float, counts: Counts
-    ) -> bool:
-        if header != entry.header:
-            self._enter_invalid(header, index, counts)
-            return False
+    def _put(self, entry: _Entry, index: int, part: bytes, tags: bytes, now: float, counts: Counts) -> None:
+        """What came last counts, of a part that came twice and of tags, as in plog."""
         entry.touched = now
         if index in entry.parts:
             counts[Name.FRAGMENT_DUPLICATE] += 1
-            return True
-        counts[Name.FRAGMENT_OPEN] += 1
-        self.open_fragments += 1
+        else:
+            counts[Name.FRAGMENT_OPEN] += 1
+            self.open_fragments += 1
+            self._hold(entry, len(part))
         entry.parts[index] = part
-        self._hold(entry, len(part))
-        if tags:  # the tags of the fragment that came last, as in plog
+        if tags:
             self._weight += len(tags) - len(entry.tags)
             self._hold(entry, len(tags) - len(entry.tags))
             entry.tags = tags
-        return True
+
+    def _settle(self, key: Key, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
+        """After an entry was added to: it is complete, or the table may have grown too large."""
+        self._open.move_to_end(key)
+        if len(entry.parts) == entry.header.fragments:
+            return self._finish(key, entry, now, counts)
+        self._evict(now, counts)
+        return None
 
     def _hold(self, entry: _Entry, more: int) -> None:
         entry.held += more
@@ -233,6 +268,7 @@ class Reassembly:
         self._close(key, Fate.GOOD if good else Fate.BAD, now, counts)
         if good:
             counts[Name.ACCEPTED] += 1
+            self._statistics.v0_multipart_messages += 1
             return Assembled(payload, entry.tags)
         counts[Name.BAD_CHECKSUM] += 1
         self._statistics.add_bad_checksums(np.array([entry.header.fragments]))

@@ -35,6 +35,7 @@ class Statistics:
         self.v0_invalid_multipart_header = 0
         self.unknown_command = 0
         self.v0_commands = 0
+        self.v0_multipart_messages = 0
         self.exceptions = 0
         self.unhandled_objects = 0
         self.holes_from_dead_port = 0

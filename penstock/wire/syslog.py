@@ -34,17 +34,20 @@ _PRI = r"<(?P<pri>[0-9]|[1-9][0-9]|1[0-8][0-9]|19[01])>"
 # Repetitions are not bounded by numbers: RE2 would unroll them and be ten times slower.
 _SD = r'(?:\[[^ =\]"]+(?: +[^ =\]"]+="(?:[^"\\]|\\.)*")* *\])+'
 RFC5424 = (
-    rf"(?s)\A{_PRI}[1-9][0-9]* (?P<timestamp>[^ ]+) (?P<hostname>[^ ]+) "
+    rf"(?s)\A{_PRI}[1-9][0-9]?[0-9]? (?P<timestamp>[^ ]+) (?P<hostname>[^ ]+) "
     rf"(?P<app_name>[^ ]+) (?P<proc_id>[^ ]+) (?P<msg_id>[^ ]+)(?: (?P<structured_data>-|{_SD})(?: |\z))?"
 )
 """RFC 5424, section 6. Structured data that is not well-formed is left in the message."""
+_TIME = r"[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]+)?"
 _STAMP = (
-    r"[A-Z][a-z][a-z] [ 0-9]?[0-9] (?:[0-9]+ )?[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:\.[0-9]+)?"
-    r"|[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[^ ]+"
+    rf"(?:[0-9][0-9][0-9][0-9] )?[A-Z][a-z][a-z] [ 0-9]?[0-9] (?:[0-9]+ )?{_TIME}"
+    rf"|[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9](?:T[^ ]+| {_TIME})"
 )
+_COUNTED = r"(?:[0-9]+: )?[*.]?"  # what Cisco's devices put before the time: a sequence number, a clock not set
 _TAG = r"(?P<app_name>[^\s:\[\]]+)(?:\[(?P<proc_id>[^\]\s]*)\])?:(?:\s|\z)"
-RFC3164 = rf"(?s)\A(?:{_PRI})?(?P<timestamp>{_STAMP}) (?:(?P<hostname>[^\s\[\]]*[^\s\[\]:])(?: |\z))?(?:{_TAG})?"
-"""RFC 3164, section 4.1; also with years, fractions, RFC 3339 times, and without host name (local senders)."""
+_HOST = r"(?P<hostname>[^\s\[\]]*[^\s\[\]:])(?: |\z)"
+RFC3164 = rf"(?s)\A(?:{_PRI})?{_COUNTED}(?P<timestamp>{_STAMP}):? (?:{_HOST})?(?:{_TAG})?"
+"""RFC 3164, section 4.1; also with years, fractions, RFC 3339 times, sequence numbers, and without host (local)."""
 BARE = rf"(?s)\A{_PRI}(?:{_TAG})?"
 """A PRI with no header behind it; a tag is taken where there is one."""
 
@@ -61,8 +64,8 @@ class SyslogDecoder:
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
         """One message per datagram that is not empty."""
-        payloads, counts = whole_datagrams(datagrams, self.statistics)
-        return Decoded(body(payloads, annotations=parse_headers(payloads)), counts)
+        payloads, rows, counts = whole_datagrams(datagrams, self.statistics)
+        return Decoded(body(payloads, annotations=parse_headers(payloads)), counts, rows=rows)
 
     def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
         """One message per line."""

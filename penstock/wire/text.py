@@ -6,7 +6,9 @@ import codecs
 
 import pyarrow as pa
 
-ERRORS = "penstock.question"
+QUESTION = "penstock.question"
+MOST_GROWTH = 1024
+"""Bytes that a text may grow by for what cannot be read in it, so that a message's size bounds its annotations'."""
 
 
 def _question(error: UnicodeError) -> tuple[str, int]:
@@ -16,16 +18,19 @@ def _question(error: UnicodeError) -> tuple[str, int]:
     return "?", error.end
 
 
-codecs.register_error(ERRORS, _question)
+codecs.register_error(QUESTION, _question)
 
 
 def text(data: bytes) -> str:
-    """``data`` as UTF-8, with "?" where it is none."""
-    return data.decode("utf-8", ERRORS)
+    """``data`` as UTF-8, with U+FFFD where it is none, as plog reads tags; with "?" where that would grow too large."""
+    readable = data.decode("utf-8", "replace")
+    if len(readable.encode()) - len(data) > MOST_GROWTH:
+        return data.decode("utf-8", QUESTION)
+    return readable
 
 
 def strings(column: pa.Array) -> pa.Array:
-    """A binary column as strings, with "?" where a value is not UTF-8; nulls stay."""
+    """A binary column as strings, each as ``text`` reads it; nulls stay."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:

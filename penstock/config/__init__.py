@@ -1,0 +1,57 @@
+"""One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``.
+
+Unknown keys and bad values stop the start with the key's name and the nearest known one.
+"""
+
+from penstock.config.handlers import (
+    ConsoleHandler,
+    DiscardHandler,
+    EncryptionConfig,
+    ForwardedHandler,
+    HandlerConfig,
+    KafkaHandler,
+    LogHandler,
+    UserHandler,
+)
+from penstock.config.ingest import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
+from penstock.config.loader import load
+from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
+from penstock.config.pipeline import PipelineConfig
+from penstock.config.secrets import masked
+from penstock.config.security import SecurityConfig, TokenConfig, is_loopback
+from penstock.config.settings import Settings, default_listeners
+from penstock.config.sources import DEFAULT_FILE, ENVIRONMENT_PREFIX
+from penstock.config.values import ConfigError, parse_size, parse_time, split_address
+
+__all__ = [
+    "DEFAULT_FILE",
+    "ENVIRONMENT_PREFIX",
+    "TAKEN_NAMES",
+    "BufferConfig",
+    "ConfigError",
+    "ConsoleHandler",
+    "DefragConfig",
+    "DiscardHandler",
+    "EncryptionConfig",
+    "ForwardedHandler",
+    "HandlerConfig",
+    "HoleConfig",
+    "KafkaHandler",
+    "ListenerConfig",
+    "LogConfig",
+    "LogHandler",
+    "PipelineConfig",
+    "SecurityConfig",
+    "Settings",
+    "TokenConfig",
+    "TopicConfig",
+    "TransactionsConfig",
+    "UserHandler",
+    "default_listeners",
+    "is_loopback",
+    "load",
+    "masked",
+    "parse_size",
+    "parse_time",
+    "split_address",
+]

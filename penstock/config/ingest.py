@@ -1,0 +1,94 @@
+"""Keys of the listeners, their log buffers and handlers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from penstock.config.handlers import ForwardedHandler, HandlerConfig, LogHandler
+from penstock.config.values import NAME_PATTERN, Group, Network, Port, Seconds, Size
+
+TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
+"""Sources of the balance that are no listeners."""
+
+
+class BufferConfig(Group):
+    """Each listener's log buffer, and the slots its datagrams are received into."""
+
+    term_length: Size = Field(64 << 20, description="length of one of its three terms, a power of two")
+    slots: int = Field(1024, ge=16, le=1024, description="datagrams in one receive round")
+
+    @model_validator(mode="after")
+    def _power_of_two(self) -> BufferConfig:
+        if self.term_length & (self.term_length - 1) or not 1 << 16 <= self.term_length <= 1 << 30:
+            raise ValueError("term_length must be a power of two from 64KiB to 1GiB")
+        return self
+
+
+class HoleConfig(Group):
+    """Detection of holes in a sender's message ids."""
+
+    enabled: bool = Field(True, description="look for holes at all")
+    ports: int = Field(1024, ge=1, description="senders remembered")
+    ids_per_port: int = Field(10, ge=2, description="ids remembered of each")
+    expire_time: Seconds = Field(60.0, description="a sender is forgotten after this silence")
+    maximum_hole: int = Field(10, ge=1, description="larger gaps count as jumps")
+
+
+class DefragConfig(Group):
+    """Reassembly of fragmented messages."""
+
+    max_size: Size = Field(1 << 20, description="largest message, and most bytes of unfinished ones")
+    expire_time: Seconds = Field(10.0, description="an unfinished message is given up after this silence")
+    detect_holes: HoleConfig = Field(default_factory=HoleConfig, description="holes in the ids of messages")
+
+
+class ListenerConfig(Group):
+    """One socket that messages come in by."""
+
+    name: str = Field(pattern=NAME_PATTERN, max_length=32, description="its name in statistics and the balance")
+    protocol: Literal["udp", "tcp"] = Field(description="udp or tcp")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: Port = Field(23456, description="port to listen on; 0 takes a free one")
+    codec: Literal["plog", "syslog", "raw"] = Field("plog", description="how bytes become messages")
+    so_rcvbuf: Size = Field(4 << 20, description="receive buffer asked of the kernel")
+    max_line: Size = Field(1 << 20, description="longest line (tcp)")
+    commands_from: tuple[Network, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
+    kill: bool = Field(False, description="whether KILL is obeyed")
+    annotate_source: bool = Field(False, description="whether messages get the address they came from as annotation")
+    defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
+    handlers: tuple[HandlerConfig, ...] = Field((LogHandler(),), description="where its messages go")
+
+    @model_validator(mode="after")
+    def _handlers_fit(self) -> ListenerConfig:
+        if not self.handlers:
+            raise ValueError("a listener needs a handler")
+        labels = [handler.label for handler in self.handlers]
+        if [handler.type for handler in self.handlers].count("log") > 1:
+            raise ValueError("two handlers of type 'log'")
+        if any(handler.label == "log" and handler.type != "log" for handler in self.handlers):
+            raise ValueError("handlers: only the one of type log is called 'log'")
+        if twice := {label for label in labels if labels.count(label) > 1}:
+            raise ValueError(f"handlers: two are called {sorted(twice)[0]!r}: give each a name of its own")
+        if self.name in TAKEN_NAMES:
+            raise ValueError(f"the name {self.name!r} means something else in the balance")
+        if self.protocol == "udp" and any(h.overflow == "block" for h in self.handlers):
+            raise ValueError("overflow = block is for tcp listeners only")
+        return self
+
+    @property
+    def routed(self) -> tuple[HandlerConfig, ...]:
+        """The handlers that get messages: those up to the first that does not propagate them."""
+        last = next((n for n, handler in enumerate(self.handlers) if not handler.propagates), len(self.handlers))
+        return self.handlers[: last + 1]
+
+    @property
+    def log(self) -> LogHandler | None:
+        """Its handler of type log, if it gets messages."""
+        return next((handler for handler in self.routed if isinstance(handler, LogHandler)), None)
+
+    @property
+    def forwarded(self) -> tuple[ForwardedHandler, ...]:
+        """The handlers that are processes of their own and get messages."""
+        return tuple(handler for handler in self.routed if not isinstance(handler, LogHandler))

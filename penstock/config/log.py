@@ -1,0 +1,47 @@
+"""Keys of the log daemon and its topics."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from penstock.config.values import Address, AddressOrOff, Group, Seconds, Size
+
+
+class TopicConfig(Group):
+    """Settings of one topic."""
+
+    message_size_limit: Size = Field(16 << 20, description="largest payload of one message")
+    segment_size_limit: Size = Field(16 << 20, description="a segment is closed at this size")
+    index_after_bytes: Size = Field(4 << 10, description="accepted for slogd's sake; every batch is indexed")
+    rotate_after: Seconds = Field(6 * 3600, description="a segment is closed when its oldest entry is this old")
+    stale_after: Seconds = Field(7 * 86400, description="a segment is dropped when its newest entry is this old")
+    retain_bytes: Size = Field(0, description="older segments are dropped when a topic is larger; 0 = no limit")
+    retention_policy: Literal["expire", "keep"] = Field(
+        "expire", description="keep = never drop what a named cursor has not passed"
+    )
+    durability: Literal["received", "written", "synced"] = Field("synced", description="what an answer promises")
+    compression: Literal["none", "zstd"] = Field("none", description="of segments that are closed")
+    readers: tuple[str, ...] = Field(("*",), description="names of the tokens that may read; * = anybody")
+    writers: tuple[str, ...] = Field(("*",), description="names of the tokens that may write; * = anybody")
+
+
+class TransactionsConfig(Group):
+    """Transactions and producers."""
+
+    timeout: Seconds = Field(60, gt=0, description="a transaction that is open for longer is aborted")
+    max_size: Size = Field(64 << 20, ge=1, description="largest size of one transaction's entries")
+    max_open: int = Field(1000, ge=1, description="most transactions that may be open at once")
+    producer_memory: Seconds = Field(86400, description="how long the sequence numbers of producers are remembered")
+
+
+class LogConfig(Group):
+    """The log daemon."""
+
+    grpc: Address = Field("127.0.0.1:8845", description="address of the gRPC server")
+    http: Address = Field("127.0.0.1:8844", description="address of the HTTP server")
+    flight: AddressOrOff = Field("127.0.0.1:8846", description='address of the Arrow Flight server; "" = off')
+    max_topics: int = Field(1000, ge=1, description="most topics there may be")
+    max_bytes: Size = Field(0, description="appends are refused when all topics together are larger; 0 = no limit")
+    topic_defaults: TopicConfig = Field(default_factory=TopicConfig, description="settings of every topic")

@@ -1,0 +1,37 @@
+"""Keys of the pipeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from penstock.config.values import Group, Seconds
+
+
+class PipelineConfig(Group):
+    """Topics to tables."""
+
+    source: Literal["penstock", "kafka"] = Field("penstock", description="where messages are read")
+    kafka: dict[str, str] = Field(default_factory=dict, description="properties of Kafka's client, with that source")
+    expiry_gap: int = Field(1000, ge=1, description="offsets that a large message may span in Kafka")
+    topics: tuple[str, ...] = Field(("*",), description="topics read; * = all but internal ones")
+    tables: Path | None = Field(None, description="folder of the tables; default: data_dir/tables")
+    format: Literal["parquet", "delta"] = Field("parquet", description="format of the tables")
+    data_format: Literal["variant", "json"] = Field("variant", description="type of an event's data column")
+    target_lag: Seconds = Field(1.0, description="how far the tables may be behind; sets the trigger")
+    duplicate_window: Seconds = Field(600.0, description="how long a uuid is remembered")
+    event_types: tuple[str, ...] = Field((), description="types let in; empty: any, at most max_types")
+    max_types: int = Field(1000, ge=1, description="most types where event_types is empty")
+    schemas: dict[str, str] = Field(default_factory=dict, description="what data is, by event type: Spark's DDL")
+    keep_payload: bool = Field(True, description="keep the raw payload of valid events")
+    spark: dict[str, str | int | float | bool] = Field(
+        default={"master": "local[2,3]"}, description="master, and anything else Spark takes"
+    )
+
+    @model_validator(mode="after")
+    def _kafka_can_be_reached(self) -> PipelineConfig:
+        if self.source == "kafka" and not self.kafka.get("bootstrap.servers"):
+            raise ValueError('kafka."bootstrap.servers" is missing: source = "kafka" needs it')
+        return self

@@ -1,0 +1,79 @@
+"""The whole tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from penstock.config.console import ConsoleConfig
+from penstock.config.ingest import BufferConfig, ListenerConfig
+from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
+from penstock.config.pipeline import PipelineConfig
+from penstock.config.security import SecurityConfig, check_exposure
+from penstock.config.values import Group, Seconds, TopicName
+
+
+class Settings(Group):
+    """All settings."""
+
+    data_dir: Path = Field(Path("penstock-data"), description="where everything is kept")
+    shutdown_time: Seconds = Field(10.0, description="how long a stop may take before processes are killed")
+    log: LogConfig = Field(default_factory=LogConfig)
+    topic: dict[TopicName, TopicConfig] = Field(default_factory=dict, description="settings of single topics")
+    transactions: TransactionsConfig = Field(default_factory=TransactionsConfig)
+    buffer: BufferConfig = Field(default_factory=BufferConfig)
+    listener: tuple[ListenerConfig, ...] = Field(default_factory=lambda: default_listeners())
+    security: SecurityConfig = Field(default_factory=SecurityConfig)
+    pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
+    console: ConsoleConfig = Field(default_factory=ConsoleConfig)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Settings:
+        names = [listener.name for listener in self.listener]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two listeners have the name {sorted(twice)[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _not_exposed(self) -> Settings:
+        addresses = {"log.grpc": self.log.grpc, "log.http": self.log.http, "log.flight": self.log.flight}
+        check_exposure(addresses, self.security)
+        return self
+
+    @property
+    def tables(self) -> Path:
+        """The folder of the tables."""
+        return self.pipeline.tables or self.data_dir / "tables"
+
+    @property
+    def topics(self) -> Path:
+        """The folder of the topics."""
+        return self.data_dir / "topics"
+
+    @property
+    def buffers(self) -> Path:
+        """The folder of the log buffers."""
+        return self.data_dir / "buffers"
+
+
+def default_listeners() -> tuple[ListenerConfig, ...]:
+    """The listeners of ``penstock up`` without a file."""
+    return tuple(ListenerConfig.model_validate(listener) for listener in default_listener_tables())
+
+
+def default_listener_tables() -> list[dict[str, Any]]:
+    """As ``default_listeners``, as they would stand in a file."""
+    ports = {"events": (23456, "plog"), "syslog": (5514, "syslog")}
+    return [
+        {
+            "name": f"{topic}-{protocol}",
+            "protocol": protocol,
+            "port": port,
+            "codec": codec,
+            "handlers": [{"type": "log", "topic": topic}],
+        }
+        for topic, (port, codec) in ports.items()
+        for protocol in ("udp", "tcp")
+    ]

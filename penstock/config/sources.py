@@ -1,0 +1,140 @@
+"""What the file, the environment and the command line say, as one tree, and which of them said what."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.config.settings import default_listener_tables
+from penstock.config.values import ConfigError
+
+DEFAULT_FILE = "penstock.toml"
+ENVIRONMENT_PREFIX = "PENSTOCK_"
+
+
+@dataclass(slots=True)
+class Given:
+    """The values given, not yet checked, and for each key (dotted, listeners by name) who gave it."""
+
+    tree: dict[str, Any]
+    origins: dict[str, str] = field(default_factory=dict)
+
+
+def gather(
+    file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Given:
+    """All values given; what a listener or topic inherits is filled in. Raises ConfigError."""
+    tree = _read_file(file)
+    given = Given(tree, {key: str(file or DEFAULT_FILE) for key in _leaves(tree)})
+    tree.setdefault("listener", default_listener_tables())
+    _check_listener_names(tree["listener"])
+    for name, text in sorted((os.environ if environment is None else environment).items()):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            _set(given, name[len(ENVIRONMENT_PREFIX) :].lower().split("__"), _value(text), name)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"-o {override}: write it as key=value")
+        _set(given, key.strip().split("."), _value(text.strip()), f"-o {key}")
+    _inherit(given)
+    return given
+
+
+def _leaves(tree: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted names of all values in a tree, listeners by their names."""
+    if isinstance(tree, list) and tree and all(isinstance(item, dict) for item in tree):
+        tree = {str(item.get("name", number)): item for number, item in enumerate(tree)}
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _leaves(value, f"{prefix}.{key}" if prefix else key)
+    else:
+        yield prefix
+
+
+def _read_file(file: Path | None) -> dict[str, Any]:
+    path = file or Path(DEFAULT_FILE)
+    if file is None and not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _check_listener_names(listeners: object) -> None:
+    if not isinstance(listeners, list) or not all(isinstance(item, dict) for item in listeners):
+        raise ConfigError("listener: write each one as [[listener]]")
+
+
+def _value(text: str) -> Any:
+    """A value as TOML reads it, else the text itself (so that 16MiB needs no quotes)."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _set(given: Given, path: Sequence[str], value: Any, said: str) -> None:
+    """Set the key at ``path``; a listener is found by its name."""
+    if list(path[:2]) in (["pipeline", "spark"], ["pipeline", "kafka"]):  # their own keys have dots
+        path = [*path[:2], ".".join(path[2:])]
+    node: Any = given.tree
+    names: list[str] = []
+    for depth, part in enumerate(path[:-1]):
+        node = _listener(node, part, said) if isinstance(node, list) else node.setdefault(part, {})
+        names.append(str(node.get("name", part)) if depth == 1 and path[0] == "listener" else part)
+        if not isinstance(node, dict | list):
+            raise ConfigError(f"{said}: {'.'.join(path[: depth + 1])} is not a group")
+    if isinstance(node, list):
+        raise ConfigError(f"{said}: name a key of the listener, such as {'.'.join(path)}.port")
+    node[path[-1]] = value
+    given.origins |= dict.fromkeys(_leaves(value, ".".join([*names, path[-1]])), said)
+
+
+def _listener(listeners: list[Any], name: str, said: str) -> dict[str, Any]:
+    names = [str(item.get("name")) for item in listeners]
+    for item, known in zip(listeners, names, strict=True):
+        if name in (known, known.replace("-", "_").replace(".", "_")):
+            found: dict[str, Any] = item
+            return found
+    raise ConfigError(f"{said}: there is no listener {name!r}{nearest(name, names)}")
+
+
+def _inherit(given: Given) -> None:
+    """Fill what a listener leaves out from [defaults.udp] or [defaults.tcp], a topic's from log.topic_defaults."""
+    tree = given.tree
+    defaults = tree.pop("defaults", {})
+    for key in defaults:
+        if key not in ("udp", "tcp"):
+            raise ConfigError(f"defaults.{key}: unknown key{nearest(key, ['udp', 'tcp'])}")
+    for item in tree["listener"]:
+        _fill(given, f"listener.{item.get('name')}", item, defaults.get(item.get("protocol"), {}))
+    topic_defaults = tree.get("log", {}).get("topic_defaults", {}) if isinstance(tree.get("log"), dict) else {}
+    for name, settings in tree["topic"].items() if isinstance(tree.get("topic"), dict) else ():
+        _fill(given, f"topic.{name}", settings, topic_defaults)
+
+
+def _fill(given: Given, prefix: str, item: Any, defaults: Any) -> None:
+    """Put into ``item`` what it does not have of ``defaults``; it comes from where the default does."""
+    if not isinstance(item, dict) or not isinstance(defaults, dict):
+        return
+    for key, value in defaults.items():
+        if key in item:
+            _fill(given, f"{prefix}.{key}", item[key], value)
+        else:
+            item[key] = copy.deepcopy(value)
+            given.origins |= dict.fromkeys(_leaves(value, f"{prefix}.{key}"), "defaults")
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """A hint at what was meant."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})" if known else ""

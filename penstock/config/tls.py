@@ -1,0 +1,92 @@
+"""TLS contexts of ``[security]``, and whether its files fit each other: tried by a handshake in memory.
+
+The product's own processes trust the servers' certificate itself and, where client certificates are asked for,
+show the same one: so they need no authority of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from pathlib import Path
+from typing import Any
+
+
+class Unusable(ValueError):
+    """Certificate, key and authorities do not work together; the text says which and why."""
+
+
+def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
+    """What the servers use. Raises Unusable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_pair(context, cert, key)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _trust(context, client_ca, "client_ca")
+        _trust(context, cert, "tls_cert")
+    return context
+
+
+def client_context(cert: Path, key: Path | None) -> ssl.SSLContext:
+    """What the product's own clients use: they trust ``cert`` alone, and show it with ``key``. Raises Unusable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # the certificate itself is what is trusted, whatever name it has
+    _trust(context, cert, "tls_cert")
+    if key is not None:
+        _load_pair(context, cert, key)
+    return context
+
+
+def peer_name(cert: Path, key: Path, client_ca: Path | None) -> str:
+    """A name that the certificate holds for, after a handshake between both sides. Raises Unusable."""
+    inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = server_context(cert, key, client_ca).wrap_bio(inward, outward, server_side=True)
+    client = client_context(cert, key if client_ca is not None else None).wrap_bio(outward, inward)
+    try:
+        for _ in range(5):
+            for side in (client, server):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    side.do_handshake()
+    except ssl.SSLError as error:
+        why = "as a client's too, which client_ca asks for" if client_ca is not None else "as a server's"
+        raise Unusable(f"tls_cert: cannot be used {why}: {error.reason or error}") from None
+    return _name(dict(client.getpeercert() or {}))
+
+
+def _name(certificate: dict[str, Any]) -> str:
+    names = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
+    if not names:
+        pairs = [pair for part in certificate.get("subject", ()) for pair in part]
+        names = [value for kind, value in pairs if kind == "commonName"]
+    if not names:
+        raise Unusable("tls_cert: holds for no name")
+    return str(names[0]).replace("*", "penstock", 1)
+
+
+def _load_pair(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    for name, path in (("tls_cert", cert), ("tls_key", key)):
+        _check_readable(name, path)
+    try:
+        context.load_cert_chain(cert, key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        raise Unusable(f"tls_cert: cannot be used with tls_key: {error}") from None
+
+
+def _trust(context: ssl.SSLContext, path: Path, name: str) -> None:
+    _check_readable(name, path)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise Unusable(f"{name}: holds no certificates: {error}") from None
+
+
+def _check_readable(name: str, path: Path) -> None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise Unusable(f"{name}: {path} cannot be read: {error.strerror}") from None
+
+
+def _no_password() -> str:
+    raise ValueError("the key is locked with a password")
