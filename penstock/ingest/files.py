@@ -26,3 +26,28 @@ def state_file(folder: Path, listener: str) -> Path:
 def position_file(folder: Path, listener: str, handler: str) -> Path:
     """Where a handler has come to in the listener's log buffer."""
     return folder / f"{listener}.{handler}.position"
+
+
+def forwarded_file(folder: Path, listener: str, handler: str) -> Path:
+    """What a handler that is a process of its own has done with the listener's messages."""
+    return folder / f"{listener}.{handler}.forwarded"
+
+
+def hung_file(folder: Path, listener: str, handler: str) -> Path:
+    """Where its last delivery that took too long stood when it was broken off."""
+    return folder / f"{listener}.{handler}.hung"
+
+
+def listeners_in(folder: Path) -> list[str]:
+    """The listeners that have a log buffer, those that are not configured any more among them."""
+    return sorted(path.name.removesuffix(".logbuffer") for path in folder.glob("*.logbuffer"))
+
+
+def handlers_in(folder: Path, listener: str) -> list[str]:
+    """The handlers that have a position in the listener's log buffer."""
+    found = (path.name.removeprefix(f"{listener}.").removesuffix(".position") for path in _of(folder, listener))
+    return sorted(name for name in found if "." not in name)
+
+
+def _of(folder: Path, listener: str) -> list[Path]:
+    return [path for path in folder.glob("*.position") if path.name.startswith(f"{listener}.")]

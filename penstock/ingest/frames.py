@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import crc32c
+import numpy as np
 import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Origin
-from penstock.records import BODY, BadBatch, decode, encode, read_document
+from penstock.records import BODY, BadBatch, decode, encode, metadata_of, read_document
+from penstock.wire.syslog import FIELDS
+from penstock.wire.text import MOST_GROWTH
 
 TRAILER = struct.Struct("<II")
 """Behind the message: its CRC32C, and a mark."""
@@ -26,6 +29,8 @@ SLOT_BITS = 16
 LARGEST_DATAGRAM = 65_535
 MESSAGE_COST = 512
 """Bytes of a frame that one message takes at most beyond twice its own: offsets, names of annotations."""
+GROWTH = {"plog": MOST_GROWTH, "syslog": len(FIELDS) * MOST_GROWTH, "raw": 0}
+"""Bytes by which a message's annotations may be longer than what they were taken from, by codec."""
 FRAME_COST = 32 << 10
 """Bytes of a frame for its own document and padding."""
 
@@ -38,7 +43,7 @@ def frame_length(term_length: int) -> int:
 def least_frame(listener: ListenerConfig) -> int:
     """Bytes that one frame has to hold: the largest message, twice, as its annotations may repeat it."""
     largest = listener.max_line if listener.protocol == "tcp" else listener.defrag.max_size + LARGEST_DATAGRAM
-    return 2 * largest + MESSAGE_COST + FRAME_COST
+    return 2 * largest + GROWTH[listener.codec] + MESSAGE_COST + FRAME_COST
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,26 @@ def encode_frame(batch: pa.RecordBatch, receipt: Receipt) -> list[pa.Buffer | by
     return [message, TRAILER.pack(crc32c.crc32c(message), TRAILER_MARK)]
 
 
+class FrameEncoder:
+    """Encodes frames as ``encode_frame`` does, in memory of its own: each is valid until the next one."""
+
+    def __init__(self, length: int) -> None:
+        """``length``: bytes of the longest frame's payload. Only what frames use of them is taken."""
+        preamble = len(BODY.serialize())
+        self._memory = np.empty(length + preamble, np.uint8)
+        self._buffer, self._begin = pa.py_buffer(self._memory), preamble
+        self._options = pa.ipc.IpcWriteOptions()
+
+    def encode(self, batch: pa.RecordBatch, receipt: Receipt) -> list[memoryview | bytes]:
+        """The frame's payload in two parts."""
+        sink = pa.FixedSizeBufferWriter(self._buffer)
+        # Not closed on purpose: close() would append an end-of-stream marker.
+        writer = pa.RecordBatchStreamWriter(sink, BODY, options=self._options)
+        writer.write_batch(batch, custom_metadata=metadata_of(receipt.document()))
+        message = self._memory.data[self._begin : sink.tell()]
+        return [message, TRAILER.pack(crc32c.crc32c(message), TRAILER_MARK)]
+
+
 def decode_frame(data: memoryview) -> tuple[pa.RecordBatch, Receipt]:
     """Batch (zero-copy on ``data``) and receipt of a frame's payload, its checksum verified. Raises BadBatch."""
     message = data[: -TRAILER.size]
@@ -112,6 +137,11 @@ def decode_frame(data: memoryview) -> tuple[pa.RecordBatch, Receipt]:
         raise BadBatch("its checksum does not fit")
     batch, document = decode(message, BODY)
     return batch, Receipt.of(document)
+
+
+def frame_head(data: memoryview) -> memoryview:
+    """The part of a frame's payload that ``frame_receipt`` reads; all of it where that cannot be told."""
+    return data[: 8 + int.from_bytes(data[4:8], "little")] if len(data) > 8 else data
 
 
 def frame_receipt(data: memoryview) -> Receipt:

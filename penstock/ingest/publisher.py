@@ -8,39 +8,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere, summed
-from penstock.ingest.buffer import epoch_of
+from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
+from penstock.ingest.buffer import Reader, epoch_of, last_total
 from penstock.ingest.files import LOG
-from penstock.ingest.frames import Receipt, encode_frame, frame_receipt, published
+from penstock.ingest.follower import UNKNOWN
+from penstock.ingest.forwarded import CORRUPT, DROPPED
+from penstock.ingest.frames import FrameEncoder, Receipt, frame_receipt, published
+from penstock.ingest.holder import end_holder
 from penstock.ingest.missed import MissedFrames
-from penstock.ingest.statepage import STATISTICS, StatePage
+from penstock.ingest.statepage import StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
-from penstock.logbuffer.position import ReaderPosition
+from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.subscription import Subscription
 from penstock.records import BadBatch
 
 LARGEST_SKIP = 4 << 20
 """Bytes of frames that a reader is moved over at once: their counts have to be read."""
+RELEASE_EVERY = 2 << 20
+"""Bytes after which the pages written count as this process's memory no more."""
 WAIT_FOR_ROOM = 0.001
 """Seconds between two looks at a reader that is using the frames in the way."""
+PATIENCE = 1.0
+"""Seconds for which a forwarder may hold its lock, which it needs for a millisecond; then it is ended."""
+FORWARDER = "penstock.sinks.forwarder"
 
 
 class GaveUp(RuntimeError):
     """There was no room in the log buffer for as long as could be waited."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """A handler as a reader of the log buffer; ``drop``: it may miss frames."""
-
-    name: str
-    drop: bool
-    position: ReaderPosition
 
 
 class Publisher:
@@ -57,17 +55,20 @@ class Publisher:
         self._publication, self._readers = publication, readers
         publication.window = publication.parameters.term_length
         self._source, self._codec = source, codec
+        self._released = publication.position
+        self._encoder = FrameEncoder(publication.max_message_length)
         frame = publication.last_frame()
         self.before = _receipt(frame.data, source) if frame else Receipt(Origin(source, 0, 0, 0))
         self.published = published(frame.reserved_value) if frame else (0, 0)
         self.incarnation = self.before.incarnation + 1
-        told = page.read(STATISTICS) or {}
-        self.total = self.before.total if frame else int(told.get("total", 0))  # so that a loss shows
+        self.total = last_total(publication, page)  # so that a loss shows
         self.drops = (self.before.socket_id, self.before.drops)
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
+        self._locked_since = 0.0
         self._missed = MissedFrames(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
+        self._say_newest(frame)
         self._raise_limit()
 
     @property
@@ -101,51 +102,79 @@ class Publisher:
         receipt = Receipt(
             origin, self.incarnation, self.total, *still_open, *self.drops, self._missed.number, self._epoch
         )
-        self._offer(encode_frame(batch, receipt), reserved)
+        self._offer(self._encoder.encode(batch, receipt), reserved)
         self._missed.rode()
 
-    def _offer(self, frame: list[pa.Buffer | bytes], reserved: int) -> None:
+    def _offer(self, frame: list[memoryview | bytes], reserved: int) -> None:
         self._raise_limit()
         while True:
             try:
                 self._publication.offer(frame, reserved_value=reserved)
-                return
+                break
             except AdminAction:
                 continue
             except BackPressured:
                 self._make_room()
+        self._say_newest(self._publication.last_frame())
+        if self._publication.position - self._released > RELEASE_EVERY:
+            self._publication.release()
+            self._released = self._publication.position
+
+    def _say_newest(self, frame: Frame | None) -> None:
+        if frame:
+            self._readers[0].position.newest = frame.begin
 
     def _raise_limit(self) -> None:
-        self._publication.consumed(min(reader.position.position for reader in self._readers))
+        self._publication.consumed(min(reader.reached for reader in self._readers))
 
     def _make_room(self) -> None:
-        """Move the slowest reader on, if it may miss frames and uses none just now; else wait a little."""
-        slowest = min(self._readers, key=lambda reader: reader.position.position)
+        """Move the slowest reader on, if it may miss frames; else wait a little."""
+        slowest = min(self._readers, key=lambda reader: reader.reached)
         with slowest.position.try_lock() as held:
-            # One that died while it stored frames has to say first which of them it has.
-            may_skip = held and slowest.drop and slowest.position.claim <= slowest.position.position
+            may_skip = held and slowest.drop and _answers_for_itself(slowest)
             if may_skip:
                 self._skip(slowest)
+        if held or slowest.name == LOG:
+            self._locked_since = 0.0
+        elif not may_skip:
+            self._lose_patience(slowest)
         if not may_skip:
             if self.give_up_at and time.monotonic() > self.give_up_at:
                 raise GaveUp("the log buffer is full and its reader does not go on")
             time.sleep(WAIT_FOR_ROOM)
         self._raise_limit()
 
+    def _lose_patience(self, reader: Reader) -> None:
+        """End a forwarder that has stopped in the middle of taking frames: its successor goes on there."""
+        now = time.monotonic()
+        self._locked_since = self._locked_since or now
+        if now - self._locked_since > PATIENCE:
+            self._locked_since = 0.0
+            end_holder(reader.position.path, FORWARDER)
+
     def _skip(self, reader: Reader) -> None:
         """Let ``reader`` miss a quarter of a term: first their counts are safe, then it is moved."""
-        start = reader.position.position
+        start = reader.reached
         if start + self._publication.window > self._publication.position:
             return  # it has moved meanwhile
         with Subscription(self._publication.path, start) as frames:
             try:
                 found = frames.poll(min(self._publication.window // 4, LARGEST_SKIP))
                 end = frames.position
-            except Lapped:  # it cannot be read any more, so nobody knows what it held
+            except Lapped:  # it cannot be read any more: the total says how many messages that were
                 found, end = [], frames.oldest() or self._publication.position
-            self._missed.skip(reader.name, end, summed(_missed_counts(f.data, reader.name) for f in found))
+            self._missed.skip(reader.name, end, *missed_counts(found, reader))
+            reader.position.floor_mark = self._missed.mark
             reader.position.floor = end
         self._missed.skipped()
+
+
+def _answers_for_itself(reader: Reader) -> bool:
+    """Whether nothing is in the reader's hands, or it can tell by itself what that was.
+
+    A log daemon that died while it stored frames has to say first which of them it has.
+    """
+    return reader.name != LOG or reader.position.claim <= reader.position.position
 
 
 def _receipt(frame: memoryview, source: str) -> Receipt:
@@ -155,17 +184,35 @@ def _receipt(frame: memoryview, source: str) -> Receipt:
         return Receipt(Origin(source, 0, 0, 0))
 
 
-def _missed_counts(frame: memoryview, reader: str) -> dict[str, int]:
-    """What is to be entered for a frame that ``reader`` misses, named by bucket.
+def missed_counts(frames: Sequence[Frame], reader: Reader) -> tuple[Counts, int]:
+    """What is to be entered for frames that ``reader`` misses, named by bucket, and the total behind them.
 
-    The log is the reader that enters a listener's own counts: what it misses has to say them too.
+    Messages of frames that cannot be read are in the total of the next that can, and are corrupt.
     """
-    origin = _receipt(frame, "").origin
+    counts, mark = Counts(), reader.mark
+    for frame in frames:
+        try:
+            receipt = frame_receipt(frame.data)
+        except BadBatch:
+            continue
+        own = receipt.origin.counts.get(Name.ACCEPTED, 0)
+        lost = max(receipt.total - own - mark, 0) if mark != UNKNOWN else 0
+        mark = receipt.total
+        counts.absorb(_of_log(receipt, own, lost, reader) if reader.name == LOG else _of_forwarder(receipt, own, lost))
+    return counts, mark
+
+
+def _of_log(receipt: Receipt, own: int, lost: int, reader: Reader) -> dict[str, int]:
+    """The log is the reader that enters a listener's own counts: what it misses has to say them too."""
     named: dict[str, int] = {}
-    for bucket, counts in by_bucket(origin.bucket, origin.counts).items():
-        kept = counts if reader == LOG else Counts()
-        if bucket == origin.bucket:
+    for bucket, counts in by_bucket(receipt.origin.bucket, receipt.origin.counts).items():
+        if bucket == receipt.origin.bucket:
             # Its own messages: those of frames missed before, which ride with it, are dropped already.
-            kept[f"{Name.POLICY_DROP}{reader}"] += origin.counts.get(Name.ACCEPTED, 0)
-        named.update(elsewhere(bucket, kept))
+            counts[f"{Name.POLICY_DROP}{LOG}" if reader.routed else f"{Name.NOT_ROUTED}{LOG}"] += own
+            counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
+        named.update(elsewhere(bucket, counts))
     return named
+
+
+def _of_forwarder(receipt: Receipt, own: int, lost: int) -> dict[str, int]:
+    return elsewhere(receipt.origin.bucket, {DROPPED: own, CORRUPT: lost})

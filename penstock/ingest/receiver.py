@@ -6,6 +6,7 @@ memory belong to the supervisor, so that killing it loses nothing that the kerne
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,13 +16,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import penstock.ingest.lean  # noqa: F401
 from penstock.config import BufferConfig, ListenerConfig
 from penstock.ingest.buffer import open_buffer
 from penstock.ingest.commands import Commands
 from penstock.ingest.files import slots_file, state_file
+from penstock.ingest.handlers import told_by
 from penstock.ingest.process import die_with_parent
-from penstock.ingest.publisher import GaveUp, Publisher, Reader
+from penstock.ingest.publisher import GaveUp, Publisher
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
 from penstock.ingest.statepage import STATISTICS, StatePage
@@ -65,15 +69,13 @@ class Receiver:
         listener = ListenerConfig.model_validate(task["listener"])
         buffer = BufferConfig.model_validate(task["buffer"])
         folder = Path(task["folder"])
-        self._wake_fd = int(task["wake"])
+        self._wakes: list[int] = task["wakes"]
         self._decoder = decoder_of(listener)
-        self._commands = Commands(listener, self._decoder.statistics.as_dict)
         self._sock = socket.socket(fileno=int(task["socket"]))
         self._sock.setblocking(False)
-        publication, positions = open_buffer(folder, listener, buffer.term_length, _say)
+        self._commands = Commands(listener, self._statistics, told_by(folder, listener))
+        publication, readers = open_buffer(folder, listener, buffer.term_length, _say)
         self._page = StatePage(state_file(folder, listener.name))
-        handlers = zip(listener.handlers, positions, strict=True)
-        readers = [Reader(handler.type, handler.overflow == "drop", position) for handler, position in handlers]
         self._publisher = Publisher(listener.name, listener.codec, publication, readers, self._page)
         self._io = self._make_io(listener, folder, buffer)
         self._running = True
@@ -106,6 +108,7 @@ class Receiver:
                 next_tick = now + TICK
                 self._io.tick()
                 self._leave_statistics()
+                pa.default_memory_pool().release_unused()  # or what batches took stays this process's
             self._io.receive(max(next_tick - now, 0))
 
     def _stop(self, *_: object) -> None:
@@ -113,10 +116,14 @@ class Receiver:
         self._publisher.give_up_at = time.monotonic() + STOP_PATIENCE
 
     def _wake(self) -> None:
-        try:
-            os.eventfd_write(self._wake_fd, 1)
-        except BlockingIOError:
-            return  # the reader has been woken quite often enough
+        for reader in self._wakes:
+            with contextlib.suppress(BlockingIOError):  # it has been woken quite often enough
+                os.eventfd_write(reader, 1)
+
+    def _statistics(self) -> dict[str, Any]:
+        """plog's, and what the kernel says of the socket."""
+        socket_says = {"receive_buffer": granted_buffer(self._sock), "kernel_dropped": self._publisher.drops[1]}
+        return {**self._decoder.statistics.as_dict(), **socket_says}
 
     def _leave_statistics(self) -> None:
         self._page.write(
@@ -124,7 +131,6 @@ class Receiver:
             {
                 "pid": os.getpid(),
                 "incarnation": self._publisher.incarnation,
-                "receive_buffer": granted_buffer(self._sock),
                 "total": self._publisher.total,
                 **self._commands.stat(),
             },

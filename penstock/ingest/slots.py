@@ -1,7 +1,7 @@
 """The slots that datagrams are received into: a mapped file that outlives the receiver.
 
 Layout (little-endian, each part page-aligned): header | mmsghdr[n] | iovec[2n] | sockaddr[n] | matrix
-(n x 2 KiB) | overflow (n x the rest of the largest datagram). The kernel writes a datagram's length into
+(n x 2,112 bytes) | overflow (n x the rest of the largest datagram). The kernel writes a datagram's length into
 its mmsghdr after its bytes; before a round all lengths are set to an impossible value. So whoever maps
 the file after a kill knows which slots were filled (balance, section 7).
 """
@@ -14,18 +14,21 @@ import mmap
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import numpy as np
+import numpy.typing as npt
 
 from penstock.ingest.sockets import boot_id
 from penstock.wire.datagrams import Datagrams
 
-SLOT_SIZE = 2048
+SLOT_SIZE = 2112
+"""Holds any datagram of an Ethernet frame; not a power of two, or all of them would share a few lines of the cache."""
 OVERFLOW_SIZE = 65_536 - SLOT_SIZE
 UNFILLED = 0xFFFF_FFFF
 """A length no datagram has: nothing was received into this slot."""
-MAGIC = 0x544F4C53_4B545350  # "PSTKSLOT"
+MAGIC = 0x32544C53_4B545350  # "PSTKSLT2"
 PAGE = 4096
 
 _HEADER = np.dtype([("magic", "<u8"), ("slots", "<u8"), ("round", "<u8"), ("boot", "<u8")])
@@ -87,6 +90,7 @@ class Slots:
         self._messages["name"] = self._names.ctypes.data + each * _SOCKADDR.itemsize
         self._messages["iov"] = self._vectors.ctypes.data + each * 2 * _IOVEC.itemsize
         self._messages["iovlen"] = 2
+        self._messages["namelen"] = _SOCKADDR.itemsize  # the kernel makes it what addresses of the socket's family take
         if fresh:
             self._messages["length"] = UNFILLED
             self._header["slots"], self._header["boot"] = self.slots, boot
@@ -109,7 +113,6 @@ class Slots:
 
         Raises OSError for anything but an empty socket.
         """
-        self._messages["namelen"][begin:] = _SOCKADDR.itemsize
         if _recvmmsg is None:
             return self._receive_one_by_one(sock, begin)
         at = self._messages.ctypes.data + begin * _MMSGHDR.itemsize
@@ -150,15 +153,12 @@ class Slots:
     def datagrams(self, begin: int, end: int) -> Datagrams:
         """The datagrams of slots [begin, end), as views."""
         names = self._names[begin:end]
-        ipv6 = names["ipv6"].copy().view("<u8").reshape(-1, 2)
-        is_ipv6 = names["family"] == socket.AF_INET6
-        mixed = ipv6[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ ipv6[:, 1]
         return Datagrams(
             matrix=self._matrix[begin:end],
             overflow=self._overflow[begin:end],
             lengths=self.lengths(begin, end),
-            addresses=np.where(is_ipv6, mixed, names["ipv4"].astype(np.uint64)),
-            ports=names["port"].astype(np.uint16),
+            addresses=_identities(names),
+            ports=names["port"],
         )
 
     def sender(self, slot: int) -> tuple[str, int]:
@@ -173,6 +173,15 @@ class Slots:
         # The lengths first: a round number that ran ahead would make filled slots look new.
         self._messages["length"] = UNFILLED
         self._header["round"] += 1
+
+
+def _identities(names: npt.NDArray[np.void]) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Of the addresses of one socket's senders: they are of one family."""
+    if not len(names) or names["family"][0] != socket.AF_INET6:
+        return names["ipv4"]  # as it stands in the slots, not copied: hardly ever looked at
+    ipv6 = names["ipv6"].copy().view("<u8").reshape(-1, 2)
+    mixed: npt.NDArray[np.uint64] = ipv6[:, 0] * np.uint64(0x9E3779B97F4A7C15) ^ ipv6[:, 1]
+    return mixed
 
 
 def _mapped(path: Path, slots: int) -> mmap.mmap:

@@ -10,24 +10,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.ingest.commands import Commands
-from penstock.ingest.frames import FRAME_COST, MESSAGE_COST, reserved_value
+from penstock.ingest.frames import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
 from penstock.ingest.publisher import Publisher
 from penstock.ingest.udp import FINISH_TIME
 from penstock.records import EMPTY_BODY
-from penstock.wire.lines import Framing, Lines, LineSplitter, line_counts
+from penstock.wire.commands import Command
+from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter, line_counts
+from penstock.wire.sources import annotate_sources
+from penstock.wire.statistics import Statistics
 
-READ_SIZE = 256 << 10
+READ_SIZE = 1 << 20
+"""Bytes of one read at most: small batches of lines cost more."""
 ROUND_SIZE = 4 << 20
 """Bytes of one round at most, so that a fast sender does not hold up the others' messages."""
 
 
 class LineDecoder(Protocol):
     """What turns lines into messages."""
+
+    statistics: Statistics
 
     def decode_lines(self, lines: pa.Array) -> pa.RecordBatch: ...
 
@@ -39,6 +46,14 @@ class Connection:
     sock: socket.socket
     address: str
     lines: LineSplitter
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Lines of one connection that are to be published."""
+
+    lines: pa.Array
+    address: str
 
 
 class TcpReceiver:
@@ -59,7 +74,10 @@ class TcpReceiver:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._round = publisher.published[0] + 1
-        self._waiting: list[pa.Array] = []
+        self._growth, self._annotates = GROWTH[listener.codec], listener.annotate_source
+        self._reserves = listener.codec != "raw"
+        self._waiting: list[_Waiting] = []
+        self._asked: list[tuple[Connection, Command]] = []
         self._counts = Counts()
         self._buffer = bytearray(READ_SIZE)
 
@@ -123,52 +141,74 @@ class TcpReceiver:
         except OSError:
             got = 0
         if got:
-            self._take(connection, connection.lines.feed(bytes(memoryview(self._buffer)[:got])))
+            self._take(connection, connection.lines.feed(memoryview(self._buffer)[:got]))
         else:
             self._close(connection)
         return got
 
     def _close(self, connection: Connection) -> None:
         self._take(connection, connection.lines.finish())
+        if self._asked:
+            self._flush(0)
         self._selector.unregister(connection.sock)
         connection.sock.close()
 
     def _take(self, connection: Connection, lines: Lines) -> None:
-        messages, commands, counts = line_counts(lines.lines, lines.overlong)
-        for command in commands:
-            if not self._commands.allowed(connection.address):
-                continue
-            reply = self._commands.answer(command.verb, command.trail)
-            if reply is not None:
-                _send(connection.sock, reply + b"\n")
+        messages, commands, counts = line_counts(lines.lines, lines.overlong, self._decoder.statistics, self._reserves)
+        self._asked += [(connection, command) for command in commands if self._commands.allowed(connection.address)]
         self._counts.absorb(counts)
         if len(messages):
-            self._waiting.append(messages)
+            self._waiting.append(_Waiting(messages, connection.address))
+
+    def _answer(self) -> None:
+        """Answer what was asked, once the lines before it are published."""
+        asked, self._asked = self._asked, []
+        for number, (connection, command) in enumerate(asked):
+            reply = self._commands.answer(command.verb, command.trail, len(asked) - number)
+            if reply is not None:
+                _send(connection.sock, reply + b"\n")
 
     def _flush(self, first: int) -> int:
-        """Publish what waits; in parts where one frame cannot hold it. Returns 0, the bytes waiting now."""
+        """Publish what waits, in parts where one frame cannot hold it, then answer. Returns 0, what waits now."""
         counts, self._counts = self._counts, Counts()
-        lines = pa.concat_arrays(self._waiting) if self._waiting else pa.array([], pa.binary())
-        self._waiting = []
-        while len(lines):
-            rows = self._fitting(lines)
+        waiting, self._waiting = self._waiting, []
+        arrays = [each.lines for each in waiting] or [NO_LINES]
+        lines = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+        done = 0
+        while done < len(lines):
+            rows = self._fitting(lines[done:])
             part = Counts(dict.fromkeys((Name.LINES, Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), rows))
             counts.subtract(part)
-            if rows == len(lines):  # what is left of the round rides with its last part
+            if done + rows == len(lines):  # what is left of the round rides with its last part
                 part.absorb(counts)
                 counts = Counts()
-            self._publish(self._decoder.decode_lines(lines[:rows]), part, first)
-            lines = lines[rows:]
+            body = self._decoder.decode_lines(lines[done : done + rows])
+            self._publish(self._annotated(body, waiting, done), part, first)
+            done += rows
         if counts.pruned():
             self._publish(EMPTY_BODY, counts, first)
+        self._answer()
         return 0
+
+    def _annotated(self, body: pa.RecordBatch, waiting: list[_Waiting], done: int) -> pa.RecordBatch:
+        """``body``, the lines from ``done`` on, with the addresses they came from where the listener asks for it."""
+        if not self._annotates:
+            return body
+        ends = np.cumsum([len(each.lines) for each in waiting])
+        which = np.searchsorted(ends, np.arange(done, done + body.num_rows), side="right")
+        return annotate_sources(body, [each.address for each in waiting], which)
 
     def _fitting(self, lines: pa.Array) -> int:
         """How many of ``lines`` surely fit into one frame: by halves, as a line is small against a frame."""
         rows = len(lines)
-        while rows > 1 and 2 * lines[:rows].nbytes + rows * MESSAGE_COST > self._budget:
+        while rows > 1 and self._cost(lines[:rows]) > self._budget:
             rows = (rows + 1) // 2
         return rows
+
+    def _cost(self, lines: pa.Array) -> int:
+        """Bytes of a frame that ``lines`` take at most."""
+        twice = 2 * lines.nbytes
+        return int(twice + min(twice, len(lines) * self._growth) + len(lines) * MESSAGE_COST)
 
     def _publish(self, body: pa.RecordBatch, counts: Counts, first: int) -> None:
         self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first)

@@ -9,25 +9,28 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.ingest.commands import Commands
-from penstock.ingest.frames import FRAME_COST, MESSAGE_COST, reserved_value
+from penstock.ingest.frames import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
 from penstock.ingest.publisher import Publisher
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer, kernel_drops, socket_identity
 from penstock.records import EMPTY_BODY
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.plog import Command, Decoded
+from penstock.wire.sources import annotate_sources
 
 FILL_TIME = 0.002
 """Seconds a batch may take to fill when the socket is busy: small batches cost three times the CPU."""
-SMALL_BUFFER = 1 << 20
-"""With less receive buffer than this, half a millisecond has to do."""
 BUSY = 32
-"""Datagrams in the first read from which on the socket counts as busy."""
-PAUSE = 0.0003
+"""Datagrams expected in that time from which on the socket counts as busy."""
+DATAGRAM_COST = 2304
+"""Bytes that the kernel books for a datagram of an Ethernet frame; it books twice the granted bytes before it drops."""
+LEAST_PAUSE = 0.0001
+"""Seconds below which it is not worth while to sleep."""
 FINISH_TIME = 2.0
 """Seconds that are spent on what has arrived before the end."""
 
@@ -41,6 +44,37 @@ class Decoder(Protocol):
     def open_fragments(self) -> int: ...
     def decode(self, datagrams: Datagrams, now: float) -> Decoded: ...
     def expire(self, now: float) -> Counts: ...
+
+
+class Filling:
+    """How long to let the socket fill, so that one system call takes a whole batch out of it.
+
+    It is to be read when it holds half of what its ``granted`` bytes of receive buffer surely hold, three quarters
+    of the ``slots``, or what comes in FILL_TIME, whichever is the least. Where little is coming, or more than can be
+    taken at once, it is read without delay.
+    """
+
+    def __init__(self, slots: int, granted: int) -> None:
+        self._slots = slots
+        self._wanted = min(3 * slots // 4, granted // DATAGRAM_COST)
+        self._rate = 0.0
+        self._last = 0.0
+
+    def pause(self, now: float) -> float:
+        """Seconds to wait at time ``now`` until the socket is read."""
+        if self._rate * FILL_TIME < BUSY:
+            return 0.0
+        waiting = self._rate * (now - self._last)
+        return min((self._wanted - waiting) / self._rate, FILL_TIME)
+
+    def received(self, datagrams: int, now: float) -> None:
+        """``datagrams`` were read at time ``now``."""
+        self._rate = datagrams / max(now - self._last, 1e-6) if datagrams < self._slots else 0.0
+        self._last = now
+
+    def idle(self) -> None:
+        """Nothing came for some time."""
+        self._rate = 0.0
 
 
 class UdpReceiver:
@@ -58,8 +92,9 @@ class UdpReceiver:
     ) -> None:
         self._sock, self._slots, self._publisher, self._decoder = sock, slots, publisher, decoder
         self._commands, self._wake = commands, wake
-        self._fill_time = FILL_TIME if granted_buffer(sock) >= SMALL_BUFFER else FILL_TIME / 4
+        self._fill = Filling(slots.slots, granted_buffer(sock))
         self._budget = publisher.frame_limit - FRAME_COST - 2 * listener.defrag.max_size
+        self._growth, self._annotates = GROWTH[listener.codec], listener.annotate_source
         self._identity = socket_identity(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
@@ -79,9 +114,10 @@ class UdpReceiver:
     def receive(self, timeout: float) -> None:
         """One round: wait up to ``timeout`` seconds for datagrams, fill the slots, publish them."""
         if not self._poll.poll(timeout * 1000):
+            self._fill.idle()
             return
         first = int(self._publisher.clock.now() * 1_000_000)
-        filled = self._fill()
+        filled = self._receive()
         self._publish_slots(0, filled, first)
 
     def tick(self) -> None:
@@ -94,48 +130,64 @@ class UdpReceiver:
     def finish(self) -> None:
         """Before the end: what waits in the socket, for a limited time."""
         until = time.monotonic() + FINISH_TIME
-        while time.monotonic() < until and (filled := self._fill()):
+        while time.monotonic() < until and (filled := self._receive()):
             self._publish_slots(0, filled)
 
-    def _fill(self) -> int:
-        """Fill slots from the socket until it is empty, they are full, or the time is up; how many."""
-        deadline = time.monotonic() + self._fill_time
+    def _receive(self) -> int:
+        """Fill slots from the socket, a little later where a batch is going to fill; how many."""
+        pause = self._fill.pause(time.monotonic())
+        if pause > LEAST_PAUSE:
+            time.sleep(pause)
         filled = self._slots.receive(self._sock, 0)
-        while BUSY <= filled < self._slots.slots and time.monotonic() < deadline:
-            got = self._slots.receive(self._sock, filled)
-            filled += got
-            if not got:
-                time.sleep(PAUSE)
+        self._fill.received(filled, time.monotonic())
         return filled
 
     def _publish_slots(self, begin: int, end: int, first: int = 0) -> None:
-        for start, stop in self._parts(begin, end):
-            counts = Counts()
-            self._add_drops(counts)
-            decoded = self._decoder.decode(self._slots.datagrams(start, stop), time.monotonic())
-            counts.absorb(decoded.counts)
-            answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
-            self._publisher.publish(
-                decoded.body,
-                counts,
-                reserved_value(self._slots.round, stop),
-                first=first,
-                still_open=(self._decoder.open_messages, self._decoder.open_fragments),
-            )
-            self._wake()
-            self._answer(answers, start)
+        start = begin
+        for datagrams in self._parts(self._slots.datagrams(begin, end)):
+            self._publish(datagrams, start, first)
+            start += len(datagrams)
         if begin or end:  # a round of which anything was published is never filled again
             self._slots.next_round()
 
-    def _parts(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
-        """[begin, end) in runs of slots whose messages fit into one frame."""
-        costs = 2 * self._slots.lengths(begin, end) + MESSAGE_COST
+    def _publish(self, datagrams: Datagrams, start: int, first: int) -> None:
+        """Publish those of the slots from ``start`` on, and answer the commands among them."""
+        counts = Counts()
+        self._add_drops(counts)
+        decoded = self._decoder.decode(datagrams, time.monotonic())
+        counts.absorb(decoded.counts)
+        answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
+        self._publisher.publish(
+            self._annotated(decoded, datagrams, start),
+            counts,
+            reserved_value(self._slots.round, start + len(datagrams)),
+            first=first,
+            still_open=(self._decoder.open_messages, self._decoder.open_fragments),
+        )
+        self._wake()
+        self._answer(answers, start)
+
+    def _parts(self, datagrams: Datagrams) -> Iterator[Datagrams]:
+        """``datagrams`` in runs whose messages fit into one frame."""
+        twice = 2 * datagrams.lengths
+        costs = twice + np.minimum(twice, self._growth) + MESSAGE_COST
+        if costs.sum() <= self._budget:
+            yield from [datagrams] if len(datagrams) else []
+            return
+        begin, end = 0, len(datagrams)
         while begin < end:
-            room = int(np.searchsorted(np.cumsum(costs), self._budget, side="right"))
+            room = int(np.searchsorted(np.cumsum(costs[begin:]), self._budget, side="right"))
             stop = min(begin + max(room, 1), end)
-            yield begin, stop
-            costs = costs[stop - begin :]
+            yield datagrams.range(begin, stop)
             begin = stop
+
+    def _annotated(self, decoded: Decoded, datagrams: Datagrams, start: int) -> pa.RecordBatch:
+        """The messages, with the addresses they came from where the listener asks for it."""
+        if not self._annotates or not len(decoded.rows):
+            return decoded.body
+        _, first, which = np.unique(datagrams.addresses[decoded.rows], return_index=True, return_inverse=True)
+        names = [self._slots.sender(start + int(row))[0] for row in decoded.rows[first]]
+        return annotate_sources(decoded.body, names, which)
 
     def _publish_counts(self, counts: Counts, slot_end: int) -> None:
         still_open = (self._decoder.open_messages, self._decoder.open_fragments)
@@ -156,8 +208,8 @@ class UdpReceiver:
         return False
 
     def _answer(self, commands: list[Command], start: int) -> None:
-        for command in commands:
-            reply = self._commands.answer(command.verb, command.trail)
+        for number, command in enumerate(commands):
+            reply = self._commands.answer(command.verb, command.trail, len(commands) - number)
             if reply is not None:
                 try:
                     self._sock.sendto(reply, self._slots.sender(start + command.index))

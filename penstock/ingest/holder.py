@@ -1,0 +1,37 @@
+"""Who holds a file's lock: a reader that was stopped while it held its own would stop the writer too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+LOCKS = Path("/proc/locks")
+
+
+def holder(path: Path) -> int | None:
+    """Process id of the holder of the lock (flock) on ``path``; None where there is none, or nobody knows."""
+    inode = str(path.stat().st_ino)
+    with contextlib.suppress(OSError):
+        for line in LOCKS.read_text().splitlines():
+            # 1: FLOCK  ADVISORY  WRITE 1234 08:01:567890 0 EOF
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode:
+                return int(fields[4])
+    return None
+
+
+def end_holder(path: Path, module: str) -> bool:
+    """Kill the holder of the lock on ``path`` if it runs ``module``; whether it was killed."""
+    pid = holder(path)
+    if pid is None or pid <= 0 or pid == os.getpid():
+        return False
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if module.encode() not in command:
+            return False
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,270 @@
+"""One handler of one listener as a process: ``python -m penstock.sinks.forwarder``, its task on standard input.
+
+It reads the listener's log buffer as the log daemon does, at its own pace, and keeps an account of what became
+of each message. Killed at any moment it gives the handler a batch again, and counts it once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+import penstock.ingest.lean  # noqa: F401
+from penstock.config.handlers import forwarded_handler
+from penstock.counts import Counts, Name, Origin, elsewhere
+from penstock.ingest.complaints import to_stderr
+from penstock.ingest.files import hung_file
+from penstock.ingest.follower import UNKNOWN, Follower, Group
+from penstock.ingest.forwarded import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
+from penstock.ingest.frames import Receipt, decode_frame, frame_receipt
+from penstock.ingest.process import die_with_parent
+from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
+from penstock.records import BadBatch
+from penstock.sinks.handler import Delivered, Handler, make
+
+GROUP_BYTES = 4 << 20
+GROUP_FRAMES = 256
+"""Frames whose receipts are read while the writer cannot move this reader on."""
+TRIES = 3
+"""How often a batch is given to the handler while it raises, and how often after its process died of it."""
+FIRST_PAUSE = 0.1
+"""Seconds between two tries, doubled each time."""
+TELL_EVERY = 0.5
+
+
+class Forwarder(Follower):
+    """Gives ``handler`` what comes by ``listener``, under the name ``name``."""
+
+    def __init__(
+        self,
+        folder: Path,
+        listener: str,
+        name: str,
+        handler: Handler,
+        wake: int | None,
+        say: Callable[[str], None],
+        timeout: float = 60.0,
+    ) -> None:
+        super().__init__(folder, listener, name, wake, say, GROUP_BYTES, GROUP_FRAMES)
+        self._handler, self._timeout = handler, timeout
+        self._accounts = Accounts(folder, listener, name)
+        self._account = self._accounts.read()
+        self._told_at = 0.0
+        self._hung: IO[bytes] | None = None
+
+    # Place and account
+
+    def mark(self, position: ReaderPosition) -> int:
+        return self._account.mark
+
+    def taken(self, group: Group, position: ReaderPosition) -> None:
+        """Enter what is about to be in the handler's hands, before the writer can know of it."""
+        counts, total, shift = Counts(), group.mark, 0
+        for receipt in _receipts(group):
+            own = receipt.origin.counts.get(Name.ACCEPTED, 0)
+            grown = receipt.total - own - total if total != UNKNOWN else 0
+            shift += min(grown, 0)  # the listener's total begins anew
+            counts.absorb(elsewhere(receipt.origin.bucket, {TAKEN: own, CORRUPT: max(grown, 0)}))
+            total = receipt.total
+        mark = total - sum(counts.values()) if total != UNKNOWN else UNKNOWN
+        account = self._account if self._account.base != UNKNOWN else self._account.begun(mark, group.begin)
+        taken = counts.pruned()
+        self._account = self._accounts.write(account.took(group.begin, group.end, (mark, total), taken, shift))
+        position.mark = total
+
+    def resume(self, path: Path, position: ReaderPosition) -> None:
+        """Bring the place up to the account, and give the handler again what was in its hands."""
+        with position.lock():
+            account = self._arrived(position)
+            interrupted = account.in_hand and position.claim == account.end
+            if account.in_hand and not interrupted:
+                account = account.withdrawn()
+            if account != self._account:
+                account = self._account = self._accounts.write(account)
+            if not interrupted:
+                position.claim = max(position.position, account.done)
+            if account.done > position.position:
+                position.position = account.done
+        if interrupted:
+            self._again(path, position)
+
+    def _arrived(self, position: ReaderPosition) -> Account:
+        """The account, where the route begins, or begins again."""
+        account = self._account
+        if account.base == UNKNOWN and position.mark != UNKNOWN:
+            return account.begun(position.mark, position.stored)
+        return account.returned(position.mark, position.stored) if account.left else account
+
+    def _again(self, path: Path, position: ReaderPosition) -> None:
+        account = self._account
+        group = _read_again(path, account)
+        if group is None or account.attempts >= TRIES:
+            why = "are no longer there" if group is None else "ended its process each time"
+            self.say(f"handler {self.reader!r}: messages it had not finished {why}: they are counted as failed")
+            self._finish(account.failed(), position)
+            return
+        self.say(f"handler {self.reader!r} {self._end()}; it gets the batch again")
+        self.handle(group, position)
+
+    def _end(self) -> str:
+        """How its process ended."""
+        hung = hung_file(self.folder, self.listener, self.reader)
+        if not hung.exists() or not hung.stat().st_size:
+            return "ended over a batch"
+        kept = hung.rename(hung.with_suffix(".hung.last"))
+        return f"took longer than {self._timeout:g} s for a batch (where it stood is in {kept})"
+
+    def _finish(self, account: Account, position: ReaderPosition) -> None:
+        self._account = self._accounts.write(account)
+        position.mark, position.position = account.mark, account.done
+
+    # Delivery
+
+    def handle(self, group: Group, position: ReaderPosition) -> None:
+        """Have the handler take the group's batches; each message has a fate then."""
+        self._account = self._accounts.write(self._account.tried())
+        fates = Counts({name: n for name, n in self._account.taken.items() if name.endswith(f"@{CORRUPT}")})
+        for batch, origin in self._batches(group, fates):
+            outcome = self._delivered(batch, origin)
+            counts = {DELIVERED: outcome.delivered, FAILED: outcome.failed, DROPPED: outcome.dropped}
+            fates.absorb(elsewhere(origin.bucket, counts))
+        self._finish(self._account.finished(fates), position)
+        self.tell()
+
+    def _batches(self, group: Group, fates: Counts) -> Iterator[tuple[pa.RecordBatch, Origin]]:
+        """The messages of the group, those of one minute together; those that cannot be read are entered."""
+        waiting: list[tuple[pa.RecordBatch, Origin]] = []
+        for frame in group.frames:
+            try:
+                body, receipt = decode_frame(frame.data)
+            except BadBatch as error:
+                self.say(f"a frame at {frame.begin} cannot be read: {error}")
+                fates.absorb(_unreadable(frame))
+                continue
+            if waiting and waiting[0][1].bucket != receipt.origin.bucket:
+                yield _joined(waiting)
+                waiting = []
+            if body.num_rows:
+                waiting.append((body, receipt.origin))
+        if waiting:
+            yield _joined(waiting)
+
+    def _delivered(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
+        """One batch to the handler, a few times if it raises; its process ends if it takes too long."""
+        for attempt in range(TRIES):
+            try:
+                with self._limited():
+                    return _whole(self._handler.deliver(batch, origin), batch.num_rows)
+            except Exception as error:
+                self.say(f"handler {self.reader!r}: {type(error).__name__}: {error}")
+                if attempt + 1 < TRIES:
+                    time.sleep(FIRST_PAUSE * 2**attempt)
+        return Delivered(0, failed=batch.num_rows)
+
+    @contextlib.contextmanager
+    def _limited(self) -> Iterator[None]:
+        if self._hung is None:
+            self._hung = hung_file(self.folder, self.listener, self.reader).open("wb")
+        faulthandler.dump_traceback_later(self._timeout, exit=True, file=self._hung)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    # Statistics
+
+    def idle(self) -> None:
+        self.tell()
+
+    def tell(self) -> None:
+        """Leave the handler's statistics, now and then."""
+        now = time.monotonic()
+        if now - self._told_at < TELL_EVERY:
+            return
+        self._told_at = now
+        stat = getattr(self._handler, "stat", dict)
+        totals = Counts()
+        for name, count in self._account.fates.items():
+            totals[name.rpartition("@")[2]] += count
+        self._accounts.tell({**stat(), **totals.pruned()})
+
+
+def _receipts(group: Group) -> Iterator[Receipt]:
+    for frame in group.frames:
+        with contextlib.suppress(BadBatch):
+            yield frame_receipt(frame.data)
+
+
+def _unreadable(frame: Frame) -> dict[str, int]:
+    """The messages of a frame that was taken by its receipt, and whose body is no good."""
+    try:
+        origin = frame_receipt(frame.data).origin
+    except BadBatch:
+        return {}  # not taken: the total says how many they were
+    return elsewhere(origin.bucket, {CORRUPT: origin.counts.get(Name.ACCEPTED, 0)})
+
+
+def _joined(parts: list[tuple[pa.RecordBatch, Origin]]) -> tuple[pa.RecordBatch, Origin]:
+    bodies, origins = zip(*parts, strict=True)
+    first, last = origins[0], origins[-1]
+    batch = pa.concat_batches(bodies) if len(bodies) > 1 else bodies[0]
+    counts = {str(Name.ACCEPTED): batch.num_rows}
+    return batch, Origin(first.source, first.bucket, first.first, last.last, first.codec, counts)
+
+
+def _whole(delivered: Delivered, rows: int) -> Delivered:
+    """What a handler does not account for has failed."""
+    known = delivered.delivered + delivered.failed + delivered.dropped
+    if known > rows or min(delivered.delivered, delivered.failed, delivered.dropped) < 0:
+        raise ValueError(f"it accounts for {known} messages of {rows}")
+    return Delivered(delivered.delivered, delivered.failed + rows - known, delivered.dropped)
+
+
+def _read_again(path: Path, account: Account) -> Group | None:
+    """The group that was in the handler's hands, if all of it is still in the log buffer."""
+    frames: list[Frame] = []
+    try:
+        with Subscription(path, account.done) as subscription:
+            while subscription.position < account.end:
+                before = subscription.position
+                frames += [f._replace(data=memoryview(bytes(f.data))) for f in subscription.poll(limit_frames=1)]
+                if subscription.position == before:
+                    return None
+            begin, end = account.done, subscription.position
+    except Lapped:
+        return None
+    group = Group(frames, begin, end, account.mark)
+    held = sum(receipt.origin.counts.get(Name.ACCEPTED, 0) for receipt in _receipts(group))
+    return group if end == account.end and held == account.messages else None
+
+
+def main() -> None:
+    """Run the task that stands on standard input."""
+    die_with_parent()
+    task: dict[str, Any] = json.load(sys.stdin)
+    handler = forwarded_handler(task["handler"])
+    folder = Path(task["folder"])
+    owned = own(folder, task["listener"], handler.label)
+    made = make(task["listener"], handler)
+    timeout = max(handler.timeout, getattr(made, "patience", 0.0))
+    forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], to_stderr, timeout)
+    signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    forwarder.run()
+    close = getattr(made, "close", None)
+    if close:
+        close()
+    owned.close()
+
+
+if __name__ == "__main__":
+    main()
