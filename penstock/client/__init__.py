@@ -1,0 +1,28 @@
+"""What programs use to send messages, and to write and read the log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.ledger_report import LedgerReport, ReportFailed
+from penstock.client.logging_handler import PenstockHandler
+from penstock.client.sender import TcpSender, UdpSender
+
+if TYPE_CHECKING:
+    from penstock.client.async_log import AsyncLog
+    from penstock.client.log import Log
+
+__all__ = ["AsyncLog", "LedgerReport", "Log", "PenstockHandler", "ReportFailed", "TcpSender", "UdpSender"]
+
+
+def __getattr__(name: str) -> Any:
+    """The clients of the log are imported when they are asked for: who only sends needs neither gRPC nor Arrow."""
+    if name == "Log":
+        from penstock.client.log import Log
+
+        return Log
+    if name == "AsyncLog":
+        from penstock.client.async_log import AsyncLog
+
+        return AsyncLog
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,31 +1,59 @@
-"""Senders of messages over UDP and TCP, for programs that fire and forget.
+"""Senders of messages over UDP and TCP.
 
-Both count what they sent, so that what the network loses can be known too: post ``counts`` as tier
-``client``.
+They count what they sent, in full. Where all senders of a listener do, what the network lost can be known too:
+give each a ``LedgerReport``.
 """
 
 from __future__ import annotations
 
 import socket
+import time
+import uuid
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
+from penstock.client.bulk import MOST, Bulk
+from penstock.client.ledger_report import LedgerReport
 from penstock.counts import Counts
 from penstock.wire.fragments import fragment
 from penstock.wire.header import LAST_VERSION
 
+REPORT_EVERY = 10.0
+"""Seconds between two reports of a sender that goes on sending."""
+_LINES = 10_000
+
 
 class Sender:
-    """A connected socket and its ``counts``: messages, bytes, and datagrams or lines, as handed to the kernel."""
+    """A connected socket and its ``counts``: messages, bytes, and datagrams or lines, as handed to the kernel.
 
-    def __init__(self, sock: socket.socket) -> None:
+    With a ``report`` they are posted to the ledger every ten seconds of sending, and when it is closed.
+    """
+
+    def __init__(self, sock: socket.socket, report: LedgerReport | None = None) -> None:
         self.counts = Counts()
-        self._sock = sock
+        self._sock, self._report = sock, report
+        self._id, self._version = str(uuid.uuid4()), 0
+        self._posted = time.monotonic()
 
     def close(self) -> None:
-        """Close the socket; what was sent goes on its way."""
+        """Close the socket; what was sent goes on its way. Raises ReportFailed where the ledger takes no report."""
         self._sock.close()
+        if self._report is not None and self.counts:
+            self.post()
+
+    def post(self) -> None:
+        """Report the counts now. Raises ReportFailed, and ValueError without a ``report``."""
+        if self._report is None:
+            raise ValueError("this sender has no report")
+        self._posted, self._version = time.monotonic(), self._version + 1
+        self._report.post(self._id, self._version, {str(name): count for name, count in self.counts.items()})
+
+    def _sent(self, **counts: int) -> None:
+        self.counts.absorb(counts)
+        if self._report is not None and time.monotonic() - self._posted > REPORT_EVERY:
+            self.post()
 
     def __enter__(self) -> Self:
         return self
@@ -39,62 +67,76 @@ class Sender:
 class UdpSender(Sender):
     """Sends to a plog listener: unboxed where that says everything, else as version 0 fragments.
 
-    Datagrams carry at most ``fragment_size`` bytes of message (header and tags come on top).
+    Datagrams carry at most ``fragment_size`` bytes of message (header and tags come on top). The ids of messages
+    in fragments begin with ``first_id`` and increase by one.
     """
 
-    def __init__(self, host: str, port: int, *, fragment_size: int = 1400) -> None:
-        super().__init__(_udp_socket(host, port))
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        fragment_size: int = 1400,
+        first_id: int = 0,
+        report: LedgerReport | None = None,
+    ) -> None:
+        super().__init__(udp_socket(host, port), report)
         self._fragment_size = fragment_size
-        self._next_id = 0
+        self._next_id = first_id
 
     def send(self, payload: bytes, tags: Sequence[str] = ()) -> None:
         """Send one message. Raises ValueError when it has no place in 65,535 fragments, OSError as sockets do."""
-        if not tags and 0 < len(payload) <= self._fragment_size and payload[0] > LAST_VERSION:
-            datagrams = [payload]
-        else:
-            datagrams = fragment(payload, self._next_id, tags=tags, fragment_size=self._fragment_size)
-            self._next_id += 1
-        for datagram in datagrams:
-            self._send_datagram(datagram)
-        self.counts["messages"] += 1
-        self.counts["bytes"] += len(payload)
+        self.send_many((payload,), tags)
 
     def send_many(self, payloads: Iterable[bytes], tags: Sequence[str] = ()) -> None:
-        """Send many messages with the same tags."""
+        """Send many messages with the same tags, many datagrams with each system call."""
+        waiting: list[bytes] = []
+        messages = size = 0
         for payload in payloads:
-            self.send(payload, tags)
+            waiting += self._datagrams(payload, tags)
+            messages, size = messages + 1, size + len(payload)
+            if len(waiting) >= MOST:
+                self._send(waiting, messages, size)
+                waiting, messages, size = [], 0, 0
+        self._send(waiting, messages, size)
 
-    def _send_datagram(self, datagram: bytes) -> None:
-        try:
-            self._sock.send(datagram)
-        except ConnectionRefusedError:
-            # The kernel tells of an earlier datagram that nobody listened; this one was not sent yet.
-            self._sock.send(datagram)
-        self.counts["datagrams"] += 1
+    def _datagrams(self, payload: bytes, tags: Sequence[str]) -> list[bytes]:
+        if not tags and 0 < len(payload) <= self._fragment_size and payload[0] > LAST_VERSION:
+            return [payload]
+        parts = fragment(payload, self._next_id, tags=tags, fragment_size=self._fragment_size)
+        self._next_id += 1
+        return parts
+
+    def _send(self, datagrams: list[bytes], messages: int, size: int) -> None:
+        if datagrams:
+            Bulk.of(datagrams).send(self._sock)
+            self._sent(messages=messages, datagrams=len(datagrams), bytes=size)
 
 
 class TcpSender(Sender):
     """Sends lines to a TCP listener. A message must hold no newline: it would become two."""
 
-    def __init__(self, host: str, port: int, *, timeout: float | None = 10.0) -> None:
-        super().__init__(socket.create_connection((host, port), timeout))
+    def __init__(
+        self, host: str, port: int, *, timeout: float | None = 10.0, report: LedgerReport | None = None
+    ) -> None:
+        super().__init__(socket.create_connection((host, port), timeout), report)
 
     def send(self, payload: bytes) -> None:
         """Send one line. Raises ValueError for what a line cannot carry as it is, OSError as sockets do."""
         self.send_many((payload,))
 
     def send_many(self, payloads: Iterable[bytes]) -> None:
-        """Send many lines, all or none of them checked beforehand."""
-        lines = list(payloads)
-        for line in lines:
-            if b"\n" in line or line.endswith(b"\r") or line.startswith(b"\0"):
-                raise ValueError("a line holds no newline, ends with no \\r and begins with no \\0")
-        if lines:
+        """Send many lines, each ten thousand of them checked before any of them is sent."""
+        rest = iter(payloads)
+        while lines := list(islice(rest, _LINES)):
+            for line in lines:
+                if b"\n" in line or line.endswith(b"\r") or line.startswith(b"\0"):
+                    raise ValueError("a line holds no newline, ends with no \\r and begins with no \\0")
             self._sock.sendall(b"\n".join([*lines, b""]))
-            self.counts.update(lines=len(lines), messages=len(lines), bytes=sum(map(len, lines)))
+            self._sent(lines=len(lines), messages=len(lines), bytes=sum(map(len, lines)))
 
 
-def _udp_socket(host: str, port: int) -> socket.socket:
+def udp_socket(host: str, port: int) -> socket.socket:
     """A UDP socket connected to the first address of ``host`` that works."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     sock = socket.socket(family, kind, protocol)

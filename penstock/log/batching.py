@@ -13,18 +13,29 @@ import pyarrow as pa
 from penstock import records
 from penstock.counts import Origin, summed
 from penstock.log.framing import Framed, document, frame
-from penstock.log.settings import MERGE_BYTES, MERGE_ROWS
+from penstock.log.producers import Entry, Producer, Taken
+from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
 
 Timestamps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where an append went: offsets [first, first + count), one timestamp each (int64, microseconds)."""
+    """Where an append went: offsets [first, first + count), one timestamp each (int64, microseconds).
+
+    ``durability``: what is promised: ``synced``, or ``written``.
+    """
 
     first: int
     count: int
     timestamps: Timestamps
+    durability: Durability = "synced"
+
+
+def appended(taken: Taken, durability: Durability) -> Appended:
+    """The answer to an append that was stored before."""
+    times = np.arange(taken.time, taken.time + taken.count, dtype=np.int64)
+    return Appended(taken.first, taken.count, times, durability)
 
 
 @dataclass(slots=True)
@@ -35,6 +46,7 @@ class Waiting:
     origin: Origin
     size: int
     future: Future[Appended]
+    producer: Producer | None = None
 
 
 @dataclass(slots=True)
@@ -103,6 +115,7 @@ class Prepared:
     timestamps: Timestamps
     framed: Framed
     position: int
+    producers: list[Entry]
 
 
 def prepare(group: Group, base: int, time: int, position: int) -> Prepared:
@@ -115,8 +128,20 @@ def prepare(group: Group, base: int, time: int, position: int) -> Prepared:
     offsets = pa.array(np.arange(base, base + rows, dtype=np.int64))
     batch = pa.RecordBatch.from_arrays([offsets, stamps, *body.columns], schema=records.SCHEMA)
     origin = joined([item.origin for item in group.items])
-    framed = frame(batch, document(origin, base, rows, (time, time + rows - 1), position))
-    return Prepared(group, origin, batch, base, times, framed, position)
+    producers = _producers(group, base, time)
+    framed = frame(batch, document(origin, base, rows, (time, time + rows - 1), position, producers))
+    return Prepared(group, origin, batch, base, times, framed, position, producers)
+
+
+def _producers(group: Group, base: int, time: int) -> list[Entry]:
+    entries: list[Entry] = []
+    done = 0
+    for item in group.items:
+        count = item.body.num_rows
+        if item.producer is not None:
+            entries.append((item.producer.id, item.producer.sequence, base + done, count, time + done))
+        done += count
+    return entries
 
 
 def index_record(prepared: Prepared) -> tuple[object, ...]:
@@ -138,10 +163,11 @@ def index_record(prepared: Prepared) -> tuple[object, ...]:
     )
 
 
-def resolve(prepared: Prepared) -> None:
+def resolve(prepared: Prepared, durability: Durability) -> None:
     """Answer all appends of a stored batch."""
     done = 0
     for item in prepared.group.items:
         count = item.body.num_rows
-        item.future.set_result(Appended(prepared.base + done, count, prepared.timestamps[done : done + count]))
+        times = prepared.timestamps[done : done + count]
+        item.future.set_result(Appended(prepared.base + done, count, times, durability))
         done += count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from crc32c import crc32c
@@ -15,6 +16,15 @@ from penstock.log.settings import MAX_NAME
 FOLDER = "cursors"
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _SUFFIX = ".cursor"
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a cursor has not passed: entries, bytes (as stored), and how old the first of them is, seconds."""
+
+    entries: int
+    bytes: int
+    seconds: float
 
 
 class Cursors:
@@ -41,11 +51,11 @@ class Cursors:
 
     def remove(self, name: str) -> None:
         """Forget a cursor; nothing happens when there is none."""
-        if name in self.read():
+        if name in self.all():
             self._fs.remove(self._folder / (name + _SUFFIX))
             self._fs.sync_directory(self._folder)
 
-    def read(self) -> dict[str, int]:
+    def all(self) -> dict[str, int]:
         """All cursors by name; a damaged file counts as none."""
         try:
             names = [name for name in self._fs.names(self._folder) if name.endswith(_SUFFIX)]

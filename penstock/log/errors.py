@@ -19,6 +19,30 @@ class InvalidTopicName(LogError):
     """The name does not conform to the pattern, or is reserved for internal topics."""
 
 
+class TopicExists(LogError):
+    """There is a topic of that name already."""
+
+
+class InvalidSetting(LogError):
+    """A setting that does not exist, or a value that it cannot have; the text begins with its key."""
+
+
+class UnknownFormat(LogError):
+    """The topic's files were written by another version, in a format that this one does not know."""
+
+
+class OutOfSequence(LogError):
+    """A producer's sequence number is older than what is remembered, or leaves a gap."""
+
+
+class UnknownTransaction(LogError):
+    """There is no open transaction of that id."""
+
+
+class TransactionTimedOut(LogError):
+    """The transaction was open for too long, and was aborted."""
+
+
 class TooManyTopics(LogError):
     """The largest number of topics is reached."""
 
@@ -28,7 +52,7 @@ class MessageTooLarge(LogError):
 
 
 class LogFull(LogError):
-    """The disk is full. Nothing of the append was stored; the topic goes on when there is space again."""
+    """The disk is full, or a limit is reached. Nothing of the append was stored; it works when there is space again."""
 
 
 class WriteFailed(LogError):

@@ -1,7 +1,7 @@
 """One batch as bytes of a segment: an encapsulated Arrow message that carries its own checksum.
 
-The custom metadata has ``penstock`` (a JSON document: v, base, rows, ts, at, and the batch's origin) and ``crc32c``:
-eight hex digits, the CRC32C of the whole encapsulated message with this field read as zeros. ``at`` is the
+The custom metadata has ``penstock`` (a JSON document: v, base, rows, ts, at, producers, and the batch's origin) and
+``crc32c``: eight hex digits, the CRC32C of the whole encapsulated message with this field read as zeros. ``at`` is the
 message's own position in its file, so that a copy inside a payload is never taken for a batch.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,9 @@ from crc32c import crc32c
 
 from penstock import records
 from penstock.counts import Origin
+from penstock.log.errors import UnknownFormat
 from penstock.log.files import Bytes
+from penstock.log.producers import Entry
 from penstock.records import BadBatch
 
 VERSION = 1
@@ -42,6 +44,7 @@ class Message:
     last: int
     crc: int
     origin: Origin
+    producers: tuple[Entry, ...] = ()
 
     @property
     def end(self) -> int:
@@ -57,14 +60,17 @@ class Framed:
     crc: int
 
 
-def document(origin: Origin, base: int, rows: int, times: tuple[int, int], position: int) -> dict[str, Any]:
+def document(
+    origin: Origin, base: int, rows: int, times: tuple[int, int], position: int, producers: Iterable[Entry] = ()
+) -> dict[str, Any]:
     """The JSON document of a batch; ``times`` are its first and last timestamp in microseconds."""
-    return {"v": VERSION, "base": base, "rows": rows, "ts": list(times), "at": position, **origin.document()}
+    told = {"v": VERSION, "base": base, "rows": rows, "ts": list(times), "at": position, **origin.document()}
+    return told | ({"producers": list(producers)} if producers else {})
 
 
-def frame(batch: pa.RecordBatch, described: Mapping[str, Any]) -> Framed:
-    """``batch`` (SCHEMA) as a message with its checksum, without copying it."""
-    data = records.encode(batch, dict(described), {CRC_KEY: CRC_BLANK})
+def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: str | None = None) -> Framed:
+    """``batch`` (SCHEMA) as a message with its checksum, without copying it; ``compression``: None or ``zstd``."""
+    data = records.encode(batch, dict(described), {CRC_KEY: CRC_BLANK}, compression)
     view = memoryview(data)
     (length,) = struct.unpack_from("<i", view, 4)
     at = PREFIX + records.custom_metadata(view[PREFIX : PREFIX + length])[CRC_KEY][0]
@@ -73,7 +79,10 @@ def frame(batch: pa.RecordBatch, described: Mapping[str, Any]) -> Framed:
 
 
 def parse(data: pa.Buffer, position: int) -> Message:
-    """The message at ``position`` of a segment's bytes. Raises BadBatch unless checksum and place are right."""
+    """The message at ``position`` of a segment's bytes.
+
+    Raises BadBatch unless checksum and place are right, UnknownFormat when it is one of another version.
+    """
     try:
         return _parse(data, position)
     except _FAILURES as error:
@@ -93,11 +102,14 @@ def _parse(data: pa.Buffer, position: int) -> Message:
     if stated != b"%08x" % crc:
         raise BadBatch("checksum differs")
     described = json.loads(entries[records.METADATA_KEY][1])
-    if described["v"] != VERSION or described["at"] != position:
-        raise BadBatch("another version or another place")
-    first, last = described["ts"]
-    origin = Origin.of(described)
-    return Message(position, length, int(described["base"]), int(described["rows"]), int(first), int(last), crc, origin)
+    if described.get("at", position) != position:
+        raise BadBatch("another place")
+    if described["v"] != VERSION:
+        raise UnknownFormat(f"a batch has format version {described['v']}, this Penstock knows {VERSION}")
+    first, last = map(int, described["ts"])
+    base, rows, producers = int(described["base"]), int(described["rows"]), described.get("producers", ())
+    told = tuple((str(n), int(s), int(first), int(c), int(t)) for n, s, first, c, t in producers)
+    return Message(position, length, base, rows, first, last, crc, Origin.of(described), told)
 
 
 def _checksum(view: memoryview, at: int) -> int:

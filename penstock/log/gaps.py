@@ -20,28 +20,63 @@ from penstock.log.files import FileSystem
 FILE_NAME = "gaps.jsonl"
 CORRUPT = "corrupt"
 DELETED = "deleted"
+EXPIRED_READ = "expired_read"
+EXPIRED_UNREAD = "expired_unread"
 _BLANK = "00000000"
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets [begin, end) that cannot be read. ``counts``: rows by source and bucket, where these are known."""
+    """Offsets [begin, end) that cannot be read. ``counts``: rows by source and bucket, where these are known.
+
+    ``received`` are the counts of the batches that went, by source and bucket; None where nothing could be read.
+    """
 
     begin: int
     end: int
     reason: str
     counts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    received: Mapping[str, Mapping[int, Mapping[str, int]]] | None = None
 
     def document(self) -> dict[str, Any]:
         """JSON-ready."""
         counts = {source: {str(b): n for b, n in buckets.items()} for source, buckets in self.counts.items()}
-        return {"begin": self.begin, "end": self.end, "reason": self.reason, "counts": counts}
+        told = {"begin": self.begin, "end": self.end, "reason": self.reason, "counts": counts}
+        if self.received is None:
+            return told
+        received = {s: {str(b): dict(n) for b, n in buckets.items()} for s, buckets in self.received.items()}
+        return {**told, "received": received}
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Gap:
         """From ``document``. Raises KeyError, ValueError, TypeError or AttributeError."""
         counts = {s: {int(b): int(n) for b, n in buckets.items()} for s, buckets in document["counts"].items()}
-        return cls(int(document["begin"]), int(document["end"]), str(document["reason"]), counts)
+        return cls(
+            int(document["begin"]), int(document["end"]), str(document["reason"]), counts, _received_of(document)
+        )
+
+    def places(self, begin: int, end: int) -> dict[tuple[str, int], int]:
+        """The rows of [begin, end) by source and bucket; those the gap cannot name are of source "", bucket 0.
+
+        A gap knows how many rows of each it has, not where: they are taken to lie in order of time. So the parts
+        of a gap come to its exact counts together.
+        """
+        places = sorted((bucket, source, n) for source, buckets in self.counts.items() for bucket, n in buckets.items())
+        named = sum(n for _, _, n in places)
+        found: dict[tuple[str, int], int] = {}
+        at = self.begin
+        for bucket, source, n in [*places, (0, "", self.end - self.begin - named)]:
+            if (inside := min(end, at + n) - max(begin, at)) > 0:
+                found[source, bucket] = found.get((source, bucket), 0) + inside
+            at += n
+        return found
+
+
+def _received_of(document: Mapping[str, Any]) -> dict[str, dict[int, dict[str, int]]] | None:
+    told = document.get("received")
+    if told is None:
+        return None
+    return {s: {int(b): {str(k): int(v) for k, v in n.items()} for b, n in bs.items()} for s, bs in told.items()}
 
 
 def line(gap: Gap) -> bytes:
@@ -88,10 +123,12 @@ class Gaps:
         self._fs = fs
         self._path = directory / FILE_NAME
         try:
-            self._data = fs.read(self._path)
+            data = fs.read(self._path)
         except FileNotFoundError:
-            self._data = b""
-        self._gaps = parse(self._data)
+            data = b""
+        self._size = len(data)
+        self._torn = bool(data) and not data.endswith(b"\n")
+        self._gaps = parse(data)
 
     def all(self) -> list[Gap]:
         """All gaps, sorted by offset."""
@@ -102,20 +139,21 @@ class Gaps:
         added = [gap for gap in many if gap.end > gap.begin]
         if not added:
             return
-        lead = b"\n" if self._data and not self._data.endswith(b"\n") else b""  # a torn line stays one line
+        lead = b"\n" if self._torn else b""  # a torn line stays one line
         text = lead + b"".join(line(gap) for gap in added)
         self._append(text)
-        self._data += text
+        self._size += len(text)
+        self._torn = False
         self._gaps = sorted([*self._gaps, *added], key=lambda gap: (gap.begin, gap.end))
 
     def _append(self, text: bytes) -> None:
-        created = not self._data
+        created = not self._size
         file = self._fs.open(self._path, create=True)
         try:
-            file.write([text], len(self._data))
+            file.write([text], self._size)
             file.sync()
         except OSError:
-            file.truncate(len(self._data))
+            file.truncate(self._size)
             raise
         finally:
             file.close()

@@ -32,7 +32,17 @@ RECORD = np.dtype(
         ("source", "S32"),
     ]
 )
-HEADER = struct.pack("<8sII48x", MAGIC, VERSION, RECORD.itemsize)
+AS_WRITTEN, MERGED, ZSTD = range(3)
+"""What a segment's data are: as they were appended, or rewritten in larger batches, plain or compressed."""
+
+
+def header(form: int = AS_WRITTEN) -> bytes:
+    """The header of an index whose segment has this form."""
+    return struct.pack("<8sIII44x", MAGIC, VERSION, RECORD.itemsize, form)
+
+
+HEADER = header()
+_HEADERS = {header(form): form for form in (AS_WRITTEN, MERGED, ZSTD)}
 Records = npt.NDArray[Any]
 """An array of RECORD."""
 _CHECK_WORD = 15
@@ -69,7 +79,12 @@ def unpack(data: bytes | memoryview) -> Records:
 
 def read(data: bytes) -> Records:
     """The records of an index file; none when its header is not ours."""
-    return unpack(data[HEADER_SIZE:]) if data[:HEADER_SIZE] == HEADER else EMPTY
+    return unpack(data[HEADER_SIZE:]) if form(data) is not None else EMPTY
+
+
+def form(data: bytes) -> int | None:
+    """The form of the segment that an index file tells; None when its header is not ours."""
+    return _HEADERS.get(data[:HEADER_SIZE])
 
 
 def valid(many: Records) -> npt.NDArray[np.bool_]:

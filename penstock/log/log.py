@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from penstock.log import kept
+from penstock.log.barrier import Barrier
 from penstock.log.committers import Committers
-from penstock.log.errors import InvalidTopicName, LogClosed, TooManyTopics, UnknownTopic, write_error
+from penstock.log.errors import (
+    InvalidTopicName,
+    LogClosed,
+    LogError,
+    TooManyTopics,
+    TopicExists,
+    UnknownFormat,
+    UnknownTopic,
+    write_error,
+)
 from penstock.log.files import OS, SYSTEM_CLOCK, Clock, FileSystem
-from penstock.log.settings import MAX_NAME, TopicSettings
+from penstock.log.retention import Swept
+from penstock.log.settings import MAX_NAME, TopicSettings, checked
+from penstock.log.shared import Budget, Handles, Reserve, Shared
 from penstock.log.topic import Topic
+from penstock.log.transactions import Limits, Transactions
 from penstock.log.view import Stored
 
 LOCK = "LOCK"
-"""The lock's file; no topic can have this name."""
+RESERVE = "RESERVE"
+"""Files beside the topics; no topic can have these names."""
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _NO_OVERRIDES: Mapping[str, TopicSettings] = MappingProxyType({})
+_NO_CHANGES: Mapping[str, object] = MappingProxyType({})
 Observer = Callable[[str, Stored], None]
 
 
 class Log:
     """The topics in ``directory``, open for writing: one Log at a time, in one process. Raises LogLocked.
 
-    ``committers`` threads write for all topics. All methods may be called from any thread.
+    ``committers`` threads write for all topics; ``max_bytes`` 0 is no limit. All methods may be called from any
+    thread.
     """
 
     def __init__(
@@ -35,6 +56,8 @@ class Log:
         *,
         overrides: Mapping[str, TopicSettings] = _NO_OVERRIDES,
         max_topics: int = 1000,
+        max_bytes: int = 0,
+        transactions: Limits | None = None,
         clock: Clock = SYSTEM_CLOCK,
         fs: FileSystem = OS,
         committers: int = 4,
@@ -43,61 +66,184 @@ class Log:
         self._defaults = defaults or TopicSettings()
         self._overrides = overrides
         self._max_topics = max_topics
-        self._clock = clock
         self._fs = fs
         self._lock = threading.RLock()
         self._topics: dict[str, Topic] = {}
         self._observers: list[Observer] = []
         self._closed = False
+        limits = transactions or Limits()
         fs.make_directory(directory)
         self._unlock = fs.lock(directory / LOCK)
-        self._committers = Committers(committers)
+        try:
+            self._barrier = Barrier(fs, directory)
+            self.transactions = Transactions(self, fs, clock, self._barrier, limits)
+            self.transactions.recover()
+            self._names = self._find()
+            threads = Committers(committers)
+            reserve = Reserve(fs, directory / RESERVE)
+            self._shared = Shared(fs, clock, threads, reserve, Budget(max_bytes), Handles(), limits.producer_memory)
+            reserve.restore()
+            self._shared.budget.measured(self._measure())
+            if self._barrier.died:
+                self._open_all()
+                self._barrier.free()
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _find(self) -> set[str]:
+        """The topics there are; what is left of deleted ones is removed."""
+        found = set()
+        for name in self._fs.names(self.directory):
+            path = self.directory / name
+            if _NAME.fullmatch(name) and path.is_dir():
+                if kept.is_deleted(path):
+                    kept.clear(self._fs, path)
+                else:
+                    found.add(name)
+        return found
+
+    def _measure(self) -> int:
+        """Bytes of all topics on the disk."""
+        return sum(file.stat().st_size for name in self._names for file in os.scandir(self.directory / name))
+
+    def _open_all(self) -> None:
+        """Bring all topics in order; one whose format is not known is left alone."""
+        for name in self.names(internal=True):
+            with contextlib.suppress(UnknownFormat):
+                self.topic(name, internal=True)
 
     def settings(self, name: str) -> TopicSettings:
         """The settings of a topic, whether it exists or not."""
-        return self._overrides.get(name, self._defaults)
+        topic = self._topics.get(name)
+        return topic.settings if topic is not None else self._configured(name)
+
+    def _configured(self, name: str) -> TopicSettings:
+        """As the configuration has it. Internal topics are kept for ever, unless it names them."""
+        settings = self._overrides.get(name)
+        if settings is None and name.startswith("_"):
+            return replace(self._defaults, stale_after=math.inf, retain_bytes=0)
+        return settings or self._defaults
 
     def topic(self, name: str, *, create: bool = False, internal: bool = False) -> Topic:
         """The topic ``name``, recovered when it is opened for the first time.
 
         Raises InvalidTopicName (it must match [a-z0-9_\\-.]+, and begin with "_" only with ``internal``),
-        UnknownTopic, TooManyTopics, LogFull and LogClosed.
+        UnknownTopic, TooManyTopics, UnknownFormat, LogFull and LogClosed.
         """
         known = self._topics.get(name)
         if known is not None and (internal or not name.startswith("_")):
             return known
         _check_name(name, internal)
         with self._lock:
-            if self._closed:
-                raise LogClosed("the log is closed")
-            return self._topics.get(name) or self._open(name, create)
+            self._check_open()
+            if name not in self._names:
+                if not create:
+                    raise UnknownTopic(f"there is no topic {name!r}")
+                self._make(name, {})
+            return self._topics.get(name) or self._open(name)
 
-    def _open(self, name: str, create: bool) -> Topic:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosed("the log is closed")
+
+    def _open(self, name: str) -> Topic:
         path = self.directory / name
-        if not path.is_dir():
-            self._create(path, create)
-        settings = self.settings(name)
-        topic = Topic(path, settings, clock=self._clock, fs=self._fs, committers=self._committers)
+        try:
+            settings = self._configured(name).changed(kept.read_changes(self._fs, path))
+            topic = Topic(path, settings, self._shared)
+        except UnknownFormat as error:
+            raise UnknownFormat(f"topic {name!r} is not opened: {error}") from error
         for observer in self._observers:
             topic.subscribe(_observed(name, observer))
         self._topics[name] = topic
         return topic
 
-    def _create(self, path: Path, create: bool) -> None:
-        if not create:
-            raise UnknownTopic(f"there is no topic {path.name!r}")
-        if not path.name.startswith("_") and len(self.names()) >= self._max_topics:
-            raise TooManyTopics(f"there are {self._max_topics} topics already")
+    def create(self, name: str, changes: Mapping[str, object] = _NO_CHANGES) -> Topic:
+        """A new topic, with settings of its own.
+
+        Raises TopicExists, InvalidTopicName, TooManyTopics, InvalidSetting, LogFull, WriteFailed and LogClosed.
+        """
+        _check_name(name, internal=False)
+        with self._lock:
+            self._check_open()
+            if name in self._names:
+                raise TopicExists(f"there is a topic {name!r} already")
+            self._configured(name).changed(changes)
+            self._make(name, changes)
+            return self._open(name)
+
+    def _make(self, name: str, changes: Mapping[str, object]) -> None:
+        """Make the topic's folder, or take that of a deleted one again."""
+        self.check_writable(name, internal=True)
+        path = self.directory / name
         try:
             self._fs.make_directory(path)
+            if deleted := kept.is_deleted(path):
+                kept.clear(self._fs, path)
+            if changes:
+                kept.write_changes(self._fs, path, checked(changes))
+            if deleted:
+                kept.revive(self._fs, path)
             self._fs.sync_directory(self.directory)
         except OSError as error:
             raise write_error(error) from error
+        self._names.add(name)
+
+    def check_writable(self, name: str, *, internal: bool = False) -> None:
+        """Raises InvalidTopicName, and TooManyTopics where it does not exist and cannot be made."""
+        _check_name(name, internal)
+        if name not in self._names and not name.startswith("_") and len(self.names()) >= self._max_topics:
+            raise TooManyTopics(f"log.max_topics: there are {self._max_topics} topics already")
+
+    def configure(self, name: str, changes: Mapping[str, object]) -> TopicSettings:
+        """Change settings of a topic: kept with it, in force at once. The settings then.
+
+        Raises UnknownTopic, InvalidTopicName, InvalidSetting, LogFull and WriteFailed.
+        """
+        topic = self.topic(name)
+        with self._lock:
+            settings = topic.settings.changed(changes)
+            changed = {**kept.read_changes(self._fs, topic.path), **checked(changes)}
+            try:
+                kept.write_changes(self._fs, topic.path, changed)
+            except OSError as error:
+                raise write_error(error) from error
+            topic.writer.settings = settings
+            return settings
+
+    def delete(self, name: str) -> None:
+        """Delete a topic: its offsets become a gap ``deleted`` with its counts, then its data goes.
+
+        When the name comes back, its offsets go on. Raises UnknownTopic, InvalidTopicName, LogFull and WriteFailed.
+        """
+        topic = self.topic(name)
+        topic.close(UnknownTopic(f"there is no topic {name!r}"))
+        topic.settle()
+        try:
+            topic.remove()
+        except LogError:
+            topic.reopen()
+            raise
+        with self._lock:
+            self._topics.pop(name, None)
+            self._names.discard(name)
+
+    def sweep(self) -> list[Swept]:
+        """Drop what retention allows, close segments that are old; what went. What fails is tried again next time."""
+        self.transactions.expire()
+        swept: list[Swept] = []
+        for name in self.names(internal=True):
+            with contextlib.suppress(UnknownTopic, UnknownFormat):
+                swept += self.topic(name, internal=True).sweep()
+        self._shared.reserve.restore()
+        self._shared.budget.measured(self._measure())
+        return swept
 
     def names(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, sorted; those of internal ones with ``internal``."""
-        names = [name for name in self._fs.names(self.directory) if (self.directory / name).is_dir()]
-        return sorted(n for n in names if _NAME.fullmatch(n) and (internal or not n.startswith("_")))
+        with self._lock:
+            return sorted(name for name in self._names if internal or not name.startswith("_"))
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` (name, batch) for every synced batch of every topic; never block in it."""
@@ -113,13 +259,15 @@ class Log:
                 return
             self._closed = True
             topics = list(self._topics.values())
+        self.transactions.close()
         for topic in topics:
             topic.close()
         for topic in topics:
             topic.settle()
-        self._committers.close()
+        self._shared.committers.close()
         for topic in topics:
             topic.release()
+        self._barrier.close()
         self._unlock()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.log import gaps, segment
+from penstock.log.barrier import Gate
 from penstock.log.errors import CorruptBatch
 from penstock.log.gaps import Gap
 from penstock.log.view import SegmentView, Stored, piece, timestamps
@@ -32,7 +33,8 @@ class TopicReader:
         self._firsts: list[int] = []
         self._listed = 0
         self._gaps: list[Gap] = []
-        self._gaps_size = -1
+        self._gaps_file: tuple[int, int] | None = None
+        self._gate = Gate(path.parent)
 
     @property
     def start(self) -> int:
@@ -82,9 +84,10 @@ class TopicReader:
     def _load_gaps(self) -> None:
         try:
             path = self.path / gaps.FILE_NAME
-            if (size := path.stat().st_size) != self._gaps_size:
+            found = path.stat()
+            if (found.st_ino, found.st_size) != self._gaps_file:
                 self._gaps = gaps.parse(path.read_bytes())
-                self._gaps_size = size
+                self._gaps_file = found.st_ino, found.st_size
         except FileNotFoundError:
             self._gaps = []
 
@@ -95,7 +98,7 @@ class TopicReader:
         if view is None:
             if len(self._views) >= MAX_VIEWS:
                 del self._views[next(iter(self._views))]
-            view = self._views[first] = SegmentView(self.path, first)
+            view = self._views[first] = SegmentView(self.path, first, self._gate)
         last = number == len(self._firsts) - 1
         if not view.sealed and (not last or not view.length):
             view.refresh(sealed=not last)
@@ -142,6 +145,19 @@ class TopicReader:
             key = (record["source"].decode(errors="replace") or "unknown", int(record["bucket"]))
             rows[key] = rows.get(key, 0) + limit - begin
         return rows
+
+    def ahead(self, offset: int) -> tuple[int, int, int]:
+        """Entries from ``offset`` on, their bytes as stored, and the first one's timestamp (microseconds; 0: none)."""
+        stop = self.end
+        parts = list(gaps.uncovered(self._gaps, max(offset, 0), stop))
+        entries = sum(end - begin for begin, end in parts)
+        if not entries:
+            return 0, 0, 0
+        begin, size = parts[0][0], 0
+        for number in range(max(0, bisect_right(self._firsts, begin) - 1), len(self._firsts)):
+            records = self._view(number).records
+            size += int(records["length"][records["base"] + records["rows"] > begin].sum())
+        return entries, size, next(self.read(begin, max_rows=1)).first
 
     def at_timestamp(self, micros: int) -> int:
         """The first offset whose timestamp is ``micros`` or later; ``end`` when there is none yet."""

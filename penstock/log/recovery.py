@@ -6,18 +6,18 @@ Every step may be repeated: bytes go to ``quarantine/`` and are synced, then the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.log import framing, index, segment
 from penstock.log.files import FileSystem, replace
 from penstock.log.framing import Message
 from penstock.log.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
+from penstock.log.producers import Producers
 from penstock.log.scan import Scan, scan
-from penstock.log.segment import Files, Segment, State
+from penstock.log.segment import Files, Known, Segment, State
 from penstock.records import BadBatch
 
 QUARANTINE = "quarantine"
@@ -26,48 +26,89 @@ QUARANTINE = "quarantine"
 class Recovery:
     """Brings a topic's folder in order and opens its active segment."""
 
-    def __init__(self, fs: FileSystem, directory: Path, gaps: Gaps) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, gaps: Gaps, producers: Producers) -> None:
         self._fs = fs
         self._directory = directory
         self._gaps = gaps
+        self._producers = producers
+        self._positions: dict[str, int] = {}
         self._last = 0
 
     def run(self) -> tuple[Segment, dict[str, int]]:
-        """The active segment and the position up to which each log buffer is stored. Raises OSError."""
-        self._remove_temporaries()
+        """The active segment and the position up to which each log buffer is stored; the producers are entered.
+
+        Raises OSError, and UnknownFormat.
+        """
         firsts = segment.first_offsets(self._fs.names(self._directory))
+        self._tidy(firsts)
         end = 0
         for number, first in enumerate(firsts[:-1]):
             self._enter_missing(end, first)
             end = self._check_sealed(Files(self._directory, first), firsts[number + 1])
         if not firsts:
-            return self._start(max(end, self._gap_end()), {}), {}
+            return self._start(max(end, self._gap_end())), self._positions
         self._enter_missing(end, firsts[-1])
-        return self._resume(firsts)
+        return self._resume(firsts), self._positions
 
-    def _remove_temporaries(self) -> None:
-        for name in self._fs.names(self._directory):
+    def _tidy(self, firsts: list[int]) -> None:
+        """Remove what was never finished; the index of a segment that is gone tells what was in it."""
+        for name in sorted(self._fs.names(self._directory)):
+            path = self._directory / name
+            stem, dot, suffix = name.partition(".")
             if name.endswith(".tmp"):
-                self._fs.remove(self._directory / name)
+                self._fs.remove(path)
+            elif segment.is_part(name) and int(stem) not in firsts:
+                if dot + suffix == ".index":
+                    self._enter_lost(path, int(stem))
+                self._fs.remove(path)
 
-    def _resume(self, firsts: list[int]) -> tuple[Segment, dict[str, int]]:
+    def _enter_lost(self, path: Path, first: int) -> None:
+        records = index.read(self._fs.read(path))
+        if len(records) and index.dense(records, first, int(records["position"][0])):
+            self._gaps.add(lost_gaps(records, self._gaps.all(), DELETED))
+
+    def _resume(self, firsts: list[int]) -> Segment:
         """Open the last segment, or a new one behind it when its end is bad."""
         files = Files(self._directory, firsts[-1])
         found = self._scan(files, segment.read_claim(self._fs, files))
-        positions = segment.read_positions(self._fs, files)
-        if positions is None:
-            positions = self._walk_positions(firsts[:-1])
-        _advance(positions, found.messages)
+        self._remember(files, found, firsts[:-1])
         kept = self._repair(files, found)
         end, _ = index.end_of(kept, files.first, found.preamble)
         start = max(found.end, self._gap_end())
         if start > end:
-            return self._start(start, positions), positions
+            return self._start(start)
         oldest = int(kept["first"][0]) if len(kept) else 0
-        return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last)), positions
+        return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last))
 
-    def _start(self, first: int, positions: Mapping[str, int]) -> Segment:
-        return segment.create(self._fs, self._directory, first, positions, self._last)
+    def _start(self, first: int) -> Segment:
+        known = Known(self._positions, self._producers.document())
+        return segment.create(self._fs, self._directory, first, known, self._last)
+
+    def _remember(self, files: Files, found: Scan, earlier: list[int]) -> None:
+        """Positions and producers, as of the segment's beginning and from its batches."""
+        known = segment.read_known(self._fs, files)
+        if known is None:
+            self._walk(earlier)
+        else:
+            self._positions = dict(known.positions)
+            with contextlib.suppress(TypeError, ValueError):
+                self._producers.load(known.producers)
+        self._advance(found.messages)
+        if found.bad:  # the last number of a producer may stand there: better to take one twice than none any more
+            self._producers.clear()
+
+    def _walk(self, firsts: list[int]) -> None:
+        """Positions and producers from all batches of the given segments."""
+        for first in firsts:
+            files = Files(self._directory, first)
+            self._advance(_messages(self._fs.map(files.data), self._index(files)))
+
+    def _advance(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            origin = message.origin
+            if origin.buffer:
+                self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
+            self._producers.enter_all(message.producers)
 
     def _gap_end(self) -> int:
         return max((gap.end for gap in self._gaps.all()), default=0)
@@ -102,7 +143,7 @@ class Recovery:
             if begin < found.length:
                 quarantine(self._fs, files, data, begin, begin + length)
         quarantine(self._fs, files, data, found.length, found.size)
-        self._gaps.add(corrupt_gaps(bad, self._gaps.all()))
+        self._gaps.add(lost_gaps(bad, self._gaps.all()))
         self._last = max(self._last, found.last)
         kept = found.records[: len(found.records) - found.lost]
         self._cut(files, found)
@@ -128,6 +169,8 @@ class Recovery:
             replace(self._fs, files.index, expected)
         end, _ = index.end_of(kept, files.first, found.preamble)
         if segment.read_claim(self._fs, files) != (found.length, end):
+            with contextlib.closing(self._fs.open(files.data)) as file:
+                file.sync()  # a writer that was killed may not have come to it
             segment.write_claim(self._fs, files, found.length, end)
 
     def _holds(self, path: Path, data: bytes) -> bool:
@@ -140,20 +183,6 @@ class Recovery:
         """Offsets that no segment has become a gap."""
         parts = list(uncovered(self._gaps.all(), begin, end))
         self._gaps.add([Gap(b, e, reason) for b, e in parts])
-
-    def _walk_positions(self, firsts: list[int]) -> dict[str, int]:
-        """The highest position of each log buffer, from all batches of the given segments."""
-        positions: dict[str, int] = {}
-        for first in firsts:
-            files = Files(self._directory, first)
-            _advance(positions, _messages(self._fs.map(files.data), self._index(files)))
-        return positions
-
-
-def _advance(positions: dict[str, int], messages: Iterator[Message] | list[Message]) -> None:
-    for origin in (message.origin for message in messages):
-        if origin.buffer:
-            positions[origin.buffer] = max(origin.end, positions.get(origin.buffer, 0))
 
 
 def _messages(data: pa.Buffer, records: index.Records) -> Iterator[Message]:
@@ -177,25 +206,12 @@ def quarantine(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: i
         replace(fs, path, copy)
 
 
-def corrupt_gaps(bad: index.Records, known: list[Gap]) -> list[Gap]:
-    """Gaps for the records that cannot be read, where there are none yet."""
+def lost_gaps(lost: index.Records, known: list[Gap], reason: str = CORRUPT) -> list[Gap]:
+    """Gaps for the records of what cannot be read, where there are none yet."""
     found = []
-    for record in bad:
+    for record in lost:
         base, source = int(record["base"]), bytes(record["source"]).decode(errors="replace")
         for begin, end in uncovered(known, base, base + int(record["rows"])):
             counts = {source: {int(record["bucket"]): end - begin}} if source else {}
-            found.append(Gap(begin, end, CORRUPT, counts))
+            found.append(Gap(begin, end, reason, counts))
     return found
-
-
-def readable(data: pa.Buffer, records: index.Records) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of the batches that ``records`` describe can be read and are what the index says."""
-    return np.array([_agrees(data, record) for record in records], np.bool_)
-
-
-def _agrees(data: pa.Buffer, record: np.void) -> bool:
-    try:
-        message = framing.parse(data, int(record["position"]))
-    except BadBatch:
-        return False
-    return (message.length, message.base, message.rows) == (record["length"], record["base"], record["rows"])

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from penstock.log.errors import InvalidSetting
 
 Durability = Literal["received", "written", "synced"]
+RetentionPolicy = Literal["expire", "keep"]
+Compression = Literal["none", "zstd"]
 
 MAX_BATCH_BYTES = 512 << 20
 """Largest body of one append: well below the 2 GiB that 32-bit Arrow offsets can address."""
@@ -16,6 +21,15 @@ COMMIT_BYTES = 32 << 20
 """What one commit takes at most (but at least one append), so that memory and latency stay bounded."""
 MAX_NAME = 200
 """Longest topic or cursor name in bytes, so that file names made of it stay below 255."""
+ANYBODY = "*"
+_CHOICES = {
+    "durability": get_args(Durability),
+    "retention_policy": get_args(RetentionPolicy),
+    "compression": get_args(Compression),
+}
+_SIZES = ("message_size_limit", "segment_size_limit", "retain_bytes")
+_TIMES = ("rotate_after", "stale_after")
+_NAMES = ("readers", "writers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +38,64 @@ class TopicSettings:
 
     ``durability``: what a resolved append promises: ``written`` (in the file: survives the process) or
     ``synced`` (on the disk: survives the machine). ``received`` is promised before the log; here it is ``written``.
+    ``retain_bytes``: 0 is no limit. ``retention_policy``: ``keep`` never expires what a cursor has not passed.
+    ``compression``: of sealed segments. ``readers`` and ``writers``: names of tokens, ``*`` is anybody.
     """
 
     message_size_limit: int = 16 << 20
     segment_size_limit: int = 16 << 20
     rotate_after: float = 6 * 3600.0
+    stale_after: float = 7 * 86400.0
+    retain_bytes: int = 0
+    retention_policy: RetentionPolicy = "expire"
     durability: Durability = "synced"
+    compression: Compression = "none"
+    readers: tuple[str, ...] = (ANYBODY,)
+    writers: tuple[str, ...] = (ANYBODY,)
+
+    @classmethod
+    def of(cls, group: Any) -> TopicSettings:
+        """The settings whose values are the attributes of ``group`` (a ``TopicConfig``); others are left out."""
+        return cls(**{field.name: getattr(group, field.name) for field in fields(cls)})
+
+    def changed(self, changes: Mapping[str, object]) -> TopicSettings:
+        """These settings with some replaced. Raises InvalidSetting, naming the key."""
+        return replace(self, **checked(changes))
+
+    def document(self) -> dict[str, Any]:
+        """As a JSON-ready mapping."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def checked(changes: Mapping[str, object]) -> dict[str, Any]:
+    """``changes`` with each value of its key's type. Raises InvalidSetting, naming the key."""
+    return {key: _checked(key, value) for key, value in changes.items()}
+
+
+def _checked(key: str, value: Any) -> Any:
+    if key in _CHOICES:
+        return _choice(key, value)
+    if key in _NAMES:
+        return _names(key, value)
+    if key not in _SIZES + _TIMES:
+        raise InvalidSetting(f"{key}: there is no such setting; there are {', '.join(_KEYS)}")
+    whole = key in _SIZES
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not 0 <= value < 1 << 62:
+        raise InvalidSetting(f"{key}: {value!r} is not {'a number of bytes' if whole else 'a number of seconds'}")
+    return value if whole else float(value)
+
+
+def _choice(key: str, value: Any) -> str:
+    if value not in _CHOICES[key]:
+        raise InvalidSetting(f"{key}: {value!r} is none of {', '.join(_CHOICES[key])}")
+    return str(value)
+
+
+def _names(key: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(name, str) and name for name in value):
+        raise InvalidSetting(f"{key}: {value!r} is not a list of names")
+    return tuple(value)
+
+
+_KEYS = tuple(field.name for field in fields(TopicSettings))

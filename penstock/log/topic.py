@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -17,46 +18,54 @@ import pyarrow.compute as pc
 
 from penstock import records
 from penstock.counts import Origin
-from penstock.log.batching import Appended, Prepared, Waiting, resolve
-from penstock.log.committers import Committers
-from penstock.log.cursors import Cursors
-from penstock.log.errors import LogClosed, LogFull, MessageTooLarge, write_error
-from penstock.log.files import Clock, FileSystem
+from penstock.log.batching import Appended, Waiting
+from penstock.log.cursors import Cursors, Lag
+from penstock.log.errors import LogClosed, LogError, LogFull, MessageTooLarge
 from penstock.log.gaps import Gap, Gaps
+from penstock.log.maintenance import Maintenance
+from penstock.log.producers import Producer
 from penstock.log.reader import TopicReader
+from penstock.log.retention import Swept
 from penstock.log.settings import COMMIT_BYTES, MAX_BATCH_BYTES, TopicSettings
-from penstock.log.verify import find_bad
+from penstock.log.shared import Shared
 from penstock.log.view import Stored
 from penstock.log.writer import Writer
+from penstock.records import BadBatch
 
 __all__ = ["Appended", "Stored", "Topic"]
 _LOGGER = logging.getLogger(__name__)
 _NULL_ROW = records.body([None])
+SMALL_BODY = 64 << 10
+FLUSH_AFTER = 0.1
+"""Seconds after which what is only written is synced also while more comes in."""
 
 
 class Topic:
     """One topic, open for writing. Made by ``Log.topic``. All methods may be called from any thread."""
 
-    def __init__(
-        self, path: Path, settings: TopicSettings, *, clock: Clock, fs: FileSystem, committers: Committers
-    ) -> None:
+    def __init__(self, path: Path, settings: TopicSettings, shared: Shared) -> None:
         self.name = path.name
         self.path = path
-        self.settings = settings
-        self.cursors = Cursors(fs, path)
-        self._fs = fs
-        self._committers = committers
+        self.cursors = Cursors(shared.fs, path)
+        self._shared = shared
         self._queue_lock = threading.Lock()
         self._idle = threading.Condition(self._queue_lock)
         self._waiting: deque[Waiting] = deque()
         self._scheduled = False
-        self._closed = False
-        self._writing = threading.Lock()
-        self._subscribers: list[Callable[[Stored], None]] = []
-        self._gaps = Gaps(fs, path)
-        self._writer = Writer(fs, path, self._gaps, settings, clock)
+        self._unflushed_since = 0.0
+        self._closed: LogError | None = None
+        self._subscribers: tuple[Callable[[Stored], None], ...] = ()
+        self._gaps = Gaps(shared.fs, path)
+        self.writer = Writer(shared, path, self._gaps, settings)
+        self._writing = self.writer.lock
+        self._maintenance = Maintenance(shared, path, self._gaps, self.cursors, self.writer)
         with contextlib.suppress(LogFull):  # it opens all the same, and is brought in order when there is space
-            self._writer.active()
+            self.writer.active()
+
+    @property
+    def settings(self) -> TopicSettings:
+        """The settings in force; ``Log.configure`` changes them."""
+        return self.writer.settings
 
     @property
     def start(self) -> int:
@@ -66,7 +75,7 @@ class Topic:
     @property
     def end(self) -> int:
         """One past the last synced offset."""
-        end = self._writer.end
+        end = self.writer.end
         return self.reader().end if end is None else end
 
     def reader(self) -> TopicReader:
@@ -77,27 +86,34 @@ class Topic:
         """All gaps, sorted by offset."""
         return self._gaps.all()
 
+    def lag(self, cursor: str) -> Lag:
+        """How far a cursor is behind; one that was never committed is at the beginning. Raises CorruptBatch."""
+        entries, size, first = self.reader().ahead(self.cursors.all().get(cursor, 0))
+        age = (self._shared.clock.micros() - first) / 1e6 if entries else 0.0
+        return Lag(entries, size, max(age, 0.0))
+
     def buffer_position(self, buffer: str) -> int:
         """Up to which position the frames of a log buffer are stored here; 0 when there are none."""
-        return self._writer.positions.get(buffer, 0)
+        return self.writer.positions.get(buffer, 0)
 
     def subscribe(self, callback: Callable[[Stored], None]) -> None:
         """Call ``callback`` for every batch once it is synced, in order, on the committing thread: never block."""
         with self._queue_lock:
-            self._subscribers = [*self._subscribers, callback]
+            self._subscribers = (*self._subscribers, callback)
 
     def unsubscribe(self, callback: Callable[[Stored], None]) -> None:
         """Take back a subscription."""
         with self._queue_lock:
-            self._subscribers = [known for known in self._subscribers if known != callback]
+            self._subscribers = tuple(known for known in self._subscribers if known != callback)
 
-    def append(self, body: pa.RecordBatch, origin: Origin) -> Future[Appended]:
+    def append(self, body: pa.RecordBatch, origin: Origin, *, producer: Producer | None = None) -> Future[Appended]:
         """Store the rows of ``body`` (schema BODY), all or none; resolved when they are as durable as configured.
 
-        The future fails with MessageTooLarge, LogFull, WriteFailed or LogClosed. An empty body is stored as a row of
-        nulls in an internal topic, so that its counts have an offset; elsewhere it stores nothing and must have no
-        counts. Frames of a log buffer that are stored already resolve with count 0. Raises ValueError for a body of
-        another schema.
+        A number of a ``producer`` that is stored already is answered as it was then. The future fails with
+        MessageTooLarge, OutOfSequence, LogFull, WriteFailed, LogClosed or (deleted meanwhile) UnknownTopic. An empty
+        body is stored as a row of nulls in an internal topic, so that its counts have an offset; elsewhere it stores
+        nothing and must have no counts. Frames of a log buffer that are stored already resolve with count 0. Raises
+        ValueError for a body of another schema.
         """
         future: Future[Appended] = Future()
         if not body.schema.equals(records.BODY):
@@ -106,11 +122,13 @@ class Topic:
             if not self.name.startswith("_"):
                 return self._append_nothing(origin, future)
             body = _NULL_ROW
-        size = body.nbytes
-        if (limit := self._exceeded(body, size)) is not None:
+        size = body.get_total_buffer_size()  # five times faster than nbytes, which knows of slices
+        if size > SMALL_BODY:
+            size = body.nbytes
+        if (limit := exceeded(self.name, self.settings, body, size)) is not None:
             future.set_exception(limit)
             return future
-        self._enqueue(Waiting(body, origin, size, future))
+        self._enqueue(Waiting(body, origin, size, future, producer))
         return future
 
     def _append_nothing(self, origin: Origin, future: Future[Appended]) -> Future[Appended]:
@@ -119,40 +137,46 @@ class Topic:
         future.set_result(Appended(self.end, 0, np.empty(0, np.int64)))
         return future
 
-    def _exceeded(self, body: pa.RecordBatch, size: int) -> MessageTooLarge | None:
-        limit = self.settings.message_size_limit
-        if size > MAX_BATCH_BYTES:
-            return MessageTooLarge(f"{size} bytes in one append; at most {MAX_BATCH_BYTES}")
-        if size > limit:
-            largest = pc.max(pc.binary_length(body.column("payload"))).as_py() or 0
-            if largest > limit:
-                return MessageTooLarge(f"a message of {largest} bytes; topic {self.name} takes at most {limit}")
-        return None
-
     def _enqueue(self, item: Waiting) -> None:
         with self._queue_lock:
-            if self._closed:
-                item.future.set_exception(LogClosed(f"topic {self.name} is closed"))
+            if self._closed is not None:
+                item.future.set_exception(self._closed)
                 return
             self._waiting.append(item)
             if not self._scheduled:
                 self._scheduled = True
-                self._committers.schedule(self._work)
+                self._shared.committers.schedule(self._work)
 
     def _work(self) -> None:
         """Commit once, then queue up again behind other topics while there is more."""
         items = self._take()
         with self._writing:
             try:
-                self._commit(items)
+                self.writer.write(items)
             except Exception as error:
                 _fail(items, error)
+            self.announce()
+            if not self.writer.flushed and self._may_flush():
+                self._flush()
         with self._queue_lock:
             self._scheduled = bool(self._waiting)
             if self._scheduled:
-                self._committers.schedule(self._work)
+                self._shared.committers.schedule(self._work)
             else:
                 self._idle.notify_all()
+
+    def _may_flush(self) -> bool:
+        """Whether what is only written is to be synced now: nobody waits for the disk, or readers waited for long."""
+        self._unflushed_since = self._unflushed_since or time.monotonic()
+        return not self._waiting or time.monotonic() - self._unflushed_since > FLUSH_AFTER
+
+    def _flush(self) -> None:
+        try:
+            self.writer.flush()
+            self._unflushed_since = 0.0
+        except LogError as error:
+            _LOGGER.warning("topic %s: what was written is not synced yet: %s", self.name, error)
+        self.announce()
 
     def _take(self) -> list[Waiting]:
         taken: list[Waiting] = []
@@ -163,14 +187,9 @@ class Topic:
                 size += taken[-1].size
         return [item for item in taken if item.future.set_running_or_notify_cancel()]
 
-    def _commit(self, items: list[Waiting]) -> None:
-        stored = self._writer.write(items)
-        for prepared in stored:
-            resolve(prepared)
-        self._announce(stored)
-
-    def _announce(self, stored: list[Prepared]) -> None:
-        for one in stored:
+    def announce(self) -> None:
+        """Tell the subscribers what has become visible; holding the writer's lock."""
+        for one in self.writer.take_seen():
             first, last = int(one.timestamps[0]), int(one.timestamps[-1])
             batch = one.batch
             event = Stored(one.base, batch.num_rows, first, last, one.origin, partial(_same, batch))
@@ -180,21 +199,67 @@ class Topic:
                 except Exception:
                     _LOGGER.exception("a subscriber of topic %s failed", self.name)
 
-    def verify(self, begin: int, end: int) -> list[Gap]:
-        """Check the checksums of all batches with rows in [begin, end).
+    def verify(self, begin: int = 0, end: int | None = None) -> list[Gap]:
+        """Check the checksums of all batches with rows in [begin, end), and the indices.
 
-        A bad one becomes a gap, synced before this returns, its bytes copied to ``quarantine/``. The new gaps.
-        Raises LogFull.
+        A bad batch becomes a gap, synced before this returns, its bytes copied to ``quarantine/``; an index that is
+        wrong is made anew. The new gaps. Raises LogFull, WriteFailed, UnknownFormat.
         """
-        try:
-            return find_bad(self._fs, self.path, self._gaps, self._writing, begin, end)
-        except OSError as error:
-            raise write_error(error) from error
+        self.check_open()
+        return self._maintenance.verify(begin, self.end if end is None else end)
 
-    def close(self) -> None:
+    def compact(self) -> tuple[int, int]:
+        """Rewrite sealed segments in larger batches, compressed as configured: their bytes before and after.
+
+        Raises LogFull, WriteFailed.
+        """
+        self.check_open()
+        return self._maintenance.compact()
+
+    def sweep(self) -> list[Swept]:
+        """Close the active segment when it is old, drop what retention allows, compress; what was dropped.
+
+        What cannot be done now (the disk is full) is left for the next time.
+        """
+        swept: list[Swept] = []
+        try:
+            self.check_open()
+            try:
+                swept = self._expire()
+            except LogFull:
+                if not self._shared.reserve.free():
+                    raise
+                swept = self._expire()
+            if self.settings.compression != "none":
+                self._maintenance.compact()
+        except (LogError, BadBatch) as error:
+            _LOGGER.warning("topic %s is not swept: %s", self.name, error)
+        return swept
+
+    def _expire(self) -> list[Swept]:
+        with self._writing:
+            self.writer.retire()
+            self.announce()
+        return self._maintenance.expire()
+
+    def remove(self) -> None:
+        """Remove everything but the gaps, which then cover all, of a closed topic. Raises LogFull, WriteFailed."""
+        self._maintenance.remove()
+
+    def close(self, reason: LogError | None = None) -> None:
         """Refuse further appends; everything appended before is committed by the committers first."""
         with self._queue_lock:
-            self._closed = True
+            self._closed = reason or LogClosed(f"topic {self.name} is closed")
+
+    def reopen(self) -> None:
+        """Take appends again."""
+        with self._queue_lock:
+            self._closed = None
+
+    def check_open(self) -> None:
+        """Raises LogClosed or UnknownTopic, when appends are refused."""
+        if self._closed is not None:
+            raise self._closed
 
     def settle(self) -> None:
         """Wait until nothing is waiting any more."""
@@ -204,7 +269,19 @@ class Topic:
     def release(self) -> None:
         """Close the files, after the committers are done."""
         with self._writing:
-            self._writer.close()
+            self.writer.close()
+
+
+def exceeded(name: str, settings: TopicSettings, body: pa.RecordBatch, size: int) -> MessageTooLarge | None:
+    """Why a topic does not take ``body``, which has ``size`` bytes; None where it does."""
+    limit = settings.message_size_limit
+    if size > MAX_BATCH_BYTES:
+        return MessageTooLarge(f"{size} bytes in one append; at most {MAX_BATCH_BYTES}")
+    if size > limit:
+        largest = pc.max(pc.binary_length(body.column("payload"))).as_py() or 0
+        if largest > limit:
+            return MessageTooLarge(f"a message of {largest} bytes; topic {name} takes at most {limit}")
+    return None
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

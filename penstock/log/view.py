@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.log import framing, index
+from penstock.log.barrier import Gate
 from penstock.log.errors import CorruptBatch
 from penstock.log.files import map_file
 from penstock.log.framing import Message
@@ -52,10 +53,12 @@ class Stored:
 class SegmentView:
     """What is synced of one segment."""
 
-    def __init__(self, directory: Path, first: int) -> None:
+    def __init__(self, directory: Path, first: int, gate: Gate | None = None) -> None:
         self.files = Files(directory, first)
         self.first = first
+        self._gate = gate or Gate(directory.parent)
         self._data = map_file(self.files.data, 0)
+        self._file: tuple[int, int] | None = None
         self._room = index.EMPTY  # grows by doubling, so that following a writer costs no copy of all
         self._count = 0
         self._found = -1
@@ -65,20 +68,30 @@ class SegmentView:
 
     def refresh(self, sealed: bool) -> None:
         """Look at the synced length again. Raises FileNotFoundError when the segment is gone."""
-        length = self._synced_length(sealed)
-        self.sealed = sealed
-        if length > self.length:
-            self._data = map_file(self.files.data, length)
-            self._load_records(length)
-            self.length = length
+        while True:
+            length = None if sealed else self._gate.take(self._synced_length, self.length)
+            found = os.stat(self.files.data)  # after the synced length, which it must cover
+            # All of a sealed one was synced before the next segment began.
+            length = found.st_size if length is None else min(length, found.st_size)
+            if self._file != _identity(found):  # compacted: the same rows in other places
+                self._file = _identity(found)
+                self._forget()
+            if length > self.length:
+                self._data = map_file(self.files.data, length)
+                self._load_records(length)
+                self.length = length
+            self.sealed = sealed
+            if self._file == _identity(os.stat(self.files.data)):
+                return
 
-    def _synced_length(self, sealed: bool) -> int:
-        size = os.stat(self.files.data).st_size
-        if sealed:
-            return size  # synced before the next segment began
+    def _forget(self) -> None:
+        self._room, self._count, self._found = index.EMPTY, 0, -1
+        self.length, self.rebuilt = 0, False
+
+    def _synced_length(self) -> int:
         try:
             with open(self.files.synced, "rb") as file:  # its checksum may just be changing
-                return min(int(struct.unpack("<q", file.read(8))[0]), size)
+                return int(struct.unpack("<q", file.read(8))[0])
         except (FileNotFoundError, struct.error):
             return 0
 
@@ -112,7 +125,7 @@ class SegmentView:
     def _read_index(self, known: int, header: bool = False) -> bytes:
         try:
             with open(self.files.index, "rb") as file:
-                if not header and file.read(index.HEADER_SIZE) != index.HEADER:
+                if not header and index.form(file.read(index.HEADER_SIZE)) is None:
                     return b""
                 file.seek(0 if header else index.HEADER_SIZE + known * index.RECORD.itemsize)
                 return file.read()
@@ -141,17 +154,26 @@ class SegmentView:
     def end(self) -> int:
         return index.end_of(self.records, self.first, 0)[0]
 
-    def stored(self, number: int) -> Stored:
-        """Batch ``number``, its checksum verified. Raises CorruptBatch."""
-        record = self.records[number]
-        begin, end = int(record["base"]), int(record["base"] + record["rows"])
+    def message(self, record: np.void) -> Message | None:
+        """The batch of an index record, its checksum verified; None when it cannot be read. Raises UnknownFormat."""
         try:
             message = framing.parse(self._data, int(record["position"]))
         except BadBatch:
-            raise CorruptBatch(begin, end) from None
-        if (message.base, message.end, message.length) != (begin, end, record["length"]):
-            raise CorruptBatch(begin, end)
+            return None
+        told = (record["base"], record["rows"], record["length"])
+        return message if (message.base, message.rows, message.length) == told else None
+
+    def stored(self, number: int) -> Stored:
+        """Batch ``number``, its checksum verified. Raises CorruptBatch."""
+        record = self.records[number]
+        message = self.message(record)
+        if message is None:
+            raise CorruptBatch(int(record["base"]), int(record["base"] + record["rows"]))
         return _stored(self._data, message)
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
 
 
 def piece(stored: Stored, begin: int, end: int) -> Stored:

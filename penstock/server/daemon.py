@@ -1,45 +1,46 @@
 """The log daemon: ``python -m penstock.server.daemon``, its task on standard input.
 
-It empties the listeners' log buffers into topics, keeps the ledger, and serves gRPC and HTTP.
+It empties the listeners' log buffers into topics, keeps the ledger, and serves gRPC, HTTP and Flight.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import resource
 import signal
 import sys
 from typing import Any
 
-import penstock.ingest.lean  # noqa: F401
-from penstock.config import Settings, TopicConfig
+import penstock.ingest.lean
+import penstock.server.small  # noqa: F401
+from penstock.config import Settings
+from penstock.ingest.files import listeners_in
 from penstock.ingest.process import die_with_parent
 from penstock.ledger.ledger import Ledger
-from penstock.log import Log, TopicSettings
+from penstock.log import Limits, Log, Sweeper, TopicSettings
+from penstock.server.access import internal_token
 from penstock.server.api import Api
-from penstock.server.drain import Drain
+from penstock.server.drain import RECEIPTS, Drain
+from penstock.server.guard import Guard
 from penstock.server.http import create_app
 from penstock.server.reports import Reports
 from penstock.server.serve import serve
 
 
-def topic_settings(config: TopicConfig) -> TopicSettings:
-    """A topic's settings as the log takes them."""
-    return TopicSettings(
-        message_size_limit=config.message_size_limit,
-        segment_size_limit=config.segment_size_limit,
-        rotate_after=config.rotate_after,
-        durability=config.durability,
-    )
-
-
 def open_log(settings: Settings) -> Log:
     """The log in the data directory, recovered."""
+    limits = settings.transactions
+    defaults = TopicSettings.of(settings.log.topic_defaults)
+    overrides = {name: TopicSettings.of(config) for name, config in settings.topic.items()}
     return Log(
         settings.topics,
-        topic_settings(settings.log.topic_defaults),
-        overrides={name: topic_settings(config) for name, config in settings.topic.items()},
+        defaults,
+        overrides={RECEIPTS: defaults, **overrides},
         max_topics=settings.log.max_topics,
+        max_bytes=settings.log.max_bytes,
+        transactions=Limits(limits.timeout, limits.max_size, limits.max_open, limits.producer_memory),
     )
 
 
@@ -51,20 +52,39 @@ async def run(settings: Settings, wakes: dict[str, int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = open_log(settings)
     ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
-    drains = [Drain(x, settings.buffers, log, wakes[x.name], _say) for x in settings.listener if x.name in wakes]
+    names = {*wakes, *listeners_in(settings.buffers)}  # those that are not configured any more too
+    drains = [Drain(name, settings.buffers, log, wakes.get(name), _say) for name in sorted(names)]
     for drain in drains:
         drain.start()
-    api = Api(log)
     reports = Reports(settings, log, ledger)
+    internal = internal_token(settings.data_dir) if settings.security.tokens else None
+    api = Api(log, Guard.of(settings.security, internal), reports.post)
+    sweeper = Sweeper(log)
+    sweeper.start()
     app = create_app(
         api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
     )
-    await serve(api, app, grpc_address=settings.log.grpc, http_address=settings.log.http, stop=stop)
+    await serve(
+        api,
+        app,
+        grpc_address=settings.log.grpc,
+        http_address=settings.log.http,
+        flight_address=settings.log.flight,
+        security=settings.security,
+        stop=stop,
+    )
     for drain in drains:
         drain.stop()
     for drain in drains:
         await asyncio.to_thread(drain.join)
+    await asyncio.to_thread(sweeper.stop)
     log.close()
+
+
+def raise_file_limit() -> None:
+    """Connections and open topics take descriptors: take as many as are allowed."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _say(line: str) -> None:
@@ -74,8 +94,14 @@ def _say(line: str) -> None:
 def main() -> None:
     """Run the task that stands on standard input."""
     die_with_parent()
+    raise_file_limit()
     task: dict[str, Any] = json.load(sys.stdin)
-    asyncio.run(run(Settings.model_validate(task["settings"]), task["wakes"]))
+    # The loop is named: what else is installed (uvloop) changes nothing.
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(run(Settings.model_validate(task["settings"]), task["wakes"]))
+    # A Flight stream that nobody reads may still hold a thread; all that is to be kept is kept.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

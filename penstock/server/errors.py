@@ -11,16 +11,24 @@ class Code(IntEnum):
 
     INVALID_ARGUMENT = 3
     NOT_FOUND = 5
+    ALREADY_EXISTS = 6
     PERMISSION_DENIED = 7
     RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
     INTERNAL = 13
     UNAVAILABLE = 14
     DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
 _STATUS = {
     Code.INVALID_ARGUMENT: HTTPStatus.BAD_REQUEST,
     Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
+    Code.ALREADY_EXISTS: HTTPStatus.CONFLICT,
+    Code.FAILED_PRECONDITION: HTTPStatus.PRECONDITION_FAILED,
+    Code.ABORTED: HTTPStatus.CONFLICT,
+    Code.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
     Code.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
     Code.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
     Code.INTERNAL: HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -63,9 +71,39 @@ class NoSuchTopic(ApiError):
 
 
 class NotAllowed(ApiError):
-    """Internal topics cannot be written from outside."""
+    """The caller has not the right; internal topics cannot be written from outside by anybody."""
 
     code = Code.PERMISSION_DENIED
+
+
+class Unauthenticated(ApiError):
+    """No token, or one that is not known."""
+
+    code = Code.UNAUTHENTICATED
+
+
+class AlreadyExists(ApiError):
+    """The topic exists already."""
+
+    code = Code.ALREADY_EXISTS
+
+
+class NotFound(ApiError):
+    """The transaction, or what else was named, does not exist."""
+
+    code = Code.NOT_FOUND
+
+
+class OutOfOrder(ApiError):
+    """A producer's sequence number is older than what is remembered, or leaves a gap."""
+
+    code = Code.FAILED_PRECONDITION
+
+
+class Aborted(ApiError):
+    """The transaction took too long: begin it again."""
+
+    code = Code.ABORTED
 
 
 class Exhausted(ApiError):

@@ -11,11 +11,12 @@ import posixpath
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import RedirectResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -24,13 +25,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock import __version__
 from penstock.server import openapi
 from penstock.server.api import Api
-from penstock.server.documents import dumps, logs_document, parse_append
-from penstock.server.errors import ApiError, BadRequest, Code, TooLong
+from penstock.server.append_json import parse_append
+from penstock.server.docs import docs_page
+from penstock.server.documents import dumps, logs_document
+from penstock.server.errors import ApiError, BadRequest, Code, TooLong, Unauthenticated
+from penstock.server.guard import Guard
+from penstock.server.http_manage import json_response, manage_router
 from penstock.server.metrics import CONTENT_TYPE, Family, render
 from penstock.server.query import Query, parse_query
 
 MAX_BODY = 96 << 20
 """Bytes of a request's body: what gRPC takes, in base64, and a little."""
+
+OPEN_PATHS = ("/docs", "/openapi.json")
+"""Paths that need no token: they say nothing of what is stored."""
 
 Report = Callable[[], Any]
 """Gives a JSON-ready answer, or an awaitable of one; what is not async runs on a thread."""
@@ -47,8 +55,10 @@ def create_app(
     routers: Sequence[APIRouter] = (),
 ) -> FastAPI:
     """The application; ``routers`` bring further routes, such as those of the ledger."""
-    app = FastAPI(title="Penstock", version=__version__, redirect_slashes=False, redoc_url=None)
+    app = FastAPI(title="Penstock", version=__version__, redirect_slashes=False, redoc_url=None, docs_url=None)
+    app.add_route("/docs", lambda _: HTMLResponse(docs_page(app.openapi())), methods=["GET"], include_in_schema=False)
     _add_log_routes(app, _LogRoutes(api))
+    app.include_router(manage_router(api))
     app.add_api_route("/stat", _report(stat), methods=["GET"], summary="Statistics of the receivers")
     app.add_api_route("/balance", _queried(balance), methods=["GET"], summary="What became of every message")
     app.add_api_route("/metrics", _metrics(metrics), methods=["GET"], summary="Counts as Prometheus text")
@@ -56,13 +66,14 @@ def create_app(
         app.include_router(router)
     _add_error_handlers(app)
     app.add_middleware(CleanPaths)
+    app.add_middleware(KnownCallers, guard=api.guard)
     return app
 
 
 def _add_log_routes(app: FastAPI, routes: _LogRoutes) -> None:
-    read, append = {"parameters": openapi.START}, {"requestBody": openapi.APPEND}
+    read = {"parameters": openapi.START}
     app.add_api_route("/topics", routes.topics, methods=["GET"])
-    app.add_api_route("/topic/{topic}/logs", routes.append, methods=["POST"], openapi_extra=append)
+    app.add_api_route("/topic/{topic}/logs", routes.append, methods=["POST"], openapi_extra=openapi.APPEND)
     app.add_api_route("/topic/{topic}/logs", routes.get, methods=["GET"], openapi_extra=read)
     app.add_api_route("/topic/{topic}/logstream", routes.stream, methods=["GET"], openapi_extra=read)
 
@@ -71,29 +82,38 @@ class _LogRoutes:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def topics(self) -> Response:
+    async def topics(self, request: Request) -> Response:
         """The names of all topics."""
-        names = await self._api.topics()
-        return _json({"topic": [{"name": name} for name in names]} if names else {})
+        names = await self._api.names(request.state.caller)
+        return json_response({"topic": [{"name": name} for name in names]} if names else {})
 
     async def append(self, topic: str, request: Request) -> Response:
         """Append entries, all or none; answered once they are synced to disk."""
         data = await _body(request)
-        offsets = await self._api.append(topic, functools.partial(parse_append, data), len(data), "http")
-        return _json({"offsets": [str(offset) for offset in offsets]} if offsets else {})
+        append = await self._api.parsed(functools.partial(parse_append, topic, data), len(data))
+        accepted = await self._api.append(append, "http", request.state.caller)
+        answer: dict[str, Any] = {"offsets": list(map(str, accepted.offsets))} if accepted.offsets else {}
+        if accepted.durability != "synced":  # what slogd promises is not said in the body, as it does not say it
+            answer["durability"] = accepted.durability.upper()
+        headers = {"penstock-durability": accepted.durability}
+        if append.unknown:
+            headers["warning"] = f'299 penstock "unknown field {quote(append.unknown)} was passed over"'
+        return json_response(answer, headers=headers)
 
     async def get(self, topic: str, request: Request) -> Response:
         """One page of entries."""
         query = Query.of(parse_query(topic, request.query_params.multi_items()))
-        return Response(await self._api.get(query, _logs), media_type="application/json")
+        return Response(await self._api.get(query, _logs, request.state.caller), media_type="application/json")
 
     async def stream(self, topic: str, request: Request) -> Response:
         """Entries from the start asked for, then what is appended, as frames ``{"result": {"logs": [...]}}``."""
         query = Query.of(parse_query(topic, request.query_params.multi_items()))
         try:
-            pages = await self._api.follow(query, _frame)
+            pages = await self._api.follow(query, _frame, request.state.caller)
         except ApiError as error:
-            return Response(_error_frame(error), error.status, media_type="application/json")
+            # As slogd, which begins its answer before it looks at the topic's name; that a topic is missing is told.
+            status = 200 if isinstance(error, BadRequest) else error.status
+            return Response(_error_frame(error), status, media_type="application/json")
         return FrameStream(_frames(pages), media_type="application/json")
 
 
@@ -121,11 +141,12 @@ async def _frames(pages: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
         await pages.aclose()
 
 
-def _logs(batches: list[pa.RecordBatch]) -> bytes:
-    return dumps(logs_document(batches))
+def _logs(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
+    document = logs_document(batches)
+    return dumps({**document, "next_offset": str(next_offset)} if next_offset else document)
 
 
-def _frame(batches: list[pa.RecordBatch]) -> bytes:
+def _frame(batches: list[pa.RecordBatch], _: int) -> bytes:
     return dumps({"result": logs_document(batches)}) + b"\n"
 
 
@@ -148,20 +169,16 @@ async def _body(request: Request) -> bytes:
     return bytes(data)
 
 
-def _json(document: Any, status: int = 200) -> Response:
-    return Response(dumps(document), status, media_type="application/json")
-
-
 def _report(report: Report) -> Callable[[], Any]:
     async def answer() -> Response:
-        return _json(await _called(report))
+        return json_response(await _called(report))
 
     return answer
 
 
 def _queried(report: QueriedReport) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
-        return _json(await _called(functools.partial(report, dict(request.query_params))))
+        return json_response(await _called(functools.partial(report, dict(request.query_params))))
 
     return answer
 
@@ -181,14 +198,14 @@ async def _called(call: Callable[[], Any]) -> Any:
 def _add_error_handlers(app: FastAPI) -> None:
     async def refused(_: Request, error: Exception) -> Response:
         assert isinstance(error, ApiError)
-        return _json({"error": error.message, "code": int(error.code)}, error.status)
+        return json_response({"error": error.message, "code": int(error.code)}, error.status)
 
     async def invalid(request: Request, error: Exception) -> Response:
         return await refused(request, BadRequest(str(error)))
 
     async def failed(_: Request, error: Exception) -> Response:
         # uvicorn logs it: the text is for us alone.
-        return _json({"error": "Internal error", "code": int(Code.INTERNAL)}, 500)
+        return json_response({"error": "Internal error", "code": int(Code.INTERNAL)}, 500)
 
     async def gone(_: Request, error: Exception) -> Response:
         return Response(status_code=400)
@@ -205,12 +222,31 @@ async def _plain(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     if error.detail != phrase:
-        return _json({"error": error.detail, "code": _CODES.get(error.status_code, 2)}, error.status_code)
+        return json_response({"error": error.detail, "code": _CODES.get(error.status_code, 2)}, error.status_code)
     headers = {**(error.headers or {}), "x-content-type-options": "nosniff"}
     return Response(phrase + "\n", error.status_code, headers, "text/plain")
 
 
-_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 429: 8, 503: 14}
+_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}
+
+
+class KnownCallers:
+    """Says who calls (``request.state.caller``); answers 401 to those who must say it and do not."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app, self._guard = app, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = self._app
+        if scope["type"] == "http":
+            shown = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+            try:
+                scope.setdefault("state", {})["caller"] = self._guard.caller(shown[0] if shown else None)
+            except Unauthenticated as error:
+                if scope["path"] not in OPEN_PATHS:
+                    document = {"error": error.message, "code": int(error.code)}
+                    app = json_response(document, error.status, {"www-authenticate": "Bearer"})
+        await app(scope, receive, send)
 
 
 class CleanPaths:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from penstock.counts import Name
 
@@ -31,12 +31,15 @@ HELP: Mapping[str, str] = {
     Name.OPEN: "Messages that wait for their rest",
     Name.HOLE: "Holes in the message numbers of senders",
     Name.JUMP: "Jumps in the message numbers of senders",
+    Name.WISH_REFUSED: "Messages whose wish for a topic could not be granted",
     Name.POLICY_DROP: "Messages dropped by the overflow policy",
     Name.HANDLER_FAILED: "Messages that a handler failed on",
+    Name.NOT_ROUTED: "Messages that were not for the handler",
     Name.CORRUPT: "Messages in frames of the log buffer that could not be read",
     Name.LANDED: "Messages landed in a table",
     Name.QUARANTINED: "Messages put into quarantine",
     Name.DUPLICATE: "Messages that had landed before",
+    Name.SEGMENT: "Records of Kafka that are a part of a message only",
     Name.GAP: "Messages in gaps of the log",
 }
 """What each count of the balance means; a name that ends in a dot is completed by a reason."""
@@ -99,8 +102,78 @@ def of_counts(counts: Mapping[str, Mapping[str, int]], label: str = "source") ->
 
 def _of_name(name: str) -> Family:
     stem, dot, _ = name.partition(".")
-    metric = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in stem)
+    metric = _metric(stem)
     if name in _DIFFERENCES:
         metric = metric if name == Name.OPEN else f"{metric}_open"
         return Family(f"penstock_{metric}", "gauge", HELP[Name.OPEN] if not dot else "Fragments that wait for the rest")
     return Family(f"penstock_{metric}_total", "counter", HELP.get(name) or HELP.get(stem + dot) or stem)
+
+
+STATISTICS_HELP = "STAT of a listener"
+_GAUGES = frozenset({"uptime", "receive_buffer"})
+_NO_METRICS = frozenset({"pid", "incarnation"})
+
+
+def of_statistics(listeners: Mapping[str, Mapping[str, Any]]) -> list[Family]:
+    """Families of what STAT answers, by listener: ``penstock_plog_`` and plog's key.
+
+    Places of arrays become the labels ``fragments`` (class of the message's number of fragments, by log2)
+    and ``index`` (class of the fragment's); zeros in arrays of arrays are left out.
+    """
+    families: dict[str, list[tuple[Labels, float]]] = {}
+    for listener, statistics in listeners.items():
+        for key, value in statistics.items():
+            if key not in _NO_METRICS:
+                for suffix, labels, number in _samples(key, value):
+                    name = _metric(f"penstock_plog_{key}{suffix}")
+                    families.setdefault(name, []).append(({"listener": listener, **labels}, number))
+    return [
+        Family(name, "counter" if name.endswith("_total") else "gauge", STATISTICS_HELP, families[name])
+        for name in sorted(families)
+    ]
+
+
+def _samples(key: str, value: Any) -> Iterator[tuple[str, Labels, float]]:
+    """Of one key of STAT: what to put behind the metric's name, labels and number of each sample."""
+    if isinstance(value, str):
+        yield "_info", {key: value}, 1
+    elif key in _GAUGES:
+        yield "", {}, value
+    elif key == "handlers":
+        yield from _of_handlers(value)
+    elif key == "kafka":
+        yield from _of_meters(value)
+    elif isinstance(value, dict):
+        yield from (("_total", {"event": event}, number) for event, number in value.items())
+    elif isinstance(value, list):
+        yield from _of_array("fragments" if key == "v0_invalid_checksum" else "index", value)
+    else:
+        yield "_total", {}, value
+
+
+def _of_array(label: str, array: list[Any]) -> Iterator[tuple[str, Labels, float]]:
+    for place, value in enumerate(array):
+        if isinstance(value, list):
+            cells = ((index, number) for index, number in enumerate(value) if number)
+            yield from (("_total", {"fragments": str(place), "index": str(index)}, number) for index, number in cells)
+        else:
+            yield "_total", {label: str(place)}, value
+
+
+def _of_meters(meters: Mapping[str, Any]) -> Iterator[tuple[str, Labels, float]]:
+    for meter, told in meters.items():
+        yield "_total", {"meter": meter}, told["count"]
+        for minutes, rate in zip(("1", "5", "15"), told["rate"], strict=True):
+            yield "_rate", {"meter": meter, "minutes": minutes}, rate
+
+
+def _of_handlers(handlers: list[Mapping[str, Any]]) -> Iterator[tuple[str, Labels, float]]:
+    """The numbers that handlers tell of themselves."""
+    for handler in handlers:
+        for key, value in handler.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                yield f"_{key}", {"handler": handler["name"]}, value
+
+
+def _metric(name: str) -> str:
+    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)

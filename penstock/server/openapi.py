@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.config import TopicConfig
+
 
 def _parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
@@ -24,8 +26,15 @@ START = [
         type="integer",
         format="int32",
     ),
+    _parameter("cursor", "Start where the named cursor stands.", type="string"),
+    _parameter(
+        "filter",
+        "Only entries whose annotations match, such as (k:userid v:vip\\-[0-9]+) OR (k:important). The answer has "
+        "next_offset: where to go on.",
+        type="string",
+    ),
 ]
-"""At most one of offset, timestamp and position."""
+"""At most one of offset, timestamp, position and cursor."""
 
 _ENTRY: dict[str, Any] = {
     "type": "object",
@@ -37,6 +46,28 @@ _ENTRY: dict[str, Any] = {
     },
 }
 
-_REQUEST = {"type": "object", "properties": {"logs": {"type": "array", "items": _ENTRY}}}
 
-APPEND = {"required": True, "content": {"application/json": {"schema": _REQUEST}}}
+def _body(**properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties}
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+
+
+def _text(description: str) -> dict[str, str]:
+    return {"type": "string", "description": description}
+
+
+APPEND = _body(
+    logs={"type": "array", "items": _ENTRY},
+    transaction_id=_text("Stage the entries for this transaction; its commit gives the offsets."),
+    producer_id=_text("With sequence: makes a retry harmless."),
+    sequence={"type": "string", "format": "uint64", "description": "Grows by one with each request to the topic."},
+)
+SETTINGS = _body(
+    **{
+        name: _text(field.description or "")
+        for name, field in TopicConfig.model_fields.items()
+        if name != "index_after_bytes"
+    }
+)
+BEGIN = _body(timeout=_text("Such as 30s: aborted after it; without, the configured time."))
+CURSOR = _body(offset={"type": "string", "format": "uint64", "description": "Of the next entry to read."})

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.log import CorruptBatch, Gap, Topic, TopicReader
+from penstock.log import CorruptBatch, Gap, Stored, Topic, TopicReader
 from penstock.server.entries import sizes
-from penstock.server.errors import Damaged
+from penstock.server.errors import Damaged, NoSuchTopic
 from penstock.server.query import Query
 
 DEFAULT_BUDGET = 4_000_000
 """Bytes of a page when the request names no number: a client with gRPC's default limit of 4 MiB can take it."""
 LARGE_BUDGET = 48 << 20
 """Bytes of a page when it does: with room to spare below the largest message that we send."""
+SCAN_SECONDS = 1.0
+"""How long a page is looked for where a filter leaves out most of what is read."""
 _ATTEMPTS = 4
 
 
@@ -31,6 +34,8 @@ class Page:
 
     def take(self, batch: pa.RecordBatch, limit: int, budget: int) -> bool:
         """Add as much of ``batch`` as fits, at least one row to an empty page. False when the page is full."""
+        if not batch.num_rows:
+            return True
         room = min(batch.num_rows, limit - self.rows)
         ends = np.cumsum(sizes(batch)[:room])
         fits = int(np.searchsorted(ends, budget - self.size, side="right"))
@@ -43,32 +48,52 @@ class Page:
         return fits == batch.num_rows and self.rows < limit
 
 
-def read_page(topic: Topic, reader: TopicReader, offset: int, limit: int, budget: int) -> Page:
-    """Up to ``limit`` entries and about ``budget`` bytes from ``offset`` on; gaps are passed over.
+def read_page(topic: Topic, reader: TopicReader, offset: int, limit: int, budget: int, query: Query) -> Page:
+    """Up to ``limit`` entries and about ``budget`` bytes that ``query`` wants from ``offset`` on; gaps are passed over.
 
-    A batch whose checksum does not hold is made a gap, and reading goes on behind it. Raises Damaged
-    when that does not help.
+    Where a filter leaves much out, the page ends after SCAN_SECONDS, perhaps empty: ``next`` says where to go on.
+    A batch whose checksum does not hold is made a gap, and reading goes on behind it. Raises Damaged when that
+    does not help, and NoSuchTopic when the topic was deleted.
     """
     page = Page(offset)
+    until = time.monotonic() + SCAN_SECONDS
     for _ in range(_ATTEMPTS):
         try:
-            return _fill(page, reader, limit, budget)
+            _fill(page, reader, limit, budget, query, until)
+            return page
         except CorruptBatch as bad:
             if page.rows:
                 return page
             topic.verify(bad.begin, bad.end)
-    raise Damaged(f"Cannot read {topic.name} at offset {offset}")
+        except FileNotFoundError:
+            raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
+    raise Damaged(f"Cannot read {topic.name} at offset {page.next}")
 
 
-def _fill(page: Page, reader: TopicReader, limit: int, budget: int) -> Page:
-    for stored in reader.read(page.next, max_rows=limit, max_bytes=budget):
-        if not page.take(stored.batch, limit, budget):
+def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
+    if query.filter is None:
+        for stored in reader.read(page.next, max_rows=limit, max_bytes=budget):
+            if not page.take(_wanted(stored, query), limit, budget):
+                break
+            page.next = stored.end
+        return
+    for stored in reader.read(page.next):
+        if not page.take(query.filter.apply(_wanted(stored, query)), limit, budget):
             break
-    return page
+        page.next = stored.end
+        if time.monotonic() > until:
+            break
 
 
-def start_of(query: Query, reader: TopicReader) -> int:
+def _wanted(stored: Stored, query: Query) -> pa.RecordBatch:
+    # A start in the future is passed over until it comes.
+    return since(stored, query.micros) if query.micros is not None else stored.batch
+
+
+def start_of(query: Query, topic: Topic, reader: TopicReader) -> int:
     """The offset at which to begin."""
+    if query.cursor is not None:
+        return max(topic.cursors.all().get(query.cursor, 0), reader.start)
     if query.offset is not None:
         return max(query.offset, reader.start)
     if query.micros is not None:
@@ -88,8 +113,9 @@ def before(end: int, count: int, gaps: Iterable[Gap]) -> int:
     return end - count
 
 
-def since(batches: list[pa.RecordBatch], micros: int) -> list[pa.RecordBatch]:
+def since(stored: Stored, micros: int) -> pa.RecordBatch:
     """The rows with a timestamp at or after ``micros``; timestamps grow with the offset."""
-    stamps = [batch.column("timestamp").cast(pa.int64()).to_numpy() for batch in batches]
-    firsts = [int(np.searchsorted(column, micros)) for column in stamps]
-    return [b.slice(first) for b, first in zip(batches, firsts, strict=True) if first < b.num_rows]
+    if stored.first >= micros:
+        return stored.batch
+    stamps = stored.batch.column("timestamp").cast(pa.int64()).to_numpy()
+    return stored.batch.slice(int(np.searchsorted(stamps, micros)))

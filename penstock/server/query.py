@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from penstock.log.filters import BadFilter, Filter
 from penstock.server.errors import BadRequest
+from penstock.server.gotext import parse_number, parse_time
 from penstock.server.slogd_pb2 import GetLogsRequest
 
 DEFAULT_MESSAGES = 1000
@@ -20,17 +22,22 @@ FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Where to start: at ``offset``, else at ``micros`` (microseconds since the epoch), else at an end of the topic."""
+    """Where to start: at ``offset``, ``micros`` (since the epoch) or a named ``cursor``, else at an end of the topic.
+
+    ``filter`` says which entries are wanted.
+    """
 
     topic: str
     offset: int | None = None
     micros: int | None = None
     latest: bool = False
     max_messages: int = 0
+    cursor: str | None = None
+    filter: Filter | None = None
 
     @classmethod
     def of(cls, request: GetLogsRequest) -> Query:
-        """Raises BadRequest for a negative max_messages, an impossible timestamp or an unknown position."""
+        """Raises BadRequest for a negative max_messages, an impossible timestamp, an unknown position, a bad filter."""
         if request.max_messages < 0:
             raise BadRequest("max_messages must not be negative")
         start = request.WhichOneof("start_at")
@@ -42,6 +49,8 @@ class Query:
             micros=_micros(request.timestamp) if start == "timestamp" else None,
             latest=start == "position" and request.position == GetLogsRequest.LATEST,
             max_messages=request.max_messages,
+            cursor=request.cursor if start == "cursor" else None,
+            filter=parse_filter(request.filter),
         )
 
     @property
@@ -50,12 +59,31 @@ class Query:
         return self.max_messages or DEFAULT_MESSAGES
 
 
+def parse_filter(text: str) -> Filter | None:
+    """The filter; None where there is none. Raises BadRequest, which points at the place."""
+    if not text.strip():
+        return None
+    try:
+        return Filter.parse(text)
+    except BadFilter as error:
+        raise BadRequest(f"{error}\n{error.pointed}") from None
+
+
 def _micros(timestamp: Timestamp) -> int:
     """Rounded up, so that no entry before the timestamp is answered."""
-    if not 0 <= timestamp.nanos < 10**9:
-        raise BadRequest("Bad timestamp: nanos not in range [0, 1e9)")
-    if not FIRST_SECOND <= timestamp.seconds <= LAST_SECOND:
-        raise BadRequest("Bad timestamp: not in the years 1 to 9999")
+    seconds, nanos = timestamp.seconds, timestamp.nanos
+    wrong = (
+        "before 0001-01-01"
+        if seconds < FIRST_SECOND
+        else "after 10000-01-01"
+        if seconds > LAST_SECOND
+        else "nanos not in range [0, 1e9)"
+        if not 0 <= nanos < 10**9
+        else ""
+    )
+    if wrong:
+        shown = f"&types.Timestamp{{Seconds: {seconds},\nNanos: {nanos},\n}}"
+        raise BadRequest(f"Failed to create query: Bad timestamp: (timestamp: {shown}: {wrong})")
     return int(timestamp.seconds) * 1_000_000 - (-timestamp.nanos // 1000)
 
 
@@ -73,17 +101,19 @@ def parse_query(topic: str, parameters: Iterable[tuple[str, str]]) -> GetLogsReq
                 raise BadRequest("field already set for start_at oneof")
             _STARTS[name](request, value)
         elif name in ("max_messages", "maxMessages"):
-            request.max_messages = _integer(value, -(2**31), 2**31 - 1)
+            request.max_messages = _number(value, -(2**31), 2**31 - 1)
+        elif name == "filter":
+            request.filter = value
     return request
 
 
 def _offset(request: GetLogsRequest, value: str) -> None:
-    request.offset = _integer(value, 0, 2**64 - 1)
+    request.offset = _number(value, 0, 2**64 - 1)
 
 
 def _timestamp(request: GetLogsRequest, value: str) -> None:
     try:
-        request.timestamp.FromJsonString(value)
+        request.timestamp.seconds, request.timestamp.nanos = parse_time(value)
     except ValueError as error:
         raise BadRequest(f"bad Timestamp: {error}") from None
 
@@ -95,11 +125,15 @@ def _position(request: GetLogsRequest, value: str) -> None:
 
 
 def _seconds(request: GetLogsRequest, value: str) -> None:
-    request.timestamp.seconds = _integer(value, -(2**63), 2**63 - 1)
+    request.timestamp.seconds = _number(value, -(2**63), 2**63 - 1)
 
 
 def _nanos(request: GetLogsRequest, value: str) -> None:
-    request.timestamp.nanos = _integer(value, -(2**31), 2**31 - 1)
+    request.timestamp.nanos = _number(value, -(2**31), 2**31 - 1)
+
+
+def _cursor(request: GetLogsRequest, value: str) -> None:
+    request.cursor = value
 
 
 _Position = GetLogsRequest.Position
@@ -114,14 +148,12 @@ _STARTS: dict[str, _Reader] = {
     "timestamp.seconds": _seconds,
     "timestamp.nanos": _nanos,
     "position": _position,
+    "cursor": _cursor,
 }
 
 
-def _integer(value: str, low: int, high: int) -> int:
-    digits = value[1:] if value[:1] in ("+", "-") else value
-    # The length first: a text of a million digits must not cost anything.
-    if len(value) > 24 or not (digits.isascii() and digits.isdigit()):
-        raise BadRequest(f"parsing {value[:40]!r}: invalid syntax")
-    if not low <= int(value) <= high:
-        raise BadRequest(f"parsing {value[:40]!r}: value out of range")
-    return int(value)
+def _number(value: str, low: int, high: int) -> int:
+    try:
+        return parse_number(value, low, high)
+    except ValueError as error:
+        raise BadRequest(str(error)) from None

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Request
 
 from penstock.config import Settings
+from penstock.config.explain import keys_of
 from penstock.ingest.files import state_file
 from penstock.ingest.statepage import STATISTICS, StatePage
+from penstock.ledger.balance import LAST, Within, minutes
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.errors import BadRequest, Exhausted, NoSuchTopic
-from penstock.server.metrics import Family
+from penstock.server.metrics import Family, of_statistics
 
-NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", "total")
+MAX_DIGITS = 15
+"""Of a time in seconds."""
+NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer")
+
+
+ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 
 
 class Reports:
@@ -37,11 +45,13 @@ class Reports:
         return {"listeners": listeners, "sum": add_up(list(listeners.values()))}
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """The balance; ``?bucket=SECONDS`` for one minute alone. Raises BadRequest."""
-        bucket = query.get("bucket")
-        if bucket is not None and not (bucket.isascii() and bucket.isdigit()):
-            raise BadRequest("bucket is the start of a minute in seconds since the epoch")
-        return self._ledger.balance(int(bucket) if bucket is not None else None).document()
+        """The balance; ``?bucket=SECONDS`` for one minute alone, ``?since=`` and ``?until=`` for those between.
+
+        Raises BadRequest.
+        """
+        within = _within(query)
+        audits = [asdict(one) for one in self._ledger.audits(within)]
+        return self._ledger.balance(within).document() | {"audits": audits}
 
     def metrics(self) -> list[Family]:
         """Counts by listener, topic and fate."""
@@ -57,17 +67,41 @@ class Reports:
             for fate, count in topic.fates.items()
         ]
         ends = [({"topic": topic.topic}, topic.end) for topic in balance.topics]
+        routes = [
+            ({"listener": route.source, "handler": route.handler, "fate": fate}, getattr(route, fate))
+            for route in balance.routes
+            for fate in ROUTE_FATES
+        ]
+        waits = [({"listener": route.source, "handler": route.handler}, route.in_buffer) for route in balance.routes]
         return [
+            *of_statistics(self.stat()["listeners"]),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
+            Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),
+            Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
             Family("penstock_topic_fate_total", "counter", "What became of a topic's messages", fates),
             Family("penstock_topic_end_offset", "gauge", "End of a topic's offsets", ends),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
         ]
 
+    def series(self, since: int = 0, step: int = 60) -> dict[str, Any]:
+        """The balance over time."""
+        return self._ledger.series(since, step)
+
+    def watermarks(self) -> dict[str, Any]:
+        """How far the tables are complete."""
+        return {"tables": [asdict(mark) for mark in self._ledger.watermarks()]}
+
+    def config(self) -> dict[str, Any]:
+        """The configuration in force, secrets masked."""
+        return {"keys": [asdict(key) for key in keys_of(self._settings)]}
+
     def router(self) -> APIRouter:
         """The ledger's routes, and the one that has a range of a topic checked."""
         router = APIRouter(tags=["ledger"])
+        router.add_api_route("/config", self.config, methods=["GET"], summary="The configuration in force")
+        router.add_api_route("/balance/series", self.series, methods=["GET"], summary="The balance over time")
+        router.add_api_route("/watermarks", self.watermarks, methods=["GET"], summary="How far tables are complete")
         router.add_api_route("/ledger", self._get, methods=["GET"], summary="What has landed, by topic")
         router.add_api_route("/ledger", self._post, methods=["POST"], summary="Post absolute counts")
         router.add_api_route(
@@ -77,11 +111,23 @@ class Reports:
 
     def _get(self, tier: str = "landed") -> dict[str, Any]:
         if tier != "landed":
-            raise BadRequest("tier must be landed")
+            return self._audits(tier)
         landed = self._ledger.landed()
         return {"topics": {name: {"version": x.version, "through": x.through} for name, x in landed.items()}}
 
-    def _post(self, document: Any = Body()) -> dict[str, Any]:  # noqa: B008 - how FastAPI is told
+    def _audits(self, tier: str) -> dict[str, Any]:
+        audits = self._ledger.audits()
+        if tier not in (tiers := sorted({one.tier for one in audits})):
+            named = f", or what an auditor told of: {', '.join(tiers)}" if tiers else ""
+            raise BadRequest(f"tier must be landed{named}")
+        return {"tier": tier, "audits": [asdict(one) for one in audits if one.tier == tier]}
+
+    def _post(self, request: Request, document: Any = Body()) -> dict[str, Any]:  # noqa: B008 - how FastAPI is told
+        request.state.caller.check_ledger()
+        return self.post(document)
+
+    def post(self, document: Any) -> dict[str, Any]:
+        """Enter a post; whether it was new. Raises BadRequest, Exhausted."""
         try:
             return {"new": self._ledger.post(document)}
         except BadPost as error:
@@ -89,7 +135,8 @@ class Reports:
         except LogError as error:
             raise Exhausted(str(error)) from None
 
-    def _verify(self, topic: str, begin: int, end: int) -> dict[str, Any]:
+    def _verify(self, topic: str, begin: int, end: int, request: Request) -> dict[str, Any]:
+        request.state.caller.check_read(topic, self._log.settings(topic))
         try:
             gaps = self._log.topic(topic, internal=True).verify(begin, end)
         except (UnknownTopic, InvalidTopicName):
@@ -97,6 +144,20 @@ class Reports:
         except LogError as error:
             raise Exhausted(str(error)) from None
         return {"gaps": [{"begin": gap.begin, "end": gap.end, "reason": gap.reason} for gap in gaps]}
+
+
+def _within(query: Mapping[str, str]) -> Within:
+    """The minutes that a query asks for. Raises BadRequest."""
+    given = {name: query[name] for name in ("bucket", "since", "until") if name in query}
+    for name, text in given.items():
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+            meaning = "the start of a minute" if name == "bucket" else "a time"
+            raise BadRequest(f"{name} is {meaning} in seconds since the epoch")
+    if "bucket" in given:
+        if len(given) > 1:
+            raise BadRequest("bucket is one minute alone: it goes with neither since nor until")
+        return int(given["bucket"])
+    return minutes(int(given.get("since", 0)), int(given.get("until", LAST))) if given else None
 
 
 def add_up(statistics: list[dict[str, Any]]) -> dict[str, Any]:

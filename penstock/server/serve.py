@@ -1,4 +1,4 @@
-"""gRPC and HTTP of one daemon in one event loop."""
+"""gRPC and HTTP of one daemon in one event loop, Arrow Flight on its own threads beside it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc.aio
 import uvicorn
 from fastapi import FastAPI
 
-from penstock.config import split_address
+from penstock.config import SecurityConfig, split_address
 from penstock.server.api import Api
-from penstock.server.rpc import create_server
+from penstock.server.rpc import Rpc, create_server
+from penstock.server.tls import Tls
+
+if TYPE_CHECKING:
+    from penstock.server.flight import FlightServer
 
 GRACE = 5
 """Seconds that requests under way have to finish once the server stops."""
@@ -30,10 +35,11 @@ class AddressUnavailable(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The addresses listened on, ports filled in, as ``host:port``."""
+    """The addresses listened on, ports filled in, as ``host:port``; ``flight`` is empty when it is off."""
 
     grpc: str
     http: str
+    flight: str = ""
 
 
 async def serve(
@@ -42,27 +48,35 @@ async def serve(
     *,
     grpc_address: str,
     http_address: str,
+    flight_address: str = "",
     stop: asyncio.Event,
+    security: SecurityConfig | None = None,
     ready: Callable[[Bound], None] | None = None,
 ) -> None:
     """Serve until ``stop`` is set. Port 0 takes a free port; ``ready`` is told what was taken.
 
-    No signal is captured here: the caller's handlers set ``stop``. Raises AddressUnavailable before
-    anything is served.
+    No signal is captured here: the caller's handlers set ``stop``. Raises AddressUnavailable and ConfigError (of
+    certificates) before anything is served.
     """
-    with _listening(http_address, "HTTP") as listener:
+    tls = Tls(security or SecurityConfig())
+    with contextlib.ExitStack() as opened:
+        listener = opened.enter_context(_listening(http_address, "HTTP"))
         rpc = create_server(api)
-        bound = Bound(_bind(rpc, grpc_address), _name(http_address, listener.getsockname()[1]))
-        await rpc.start()
-        web = _Uvicorn(_config(app))
+        grpc_bound = _bind(rpc.server, grpc_address, tls)
+        flight = _open_flight(api, flight_address, tls)
+        opened.callback(flight.close if flight else lambda: None)
+        at_flight = _name(flight_address, flight.port) if flight else ""
+        bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight)
+        await rpc.server.start()
+        web = _Uvicorn(_config(app, tls))
         served = asyncio.create_task(web.serve(sockets=[listener]))
-        _log.info("gRPC on %s, HTTP on %s", bound.grpc, bound.http)
+        _log.info("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
             ready(bound)
         try:
             await _first(served, asyncio.create_task(stop.wait()))
         finally:
-            await _stop(api, rpc, web, served)
+            await _stop(api, rpc, web, served, flight)
 
 
 async def _first(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> None:
@@ -75,10 +89,14 @@ async def _first(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> Non
         served.result()
 
 
-async def _stop(api: Api, rpc: grpc.aio.Server, web: uvicorn.Server, served: asyncio.Task[None]) -> None:
+async def _stop(
+    api: Api, rpc: Rpc, web: uvicorn.Server, served: asyncio.Task[None], flight: FlightServer | None
+) -> None:
+    await rpc.health.enter_graceful_shutdown()
     api.close()
     web.should_exit = True
-    await asyncio.gather(rpc.stop(GRACE), served, return_exceptions=True)
+    closing = [asyncio.to_thread(flight.close)] if flight else []
+    await asyncio.gather(rpc.server.stop(GRACE), served, *closing, return_exceptions=True)
     api.release()
 
 
@@ -89,9 +107,11 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _config(app: FastAPI) -> uvicorn.Config:
-    return uvicorn.Config(
+def _config(app: FastAPI, tls: Tls) -> uvicorn.Config:
+    config = uvicorn.Config(
         app,
+        # Named, so that what else is installed (uvloop, httptools) changes nothing.
+        loop="asyncio",
         http="h11",
         ws="none",
         lifespan="off",
@@ -100,14 +120,34 @@ def _config(app: FastAPI) -> uvicorn.Config:
         server_header=False,
         timeout_graceful_shutdown=GRACE,
     )
+    config.load()
+    config.ssl = tls.for_http()
+    return config
 
 
-def _bind(server: grpc.aio.Server, address: str) -> str:
+def _open_flight(api: Api, address: str, tls: Tls) -> FlightServer | None:
+    """Raises AddressUnavailable."""
+    if not address:
+        return None
+    # Imported here: a daemon without it is smaller.
+    from penstock.server.flight import FlightServer
+
+    with _listening(address, "Flight"):
+        pass
+    try:
+        return FlightServer(f"{tls.flight_scheme}://{address}", api.topics, api.guard, **tls.for_flight())
+    except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
+        raise AddressUnavailable(f"Flight: cannot listen on {address}: {error}") from None
+
+
+def _bind(server: grpc.aio.Server, address: str, tls: Tls) -> str:
     # Tried with a plain socket first: gRPC says why it failed only in its own log.
     with _listening(address, "gRPC"):
         pass
     try:
-        return _name(address, server.add_insecure_port(address))
+        credentials = tls.for_rpc()
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+        return _name(address, port)
     except RuntimeError as error:
         raise AddressUnavailable(f"gRPC: cannot listen on {address}: {error}") from None
 

@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import any_pb2 as google_dot_protobuf_dot_any__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/server/slogd.proto\x12\x05slogd\x1a\x19google/protobuf/any.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x96\x02\n\x08LogEntry\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12-\n\ttimestamp\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x0b\x61nnotations\x18\x05 \x03(\x0b\x32 .slogd.LogEntry.AnnotationsEntry\x12(\n\x08protobuf\x18\x03 \x01(\x0b\x32\x14.google.protobuf.AnyH\x00\x12\x13\n\traw_bytes\x18\x04 \x01(\x0cH\x00\x12\x10\n\x03key\x18\x06 \x01(\x0cH\x01\x88\x01\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05\x65ntryB\x06\n\x04_key\"=\n\rAppendRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x1d\n\x04logs\x18\x02 \x03(\x0b\x32\x0f.slogd.LogEntry\"!\n\x0e\x41ppendResponse\x12\x0f\n\x07offsets\x18\x01 \x03(\x04\"\xef\x01\n\x0eGetLogsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x06offset\x18\x02 \x01(\x04H\x00\x12/\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x32\n\x08position\x18\x04 \x01(\x0e\x32\x1e.slogd.GetLogsRequest.PositionH\x00\x12\x14\n\x0cmax_messages\x18\x06 \x01(\x05\"5\n\x08Position\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0c\n\x08\x45\x41RLIEST\x10\x01\x12\n\n\x06LATEST\x10\x02\x42\n\n\x08start_at\"0\n\x0fGetLogsResponse\x12\x1d\n\x04logs\x18\x02 \x03(\x0b\x32\x0f.slogd.LogEntry\"\x13\n\x11ListTopicsRequest\"1\n\x12ListTopicsResponse\x12\x1b\n\x05topic\x18\x01 \x03(\x0b\x32\x0c.slogd.Topic\"\x15\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t2\x86\x02\n\rStructuredLog\x12\x39\n\nAppendLogs\x12\x14.slogd.AppendRequest\x1a\x15.slogd.AppendResponse\x12\x38\n\x07GetLogs\x12\x15.slogd.GetLogsRequest\x1a\x16.slogd.GetLogsResponse\x12=\n\nStreamLogs\x12\x15.slogd.GetLogsRequest\x1a\x16.slogd.GetLogsResponse0\x01\x12\x41\n\nListTopics\x12\x18.slogd.ListTopicsRequest\x1a\x19.slogd.ListTopicsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpenstock/server/slogd.proto\x12\x05slogd\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x96\x02\n\x08LogEntry\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12-\n\ttimestamp\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x0b\x61nnotations\x18\x05 \x03(\x0b\x32 .slogd.LogEntry.AnnotationsEntry\x12(\n\x08protobuf\x18\x03 \x01(\x0b\x32\x14.google.protobuf.AnyH\x00\x12\x13\n\traw_bytes\x18\x04 \x01(\x0cH\x00\x12\x10\n\x03key\x18\x06 \x01(\x0cH\x01\x88\x01\x01\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05\x65ntryB\x06\n\x04_key\"|\n\rAppendRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x1d\n\x04logs\x18\x02 \x03(\x0b\x32\x0f.slogd.LogEntry\x12\x16\n\x0etransaction_id\x18\x03 \x01(\t\x12\x13\n\x0bproducer_id\x18\x04 \x01(\t\x12\x10\n\x08sequence\x18\x05 \x01(\x04\"e\n\x0e\x41ppendResponse\x12\x0f\n\x07offsets\x18\x01 \x03(\x04\x12%\n\ndurability\x18\x02 \x01(\x0e\x32\x11.slogd.Durability\x12\x1b\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x0c.slogd.Error\"&\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"\x91\x02\n\x0eGetLogsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x06offset\x18\x02 \x01(\x04H\x00\x12/\n\ttimestamp\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x32\n\x08position\x18\x04 \x01(\x0e\x32\x1e.slogd.GetLogsRequest.PositionH\x00\x12\x10\n\x06\x63ursor\x18\x08 \x01(\tH\x00\x12\x14\n\x0cmax_messages\x18\x06 \x01(\x05\x12\x0e\n\x06\x66ilter\x18\x07 \x01(\t\"5\n\x08Position\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x0c\n\x08\x45\x41RLIEST\x10\x01\x12\n\n\x06LATEST\x10\x02\x42\n\n\x08start_at\"E\n\x0fGetLogsResponse\x12\x1d\n\x04logs\x18\x02 \x03(\x0b\x32\x0f.slogd.LogEntry\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x04\"\x13\n\x11ListTopicsRequest\"1\n\x12ListTopicsResponse\x12\x1b\n\x05topic\x18\x01 \x03(\x0b\x32\x0c.slogd.Topic\"\x15\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xa9\x03\n\rTopicSettings\x12\x1f\n\x12message_size_limit\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x1f\n\x12segment_size_limit\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x19\n\x0crotate_after\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x0bstale_after\x18\x04 \x01(\x01H\x03\x88\x01\x01\x12\x19\n\x0cretain_bytes\x18\x05 \x01(\x04H\x04\x88\x01\x01\x12\x1d\n\x10retention_policy\x18\x06 \x01(\tH\x05\x88\x01\x01\x12\x17\n\ndurability\x18\x07 \x01(\tH\x06\x88\x01\x01\x12\x18\n\x0b\x63ompression\x18\x08 \x01(\tH\x07\x88\x01\x01\x12\x0f\n\x07readers\x18\t \x03(\t\x12\x0f\n\x07writers\x18\n \x03(\tB\x15\n\x13_message_size_limitB\x15\n\x13_segment_size_limitB\x0f\n\r_rotate_afterB\x0e\n\x0c_stale_afterB\x0f\n\r_retain_bytesB\x13\n\x11_retention_policyB\r\n\x0b_durabilityB\x0e\n\x0c_compression\"K\n\x12\x43reateTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12&\n\x08settings\x18\x02 \x01(\x0b\x32\x14.slogd.TopicSettings\"N\n\x15\x43onfigureTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12&\n\x08settings\x18\x02 \x01(\x0b\x32\x14.slogd.TopicSettings\"#\n\x12\x44\x65leteTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteTopicResponse\"&\n\x15\x44\x65scribeTopicsRequest\x12\r\n\x05topic\x18\x01 \x03(\t\"@\n\x16\x44\x65scribeTopicsResponse\x12&\n\x05topic\x18\x01 \x03(\x0b\x32\x17.slogd.TopicDescription\"\x97\x02\n\x10TopicDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x04\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12\x10\n\x08segments\x18\x05 \x01(\r\x12*\n\x06oldest\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x06newest\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x04gaps\x18\x08 \x03(\x0b\x32\n.slogd.Gap\x12\x1e\n\x07\x63ursors\x18\t \x03(\x0b\x32\r.slogd.Cursor\x12&\n\x08settings\x18\n \x01(\x0b\x32\x14.slogd.TopicSettings\"1\n\x03Gap\x12\r\n\x05\x62\x65gin\x18\x01 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x04\x12\x0e\n\x06reason\x18\x03 \x01(\t\":\n\x0c\x42\x65ginRequest\x12*\n\x07timeout\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"\'\n\rBeginResponse\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\"\'\n\rCommitRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\"1\n\x0e\x43ommitResponse\x12\x1f\n\x05topic\x18\x01 \x03(\x0b\x32\x10.slogd.Committed\"+\n\tCommitted\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07offsets\x18\x02 \x03(\x04\"&\n\x0c\x41\x62ortRequest\x12\x16\n\x0etransaction_id\x18\x01 \x01(\t\"\x0f\n\rAbortResponse\"r\n\x06\x43ursor\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\x12\x13\n\x0blag_entries\x18\x04 \x01(\x04\x12\x11\n\tlag_bytes\x18\x05 \x01(\x04\x12\x13\n\x0blag_seconds\x18\x06 \x01(\x01\"B\n\x13\x43ommitCursorRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\x16\n\x14\x43ommitCursorResponse\"2\n\x13RemoveCursorRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x16\n\x14RemoveCursorResponse\"#\n\x12ListCursorsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"4\n\x13ListCursorsResponse\x12\x1d\n\x06\x63ursor\x18\x01 \x03(\x0b\x32\r.slogd.Cursor\"?\n\x12VerifyTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x62\x65gin\x18\x02 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x04\"/\n\x13VerifyTopicResponse\x12\x18\n\x04gaps\x18\x01 \x03(\x0b\x32\n.slogd.Gap\"$\n\x13\x43ompactTopicRequest\x12\r\n\x05topic\x18\x01 \x01(\t\"A\n\x14\x43ompactTopicResponse\x12\x14\n\x0c\x62ytes_before\x18\x01 \x01(\x04\x12\x13\n\x0b\x62ytes_after\x18\x02 \x01(\x04\"\x10\n\x0e\x43leanupRequest\".\n\x0f\x43leanupResponse\x12\x1b\n\x05swept\x18\x01 \x03(\x0b\x32\x0c.slogd.Swept\"Q\n\x05Swept\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05\x62\x65gin\x18\x02 \x01(\x04\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x04\x12\r\n\x05\x62ytes\x18\x04 \x01(\x04\x12\x0e\n\x06reason\x18\x05 \x01(\t\"%\n\x11PostLedgerRequest\x12\x10\n\x08\x64ocument\x18\x01 \x01(\t\"!\n\x12PostLedgerResponse\x12\x0b\n\x03new\x18\x01 \x01(\x08*1\n\nDurability\x12\n\n\x06SYNCED\x10\x00\x12\x0b\n\x07WRITTEN\x10\x01\x12\n\n\x06STAGED\x10\x02\x32\xeb\t\n\rStructuredLog\x12\x39\n\nAppendLogs\x12\x14.slogd.AppendRequest\x1a\x15.slogd.AppendResponse\x12\x38\n\x07GetLogs\x12\x15.slogd.GetLogsRequest\x1a\x16.slogd.GetLogsResponse\x12=\n\nStreamLogs\x12\x15.slogd.GetLogsRequest\x1a\x16.slogd.GetLogsResponse0\x01\x12\x41\n\nListTopics\x12\x18.slogd.ListTopicsRequest\x1a\x19.slogd.ListTopicsResponse\x12?\n\x0c\x41ppendStream\x12\x14.slogd.AppendRequest\x1a\x15.slogd.AppendResponse(\x01\x30\x01\x12\x41\n\x0b\x43reateTopic\x12\x19.slogd.CreateTopicRequest\x1a\x17.slogd.TopicDescription\x12G\n\x0e\x43onfigureTopic\x12\x1c.slogd.ConfigureTopicRequest\x1a\x17.slogd.TopicDescription\x12\x44\n\x0b\x44\x65leteTopic\x12\x19.slogd.DeleteTopicRequest\x1a\x1a.slogd.DeleteTopicResponse\x12M\n\x0e\x44\x65scribeTopics\x12\x1c.slogd.DescribeTopicsRequest\x1a\x1d.slogd.DescribeTopicsResponse\x12\x32\n\x05\x42\x65gin\x12\x13.slogd.BeginRequest\x1a\x14.slogd.BeginResponse\x12\x35\n\x06\x43ommit\x12\x14.slogd.CommitRequest\x1a\x15.slogd.CommitResponse\x12\x32\n\x05\x41\x62ort\x12\x13.slogd.AbortRequest\x1a\x14.slogd.AbortResponse\x12G\n\x0c\x43ommitCursor\x12\x1a.slogd.CommitCursorRequest\x1a\x1b.slogd.CommitCursorResponse\x12G\n\x0cRemoveCursor\x12\x1a.slogd.RemoveCursorRequest\x1a\x1b.slogd.RemoveCursorResponse\x12\x44\n\x0bListCursors\x12\x19.slogd.ListCursorsRequest\x1a\x1a.slogd.ListCursorsResponse\x12\x44\n\x0bVerifyTopic\x12\x19.slogd.VerifyTopicRequest\x1a\x1a.slogd.VerifyTopicResponse\x12G\n\x0c\x43ompactTopic\x12\x1a.slogd.CompactTopicRequest\x1a\x1b.slogd.CompactTopicResponse\x12\x38\n\x07\x43leanup\x12\x15.slogd.CleanupRequest\x1a\x16.slogd.CleanupResponse\x12\x41\n\nPostLedger\x12\x18.slogd.PostLedgerRequest\x1a\x19.slogd.PostLedgerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,26 +36,94 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LOGENTRY_ANNOTATIONSENTRY']._loaded_options = None
   _globals['_LOGENTRY_ANNOTATIONSENTRY']._serialized_options = b'8\001'
-  _globals['_LOGENTRY']._serialized_start=99
-  _globals['_LOGENTRY']._serialized_end=377
-  _globals['_LOGENTRY_ANNOTATIONSENTRY']._serialized_start=310
-  _globals['_LOGENTRY_ANNOTATIONSENTRY']._serialized_end=360
-  _globals['_APPENDREQUEST']._serialized_start=379
-  _globals['_APPENDREQUEST']._serialized_end=440
-  _globals['_APPENDRESPONSE']._serialized_start=442
-  _globals['_APPENDRESPONSE']._serialized_end=475
-  _globals['_GETLOGSREQUEST']._serialized_start=478
-  _globals['_GETLOGSREQUEST']._serialized_end=717
-  _globals['_GETLOGSREQUEST_POSITION']._serialized_start=652
-  _globals['_GETLOGSREQUEST_POSITION']._serialized_end=705
-  _globals['_GETLOGSRESPONSE']._serialized_start=719
-  _globals['_GETLOGSRESPONSE']._serialized_end=767
-  _globals['_LISTTOPICSREQUEST']._serialized_start=769
-  _globals['_LISTTOPICSREQUEST']._serialized_end=788
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=790
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=839
-  _globals['_TOPIC']._serialized_start=841
-  _globals['_TOPIC']._serialized_end=862
-  _globals['_STRUCTUREDLOG']._serialized_start=865
-  _globals['_STRUCTUREDLOG']._serialized_end=1127
+  _globals['_DURABILITY']._serialized_start=3318
+  _globals['_DURABILITY']._serialized_end=3367
+  _globals['_LOGENTRY']._serialized_start=131
+  _globals['_LOGENTRY']._serialized_end=409
+  _globals['_LOGENTRY_ANNOTATIONSENTRY']._serialized_start=342
+  _globals['_LOGENTRY_ANNOTATIONSENTRY']._serialized_end=392
+  _globals['_APPENDREQUEST']._serialized_start=411
+  _globals['_APPENDREQUEST']._serialized_end=535
+  _globals['_APPENDRESPONSE']._serialized_start=537
+  _globals['_APPENDRESPONSE']._serialized_end=638
+  _globals['_ERROR']._serialized_start=640
+  _globals['_ERROR']._serialized_end=678
+  _globals['_GETLOGSREQUEST']._serialized_start=681
+  _globals['_GETLOGSREQUEST']._serialized_end=954
+  _globals['_GETLOGSREQUEST_POSITION']._serialized_start=889
+  _globals['_GETLOGSREQUEST_POSITION']._serialized_end=942
+  _globals['_GETLOGSRESPONSE']._serialized_start=956
+  _globals['_GETLOGSRESPONSE']._serialized_end=1025
+  _globals['_LISTTOPICSREQUEST']._serialized_start=1027
+  _globals['_LISTTOPICSREQUEST']._serialized_end=1046
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=1048
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=1097
+  _globals['_TOPIC']._serialized_start=1099
+  _globals['_TOPIC']._serialized_end=1120
+  _globals['_TOPICSETTINGS']._serialized_start=1123
+  _globals['_TOPICSETTINGS']._serialized_end=1548
+  _globals['_CREATETOPICREQUEST']._serialized_start=1550
+  _globals['_CREATETOPICREQUEST']._serialized_end=1625
+  _globals['_CONFIGURETOPICREQUEST']._serialized_start=1627
+  _globals['_CONFIGURETOPICREQUEST']._serialized_end=1705
+  _globals['_DELETETOPICREQUEST']._serialized_start=1707
+  _globals['_DELETETOPICREQUEST']._serialized_end=1742
+  _globals['_DELETETOPICRESPONSE']._serialized_start=1744
+  _globals['_DELETETOPICRESPONSE']._serialized_end=1765
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_start=1767
+  _globals['_DESCRIBETOPICSREQUEST']._serialized_end=1805
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_start=1807
+  _globals['_DESCRIBETOPICSRESPONSE']._serialized_end=1871
+  _globals['_TOPICDESCRIPTION']._serialized_start=1874
+  _globals['_TOPICDESCRIPTION']._serialized_end=2153
+  _globals['_GAP']._serialized_start=2155
+  _globals['_GAP']._serialized_end=2204
+  _globals['_BEGINREQUEST']._serialized_start=2206
+  _globals['_BEGINREQUEST']._serialized_end=2264
+  _globals['_BEGINRESPONSE']._serialized_start=2266
+  _globals['_BEGINRESPONSE']._serialized_end=2305
+  _globals['_COMMITREQUEST']._serialized_start=2307
+  _globals['_COMMITREQUEST']._serialized_end=2346
+  _globals['_COMMITRESPONSE']._serialized_start=2348
+  _globals['_COMMITRESPONSE']._serialized_end=2397
+  _globals['_COMMITTED']._serialized_start=2399
+  _globals['_COMMITTED']._serialized_end=2442
+  _globals['_ABORTREQUEST']._serialized_start=2444
+  _globals['_ABORTREQUEST']._serialized_end=2482
+  _globals['_ABORTRESPONSE']._serialized_start=2484
+  _globals['_ABORTRESPONSE']._serialized_end=2499
+  _globals['_CURSOR']._serialized_start=2501
+  _globals['_CURSOR']._serialized_end=2615
+  _globals['_COMMITCURSORREQUEST']._serialized_start=2617
+  _globals['_COMMITCURSORREQUEST']._serialized_end=2683
+  _globals['_COMMITCURSORRESPONSE']._serialized_start=2685
+  _globals['_COMMITCURSORRESPONSE']._serialized_end=2707
+  _globals['_REMOVECURSORREQUEST']._serialized_start=2709
+  _globals['_REMOVECURSORREQUEST']._serialized_end=2759
+  _globals['_REMOVECURSORRESPONSE']._serialized_start=2761
+  _globals['_REMOVECURSORRESPONSE']._serialized_end=2783
+  _globals['_LISTCURSORSREQUEST']._serialized_start=2785
+  _globals['_LISTCURSORSREQUEST']._serialized_end=2820
+  _globals['_LISTCURSORSRESPONSE']._serialized_start=2822
+  _globals['_LISTCURSORSRESPONSE']._serialized_end=2874
+  _globals['_VERIFYTOPICREQUEST']._serialized_start=2876
+  _globals['_VERIFYTOPICREQUEST']._serialized_end=2939
+  _globals['_VERIFYTOPICRESPONSE']._serialized_start=2941
+  _globals['_VERIFYTOPICRESPONSE']._serialized_end=2988
+  _globals['_COMPACTTOPICREQUEST']._serialized_start=2990
+  _globals['_COMPACTTOPICREQUEST']._serialized_end=3026
+  _globals['_COMPACTTOPICRESPONSE']._serialized_start=3028
+  _globals['_COMPACTTOPICRESPONSE']._serialized_end=3093
+  _globals['_CLEANUPREQUEST']._serialized_start=3095
+  _globals['_CLEANUPREQUEST']._serialized_end=3111
+  _globals['_CLEANUPRESPONSE']._serialized_start=3113
+  _globals['_CLEANUPRESPONSE']._serialized_end=3159
+  _globals['_SWEPT']._serialized_start=3161
+  _globals['_SWEPT']._serialized_end=3242
+  _globals['_POSTLEDGERREQUEST']._serialized_start=3244
+  _globals['_POSTLEDGERREQUEST']._serialized_end=3281
+  _globals['_POSTLEDGERRESPONSE']._serialized_start=3283
+  _globals['_POSTLEDGERRESPONSE']._serialized_end=3316
+  _globals['_STRUCTUREDLOG']._serialized_start=3370
+  _globals['_STRUCTUREDLOG']._serialized_end=4629
 # @@protoc_insertion_point(module_scope)

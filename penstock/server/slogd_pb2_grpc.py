@@ -54,6 +54,81 @@ class StructuredLogStub:
                 request_serializer=penstock_dot_server_dot_slogd__pb2.ListTopicsRequest.SerializeToString,
                 response_deserializer=penstock_dot_server_dot_slogd__pb2.ListTopicsResponse.FromString,
                 _registered_method=True)
+        self.AppendStream = channel.stream_stream(
+                '/slogd.StructuredLog/AppendStream',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.AppendRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.AppendResponse.FromString,
+                _registered_method=True)
+        self.CreateTopic = channel.unary_unary(
+                '/slogd.StructuredLog/CreateTopic',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.CreateTopicRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.TopicDescription.FromString,
+                _registered_method=True)
+        self.ConfigureTopic = channel.unary_unary(
+                '/slogd.StructuredLog/ConfigureTopic',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.ConfigureTopicRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.TopicDescription.FromString,
+                _registered_method=True)
+        self.DeleteTopic = channel.unary_unary(
+                '/slogd.StructuredLog/DeleteTopic',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.DeleteTopicRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.DeleteTopicResponse.FromString,
+                _registered_method=True)
+        self.DescribeTopics = channel.unary_unary(
+                '/slogd.StructuredLog/DescribeTopics',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.DescribeTopicsRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.DescribeTopicsResponse.FromString,
+                _registered_method=True)
+        self.Begin = channel.unary_unary(
+                '/slogd.StructuredLog/Begin',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.BeginRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.BeginResponse.FromString,
+                _registered_method=True)
+        self.Commit = channel.unary_unary(
+                '/slogd.StructuredLog/Commit',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.CommitRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.CommitResponse.FromString,
+                _registered_method=True)
+        self.Abort = channel.unary_unary(
+                '/slogd.StructuredLog/Abort',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.AbortRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.AbortResponse.FromString,
+                _registered_method=True)
+        self.CommitCursor = channel.unary_unary(
+                '/slogd.StructuredLog/CommitCursor',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.CommitCursorRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.CommitCursorResponse.FromString,
+                _registered_method=True)
+        self.RemoveCursor = channel.unary_unary(
+                '/slogd.StructuredLog/RemoveCursor',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.RemoveCursorRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.RemoveCursorResponse.FromString,
+                _registered_method=True)
+        self.ListCursors = channel.unary_unary(
+                '/slogd.StructuredLog/ListCursors',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.ListCursorsRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.ListCursorsResponse.FromString,
+                _registered_method=True)
+        self.VerifyTopic = channel.unary_unary(
+                '/slogd.StructuredLog/VerifyTopic',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.VerifyTopicRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.VerifyTopicResponse.FromString,
+                _registered_method=True)
+        self.CompactTopic = channel.unary_unary(
+                '/slogd.StructuredLog/CompactTopic',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.CompactTopicRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.CompactTopicResponse.FromString,
+                _registered_method=True)
+        self.Cleanup = channel.unary_unary(
+                '/slogd.StructuredLog/Cleanup',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.CleanupRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.CleanupResponse.FromString,
+                _registered_method=True)
+        self.PostLedger = channel.unary_unary(
+                '/slogd.StructuredLog/PostLedger',
+                request_serializer=penstock_dot_server_dot_slogd__pb2.PostLedgerRequest.SerializeToString,
+                response_deserializer=penstock_dot_server_dot_slogd__pb2.PostLedgerResponse.FromString,
+                _registered_method=True)
 
 
 class StructuredLogServicer:
@@ -61,7 +136,8 @@ class StructuredLogServicer:
 
     def AppendLogs(self, request, context):
         """Appends all entries of the request or none; the first append creates the topic.
-        Answers once the entries are synced to disk.
+        Answers once the entries are synced to disk. A request without producer_id and transaction_id
+        may have 4 MiB, as in slogd; all others may have 64 MiB.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,6 +159,106 @@ class StructuredLogServicer:
 
     def ListTopics(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendStream(self, request_iterator, context):
+        """What follows is not in slogd.
+
+        AppendLogs many times on one call: requests that are sent without waiting for the answers share commits.
+        Answers come in the order of the requests; one that failed has error set, and the call goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateTopic(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfigureTopic(self, request, context):
+        """Changes the settings that are given, in force at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTopic(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeTopics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Begin(self, request, context):
+        """A transaction stages the entries of AppendLogs aside; Commit gives all of them their offsets, Abort drops them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Commit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Abort(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitCursor(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveCursor(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCursors(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyTopic(self, request, context):
+        """Checks checksums and index; what is bad becomes a gap.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompactTopic(self, request, context):
+        """Rewrites sealed segments in larger batches.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cleanup(self, request, context):
+        """Drops what retention allows, now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PostLedger(self, request, context):
+        """Posts absolute counts to the ledger.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -109,6 +285,81 @@ def add_StructuredLogServicer_to_server(servicer, server):
                     servicer.ListTopics,
                     request_deserializer=penstock_dot_server_dot_slogd__pb2.ListTopicsRequest.FromString,
                     response_serializer=penstock_dot_server_dot_slogd__pb2.ListTopicsResponse.SerializeToString,
+            ),
+            'AppendStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.AppendStream,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.AppendRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.AppendResponse.SerializeToString,
+            ),
+            'CreateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateTopic,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.CreateTopicRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.TopicDescription.SerializeToString,
+            ),
+            'ConfigureTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfigureTopic,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.ConfigureTopicRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.TopicDescription.SerializeToString,
+            ),
+            'DeleteTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopic,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.DeleteTopicRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.DeleteTopicResponse.SerializeToString,
+            ),
+            'DescribeTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeTopics,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.DescribeTopicsRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.DescribeTopicsResponse.SerializeToString,
+            ),
+            'Begin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Begin,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.BeginRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.BeginResponse.SerializeToString,
+            ),
+            'Commit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Commit,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.CommitRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.CommitResponse.SerializeToString,
+            ),
+            'Abort': grpc.unary_unary_rpc_method_handler(
+                    servicer.Abort,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.AbortRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.AbortResponse.SerializeToString,
+            ),
+            'CommitCursor': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitCursor,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.CommitCursorRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.CommitCursorResponse.SerializeToString,
+            ),
+            'RemoveCursor': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveCursor,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.RemoveCursorRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.RemoveCursorResponse.SerializeToString,
+            ),
+            'ListCursors': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCursors,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.ListCursorsRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.ListCursorsResponse.SerializeToString,
+            ),
+            'VerifyTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyTopic,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.VerifyTopicRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.VerifyTopicResponse.SerializeToString,
+            ),
+            'CompactTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompactTopic,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.CompactTopicRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.CompactTopicResponse.SerializeToString,
+            ),
+            'Cleanup': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cleanup,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.CleanupRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.CleanupResponse.SerializeToString,
+            ),
+            'PostLedger': grpc.unary_unary_rpc_method_handler(
+                    servicer.PostLedger,
+                    request_deserializer=penstock_dot_server_dot_slogd__pb2.PostLedgerRequest.FromString,
+                    response_serializer=penstock_dot_server_dot_slogd__pb2.PostLedgerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -219,6 +470,411 @@ class StructuredLog:
             '/slogd.StructuredLog/ListTopics',
             penstock_dot_server_dot_slogd__pb2.ListTopicsRequest.SerializeToString,
             penstock_dot_server_dot_slogd__pb2.ListTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/slogd.StructuredLog/AppendStream',
+            penstock_dot_server_dot_slogd__pb2.AppendRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.AppendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/CreateTopic',
+            penstock_dot_server_dot_slogd__pb2.CreateTopicRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.TopicDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfigureTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/ConfigureTopic',
+            penstock_dot_server_dot_slogd__pb2.ConfigureTopicRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.TopicDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/DeleteTopic',
+            penstock_dot_server_dot_slogd__pb2.DeleteTopicRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.DeleteTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/DescribeTopics',
+            penstock_dot_server_dot_slogd__pb2.DescribeTopicsRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.DescribeTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Begin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/Begin',
+            penstock_dot_server_dot_slogd__pb2.BeginRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.BeginResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Commit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/Commit',
+            penstock_dot_server_dot_slogd__pb2.CommitRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.CommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Abort(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/Abort',
+            penstock_dot_server_dot_slogd__pb2.AbortRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.AbortResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitCursor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/CommitCursor',
+            penstock_dot_server_dot_slogd__pb2.CommitCursorRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.CommitCursorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveCursor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/RemoveCursor',
+            penstock_dot_server_dot_slogd__pb2.RemoveCursorRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.RemoveCursorResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCursors(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/ListCursors',
+            penstock_dot_server_dot_slogd__pb2.ListCursorsRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.ListCursorsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/VerifyTopic',
+            penstock_dot_server_dot_slogd__pb2.VerifyTopicRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.VerifyTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompactTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/CompactTopic',
+            penstock_dot_server_dot_slogd__pb2.CompactTopicRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.CompactTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cleanup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/Cleanup',
+            penstock_dot_server_dot_slogd__pb2.CleanupRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.CleanupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PostLedger(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slogd.StructuredLog/PostLedger',
+            penstock_dot_server_dot_slogd__pb2.PostLedgerRequest.SerializeToString,
+            penstock_dot_server_dot_slogd__pb2.PostLedgerResponse.FromString,
             options,
             channel_credentials,
             insecure,

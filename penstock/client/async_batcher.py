@@ -1,0 +1,137 @@
+"""As ``batcher``, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+
+from penstock.client.batcher import MAX_BYTES, WAITING
+from penstock.client.log_calls import log_entry
+from penstock.client.log_types import LogError, Payload
+from penstock.server.slogd_pb2 import LogEntry
+
+Send = Callable[[Sequence[LogEntry]], Awaitable[Sequence[int]]]
+Waiting = tuple[LogEntry, int, "asyncio.Future[int]"]
+
+
+class AsyncBatcher:
+    """As ``Batcher``: use it in an ``async with``, on one event loop."""
+
+    def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
+        self._send, self._most, self._linger = send, max_entries, linger
+        self._waiting: deque[Waiting] = deque()
+        self._bytes = 0
+        self._closed = False
+        self._error: BaseException | None = None
+        self._hurry = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    async def append(
+        self, payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None
+    ) -> asyncio.Future[int]:
+        """A future of the offset; as ``Batcher.append``."""
+        entry = log_entry(payload, annotations, key)
+        future = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_looked_at)
+        if not self._has_room():
+            async with self._changed:
+                await self._changed.wait_for(self._has_room)
+        self._check()
+        if self._closed:
+            raise ValueError("the batcher is closed")
+        size = entry.ByteSize()
+        self._waiting.append((entry, size, future))
+        self._bytes += size
+        if self._full():
+            self._hurry.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return future
+
+    def _has_room(self) -> bool:
+        room = len(self._waiting) < WAITING * self._most and self._bytes < WAITING * MAX_BYTES
+        return room or self._closed or self._error is not None
+
+    def _full(self) -> bool:
+        return len(self._waiting) >= self._most or self._bytes >= MAX_BYTES
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def flush(self) -> None:
+        """Wait until all that was appended is stored. Raises LogError."""
+        while self._task is not None and not self._task.done():
+            self._hurry.set()
+            await asyncio.wait([self._task])
+        self._check()
+
+    async def close(self) -> None:
+        """Flush, and end. Raises LogError."""
+        self._closed = True
+        await self.flush()
+
+    async def _run(self) -> None:
+        """Send as long as something waits: the first batch once it is full or has waited, the others likewise."""
+        while self._waiting:
+            if not (self._full() or self._closed):
+                self._hurry.clear()
+                await _within(self._hurry, self._linger)
+            batch = self._cut()
+            try:
+                offsets = await self._send([entry for entry, _, _ in batch])
+            except BaseException as error:
+                self._fail(batch, error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                for (_, _, future), offset in zip(batch, offsets, strict=True):
+                    if not future.done():
+                        future.set_result(offset)
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _cut(self) -> list[Waiting]:
+        batch: list[Waiting] = []
+        size = 0
+        while self._waiting and len(batch) < self._most and (not batch or size + self._waiting[0][1] <= MAX_BYTES):
+            batch.append(self._waiting.popleft())
+            size += batch[-1][1]
+        self._bytes -= size
+        return batch
+
+    def _fail(self, batch: Sequence[Waiting], error: BaseException) -> None:
+        self._error = error
+        failed = [*batch, *self._waiting]
+        self._waiting.clear()
+        for _, _, future in failed:
+            if not future.done():
+                future.set_exception(error)
+
+    async def __aenter__(self) -> AsyncBatcher:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except LogError:
+            if error is None:
+                raise
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def _looked_at(future: asyncio.Future[int]) -> None:
+    """The batcher raises the error; nobody has to ask the futures as well."""
+    if not future.cancelled():
+        future.exception()

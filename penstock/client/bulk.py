@@ -1,0 +1,89 @@
+"""Many datagrams with one system call: sendmmsg over arrays, where the system has it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock.wire.datagrams import Bytes, Ints
+
+MOST = 1024
+"""Datagrams of one call: the kernel takes no more (UIO_MAXIOV)."""
+_IOVEC = np.dtype([("base", "<u8"), ("length", "<u8")])
+_MMSGHDR = np.dtype(
+    {
+        "names": ["iov", "iovlen", "length"],
+        "formats": ["<u8", "<u8", "<u4"],
+        "offsets": [16, 24, 56],
+        "itemsize": 64,
+    }
+)
+_libc = ctypes.CDLL(None, use_errno=True)
+_sendmmsg = getattr(_libc, "sendmmsg", None)
+
+
+class Bulk:
+    """``n`` datagrams in memory, each of ``parts`` pieces that are sent one behind the other.
+
+    ``memories``: the arrays that the pieces lie in, one for each piece of a datagram; ``starts`` and
+    ``lengths``: int64 (n, parts), where in their memory they begin and how many bytes they have.
+    """
+
+    def __init__(self, memories: Sequence[Bytes], starts: Ints, lengths: Ints) -> None:
+        self._memories = memories
+        self._starts, self._lengths = starts, lengths
+        rows, parts = starts.shape
+        bases = np.array([memory.ctypes.data for memory in memories], np.uint64)
+        self._vectors = np.empty((rows, parts), _IOVEC)
+        self._vectors["base"] = bases + starts.astype(np.uint64)
+        self._vectors["length"] = lengths
+        self._messages = np.zeros(rows, _MMSGHDR)
+        self._messages["iov"] = self._vectors.ctypes.data + np.arange(rows, dtype=np.uint64) * parts * _IOVEC.itemsize
+        self._messages["iovlen"] = parts
+
+    @classmethod
+    def of(cls, datagrams: Sequence[bytes]) -> Bulk:
+        """``datagrams`` as they are."""
+        lengths = np.array([len(datagram) for datagram in datagrams], np.int64).reshape(-1, 1)
+        memory = np.frombuffer(b"".join(datagrams) or b"\0", np.uint8)
+        return cls([memory], np.cumsum(lengths, axis=0) - lengths, lengths)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def send(self, sock: socket.socket) -> int:
+        """Send all over the connected ``sock``; how many the kernel took, which is all of them.
+
+        That nobody listens is no error: those datagrams are sent and lost. Raises OSError for other things.
+        """
+        sent = 0
+        while sent < len(self):
+            sent += self._send_from(sock, sent)
+        return sent
+
+    def _send_from(self, sock: socket.socket, begin: int) -> int:
+        if _sendmmsg is None:
+            return self._send_one(sock, begin)
+        at = self._messages.ctypes.data + begin * _MMSGHDR.itemsize
+        got = _sendmmsg(sock.fileno(), ctypes.c_void_p(at), min(len(self) - begin, MOST), 0)
+        if got >= 0:
+            return int(got)
+        error = ctypes.get_errno()
+        # The kernel tells of an earlier datagram that nobody listened; these were not sent yet.
+        if error in (errno.ECONNREFUSED, errno.EINTR, errno.EAGAIN):
+            return 0
+        raise OSError(error, os.strerror(error))
+
+    def _send_one(self, sock: socket.socket, row: int) -> int:
+        spans = zip(self._memories, self._starts[row].tolist(), self._lengths[row].tolist(), strict=True)
+        datagram = b"".join(memory[start : start + length].tobytes() for memory, start, length in spans)
+        try:
+            sock.send(datagram)
+        except ConnectionRefusedError:
+            return 0
+        return 1

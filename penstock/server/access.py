@@ -1,0 +1,113 @@
+"""How Penstock's own processes and commands reach the log daemon: addresses, certificate, token.
+
+Where ``[security]`` has tokens, they use one that lies in the data directory, readable by its owner alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import ssl
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config import Settings, split_address
+from penstock.config.tls import client_context
+
+if TYPE_CHECKING:
+    import httpx
+
+TOKEN_FILE = "token"
+"""In the data directory, mode 0600."""
+
+
+def internal_token(data_dir: Path) -> str:
+    """The token of this data directory; made when it is first asked for. Raises OSError."""
+    path = data_dir / TOKEN_FILE
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_text()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(f".{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+        file.flush()
+        os.fsync(file.fileno())
+    with contextlib.suppress(FileExistsError):  # another process was faster
+        os.link(draft, path)
+    draft.unlink()
+    return path.read_text()
+
+
+@dataclass(frozen=True)
+class Access:
+    """The daemon of one configuration, seen from this machine."""
+
+    settings: Settings
+
+    @cached_property
+    def http_url(self) -> str:
+        """Base URL of the HTTP API."""
+        scheme = "https" if self.settings.security.tls_cert else "http"
+        return f"{scheme}://{reachable(self.settings.log.http)}"
+
+    @cached_property
+    def rpc_address(self) -> str:
+        """Address of the gRPC API."""
+        return reachable(self.settings.log.grpc)
+
+    @cached_property
+    def flight_location(self) -> str:
+        """Location of the Flight server; "" when there is none."""
+        scheme = "grpc+tls" if self.settings.security.tls_cert else "grpc"
+        return f"{scheme}://{reachable(self.settings.log.flight)}" if self.settings.log.flight else ""
+
+    @cached_property
+    def token(self) -> str | None:
+        """The bearer token to show. Raises OSError when it may not be read."""
+        return internal_token(self.settings.data_dir) if self.settings.security.tokens else None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of HTTP requests, metadata of gRPC and Flight calls."""
+        return {"authorization": f"Bearer {self.token}"} if self.token else {}
+
+    @cached_property
+    def verify(self) -> ssl.SSLContext | bool:
+        """``verify`` of httpx."""
+        security = self.settings.security
+        if security.tls_cert is None:
+            return True
+        return client_context(security.tls_cert, security.tls_key if security.client_ca else None)
+
+    @cached_property
+    def peer(self) -> str:
+        """The name that the servers' certificate holds for; "" without TLS. Raises ConfigError."""
+        return self.settings.security.check_files()
+
+    @property
+    def certificates(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """PEM: what to trust, and the private key and certificate to show (where client certificates are asked for)."""
+        security = self.settings.security
+        if security.tls_cert is None or security.tls_key is None:
+            return None, None, None
+        cert = security.tls_cert.read_bytes()
+        return (cert, security.tls_key.read_bytes(), cert) if security.client_ca else (cert, None, None)
+
+    def client(self, timeout: float = 30.0) -> httpx.Client:
+        """A client of the HTTP API. Raises OSError when the token may not be read."""
+        import httpx  # slow to import
+
+        return httpx.Client(
+            base_url=self.http_url, headers=self.headers, verify=self.verify, timeout=timeout, trust_env=False
+        )
+
+
+def reachable(address: str) -> str:
+    """The address to connect to for one that is listened on: loopback where that is any."""
+    host, port = split_address(address)
+    loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{loopback}]:{port}" if ":" in loopback else f"{loopback}:{port}"
