@@ -7,17 +7,36 @@ quarantined + duplicate + gaps + pending). A topic that no pipeline reads ends w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from penstock.counts import Counts, Name, OpenBook, open_books, summed
+from penstock.counts import Counts, Name, OpenBook, bucket_of, open_books, summed
+from penstock.ingest.files import LOG
 from penstock.ledger.book import Pages
 from penstock.ledger.posts import Key
 
 Value = TypeVar("Value")
 
 API_SOURCES = ("grpc", "http", "flight", "kafka")
+
+Within = int | range | None
+"""Buckets (seconds since the epoch): one, those of a range of seconds, or all."""
+
+
+LAST = 1 << 60
+"""Later than any bucket."""
+
+
+def minutes(since: float, until: float = LAST) -> range:
+    """The buckets that begin before ``until``, from the one on that ``since`` is in (seconds since the epoch)."""
+    return range(bucket_of(since), math.ceil(until))
+
+
+def inside(bucket: int, within: Within) -> bool:
+    """Whether ``within`` has the bucket."""
+    return within is None or (bucket in within if isinstance(within, range) else bucket == within)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +128,14 @@ class Balance:
 
 
 def balance(
-    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[Key, Counts], bucket: int | None = None
+    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[Key, Counts], within: Within = None
 ) -> Balance:
-    """The balance of ``pages``, of ``bucket`` (seconds since the epoch) alone where given.
+    """The balance of ``pages``, of the buckets ``within`` alone where given.
 
     ``in_buffer`` are the counts of the frames that wait in log buffers, by source and bucket; ``beyond``
     what lies in each topic between its last landed offset and the end that ``pages`` covers.
     """
-    view = _View(bucket)
+    view = _View(within)
     received = [view.by_source(pages.received), view.by_source(in_buffer)]
     delivered = Counts()
     for logged in pages.logged.values():
@@ -125,25 +144,30 @@ def balance(
     totals = {source: summed(part.get(source, {}) for part in received) for source in sources}
     waiting = {source: _waiting(received[1].get(source, Counts())) for source in sources}
     return Balance(
-        [_listener(pages, s, totals[s], bucket) for s in sources if s not in API_SOURCES],
-        [_route(s, totals[s], delivered[s], waiting[s]) for s in sources],
+        [_listener(pages, s, totals[s], within) for s in sources if s not in API_SOURCES],
+        [_route(s, totals[s], delivered[s], waiting[s]) for s in sources if _is_logged(totals[s])],
         [_topic(pages, t, beyond.get(t, Beyond()), view) for t in sorted(pages.logged)],
     )
 
 
 def _waiting(in_buffer: Counts) -> int:
     """Messages in a log buffer; the counts of frames that were missed ride there too, and have their fate."""
-    return in_buffer[Name.ACCEPTED] - in_buffer[f"{Name.POLICY_DROP}log"]
+    return in_buffer[Name.ACCEPTED] - in_buffer[f"{Name.POLICY_DROP}{LOG}"] - in_buffer[f"{Name.NOT_ROUTED}{LOG}"]
+
+
+def _is_logged(counts: Counts) -> bool:
+    """Whether a source's messages, or some of them, are for the log."""
+    return not counts[Name.ACCEPTED] or counts[Name.ACCEPTED] > counts[f"{Name.NOT_ROUTED}{LOG}"]
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """One bucket, or all of them."""
+    """Some buckets, or all of them."""
 
-    bucket: int | None
+    within: Within
 
     def of(self, keyed: Mapping[Key, Value]) -> list[tuple[str, Value]]:
-        return [(s, value) for (s, b), value in keyed.items() if self.bucket in (None, b)]
+        return [(s, value) for (s, b), value in keyed.items() if inside(b, self.within)]
 
     def by_source(self, keyed: Mapping[Key, Counts]) -> dict[str, Counts]:
         totals: dict[str, Counts] = {}
@@ -155,24 +179,24 @@ class _View:
         return summed({source: rows} for source, rows in self.of(keyed))
 
 
-def _listener(pages: Pages, name: str, counts: Counts, bucket: int | None) -> Listener:
-    sent = pages.sent(name) if bucket is None else None
+def _listener(pages: Pages, name: str, counts: Counts, within: Within) -> Listener:
+    sent = pages.sent(name) if within is None else None
     lost = None
     if sent is not None and sent["datagrams"]:
         missing = sent["datagrams"] - counts[Name.KERNEL_DROPPED] - counts[Name.TAKEN]
         lost = missing if missing >= 0 else None  # more came than was counted: not every sender counts
-    books = open_books(counts) if bucket is None else []
+    books = open_books(counts) if within is None else []
     return Listener(name, counts.pruned(), sent.pruned() if sent is not None else None, lost, books)
 
 
 def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route:
     return Route(
         source,
-        "log",
-        counts[Name.ACCEPTED],
+        LOG,
+        counts[Name.ACCEPTED] - counts[f"{Name.NOT_ROUTED}{LOG}"],
         delivered,
-        counts[f"{Name.POLICY_DROP}log"],
-        counts[f"{Name.HANDLER_FAILED}log"],
+        counts[f"{Name.POLICY_DROP}{LOG}"],
+        counts[f"{Name.HANDLER_FAILED}{LOG}"],
         counts[Name.CORRUPT],
         in_buffer,
     )
@@ -184,7 +208,7 @@ def _topic(pages: Pages, name: str, beyond: Beyond, view: _View) -> TopicBalance
     logged = sum(rows for _, rows in view.of(pages.logged[name]))
     return TopicBalance(
         topic=name,
-        end=pages.ends[name] if view.bucket is None else logged,
+        end=pages.ends[name] if view.within is None else logged,
         logged=logged,
         fates=summed([*parts, *(counts for _, counts in view.of(beyond.gaps))]).pruned(),
         pending=sum(rows for _, rows in view.of(beyond.pending)) if landed else 0,

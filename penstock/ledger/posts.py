@@ -1,21 +1,25 @@
 """Posts: what other stages tell the ledger, kept in the internal topic ``_ledger``.
 
-Two tiers post: ``landed`` (the pipeline: what became of a committed range of a topic's offsets, proved)
-and ``client`` (senders that count). Posts carry absolute counts, so that one that comes twice changes
-nothing: of a landed range only what lies beyond the ranges before it is taken, of a sender's posts the
-highest version.
+Three tiers post: ``landed`` (the pipeline: what became of a committed range of a topic's offsets, proved),
+``client`` (senders that count), and those of auditors of Kafka clients, which name their tier themselves (``kafka``).
+Posts carry absolute counts, so that one that comes twice changes nothing: of a landed range only what lies beyond the
+ranges before it is taken, of a sender's posts the highest version, of an auditor's posts the highest version of each
+minute.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.counts import Counts
+from penstock.counts import AUDIT_TIER, TIERS, Counts
 
 Key = tuple[str, int]
 """Source and bucket."""
+LONGEST_NAME = 1_024
+"""Characters of a source, an incarnation or a topic at most: they are kept for ever."""
 
 
 class BadPost(ValueError):
@@ -24,12 +28,16 @@ class BadPost(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class LandedPost:
-    """The fates of the offsets up to ``through`` (exclusive) of a topic that no post before told."""
+    """The fates of the offsets up to ``through`` (exclusive) of a topic that no post before told.
+
+    ``topic`` may be a partition of Kafka (``events/0``), of which only the post knows the ``end``.
+    """
 
     topic: str
     version: int
     through: int
     counts: dict[Key, Counts]
+    end: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,18 @@ class ClientPost:
     counts: Counts
 
 
-Post = LandedPost | ClientPost
+@dataclass(frozen=True, slots=True)
+class AuditPost:
+    """What one life (``incarnation``) of a Kafka client has counted, by topic and bucket (seconds since the epoch)."""
+
+    tier: str
+    source: str
+    incarnation: str
+    version: int
+    counts: dict[Key, Counts]
+
+
+Post = LandedPost | ClientPost | AuditPost
 
 
 def parse(document: Any) -> Post:
@@ -50,23 +69,41 @@ def parse(document: Any) -> Post:
     try:
         tier = document["tier"]
         if tier == "landed":
-            return LandedPost(
-                _text(document["topic"]), int(document["version"]), _natural(document["through"]), _counts(document)
-            )
+            return _landed(document)
         if tier == "client":
             counts = Counts({_text(name): _natural(count) for name, count in document["counts"].items()})
             return ClientPost(_text(document["listener"]), _text(document["sender"]), int(document["version"]), counts)
+        if "incarnation" in document:
+            return _audited(tier, document)
     except KeyError as error:
         raise BadPost(f"a post of this tier needs {error.args[0]!r}") from None
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise BadPost(f"not a post: {error}") from None
-    raise BadPost(f"unknown tier {tier!r}: known are landed, client")
+    raise BadPost(f"unknown tier {tier!r}: known are landed, client, and those of auditors")
 
 
-def _counts(document: Any) -> dict[Key, Counts]:
+def _landed(document: Any) -> LandedPost:
+    through = _natural(document["through"])
+    end = _natural(document.get("end", 0))
+    return LandedPost(_text(document["topic"]), int(document["version"]), through, _counts(document), end)
+
+
+def _audited(tier: Any, document: Any) -> AuditPost:
+    if not isinstance(tier, str) or not re.fullmatch(AUDIT_TIER, tier) or tier in TIERS:
+        raise BadPost(f"an auditor's tier matches {AUDIT_TIER} and is none of {', '.join(TIERS)}: {tier!r}")
+    names = _name(document["source"]), _name(document["incarnation"])
+    return AuditPost(tier, *names, int(document["version"]), _counts(document, "topic"))
+
+
+def is_partition(topic: str) -> bool:
+    """Whether it is a partition of Kafka and no topic of the log."""
+    return "/" in topic
+
+
+def _counts(document: Any, of: str = "source") -> dict[Key, Counts]:
     counts: dict[Key, Counts] = {}
     for entry in document["counts"]:
-        key = (_text(entry["source"]), int(entry["bucket"]))
+        key = (_name(entry[of]), int(entry["bucket"]))
         of_key = counts.setdefault(key, Counts())
         of_key.absorb({_text(name): _natural(count) for name, count in entry["counts"].items()})
     return counts
@@ -82,16 +119,35 @@ def dump(post: Post) -> bytes:
             "version": post.version,
             "counts": post.counts.pruned(),
         }
+    elif isinstance(post, AuditPost):
+        document = {
+            "tier": post.tier,
+            "source": post.source,
+            "incarnation": post.incarnation,
+            "version": post.version,
+            "counts": _entries(post.counts, "topic"),
+        }
     else:
-        entries = [{"source": s, "bucket": b, "counts": c.pruned()} for (s, b), c in post.counts.items()]
         document = {
             "tier": "landed",
             "topic": post.topic,
             "version": post.version,
             "through": post.through,
-            "counts": entries,
+            **({"end": post.end} if post.end else {}),
+            "counts": _entries(post.counts, "source"),
         }
     return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _entries(counts: dict[Key, Counts], of: str) -> list[dict[str, Any]]:
+    return [{of: name, "bucket": bucket, "counts": of_key.pruned()} for (name, bucket), of_key in counts.items()]
+
+
+def _name(value: object) -> str:
+    name = _text(value)
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"a name of {len(name)} characters is more than {LONGEST_NAME}")
+    return name
 
 
 def _text(value: object) -> str:

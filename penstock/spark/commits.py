@@ -12,9 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from penstock.spark.layout import Layout
+from penstock.spark.lists import table_list
+
+PARTITION_MARK = "/"
+"""Between the name and the number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,20 @@ def read_plan(checkpoint: Path, batch: int) -> Planned:
             raise ValueError("not a version, a line of metadata and one source")
         metadata = json.loads(lines[1])
         end = {} if lines[2] == "-" else json.loads(lines[2])
-        return Planned(end, int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"]))
+        return Planned(_flat(end), int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{checkpoint}/offsets/{batch}: {error}") from None
+
+
+def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:
+    """Offsets by topic, or by partition of Kafka (``events/0``)."""
+    flat: dict[str, int] = {}
+    for topic, end in offsets.items():
+        by_partition = end.items() if isinstance(end, dict) else ()
+        flat |= {f"{topic}{PARTITION_MARK}{number}": int(offset) for number, offset in by_partition}
+        if not isinstance(end, dict):
+            flat[topic] = int(end)
+    return flat
 
 
 def committed_batches(checkpoint: Path) -> list[int]:
@@ -104,57 +118,6 @@ def committed_ranges(checkpoint: Path) -> dict[int, dict[str, tuple[int, int]]]:
     return found
 
 
-def committed_files(tables: Path | str, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """For each batch from ``from_batch`` on that is in the sink log: its files, relative to the table's folder.
-
-    A batch whose entry was merged into a later list (``.compact``) and removed is not found: see the Journal.
-    """
-    layout = Layout.of(tables)
-    names = _sink_entries(layout)
-    for batch in sorted(names):
-        if batch < from_batch:
-            continue
-        files = _listed(layout, names[batch])
-        if names[batch].suffix:  # a list of everything so far
-            older = _before(layout, names, batch)
-            files = [name for name in files if name not in older]
-        yield batch, files
-
-
-def _before(layout: Layout, names: Mapping[int, Path], batch: int) -> set[str]:
-    """All files of the batches before a compacted one: the compacted list before it, and those since."""
-    older: set[str] = set()
-    for earlier in sorted((b for b in names if b < batch), reverse=True):
-        older.update(_listed(layout, names[earlier]))
-        if names[earlier].suffix:
-            break
-    return older
-
-
-def _sink_entries(layout: Layout) -> dict[int, Path]:
-    try:
-        found = [Path(entry.path) for entry in os.scandir(layout.sink_log)]
-    except FileNotFoundError:
-        return {}
-    compact = {int(path.stem): path for path in found if path.suffix == ".compact" and path.stem.isdecimal()}
-    return {int(path.name): path for path in found if path.name.isdecimal()} | compact
-
-
-def _listed(layout: Layout, entry: Path) -> list[str]:
-    lines = entry.read_text().splitlines()[1:]
-    documents = (json.loads(line) for line in lines if line.strip())
-    return [_relative(layout, str(d["path"])) for d in documents if d.get("action", "add") == "add"]
-
-
-def _relative(layout: Layout, path: str) -> str:
-    """A path of the sink log (a URL) as one below the table's folder, also where the tables were moved."""
-    plain = unquote(urlparse(path).path)
-    base = f"{layout.landed}/"
-    if plain.startswith(base):
-        return plain[len(base) :]
-    return plain[plain.index("/kind=") + 1 :] if "/kind=" in plain else plain
-
-
 class Journal:
     """The commits of all batches, one JSON object a line; ``update`` adds what Spark committed since.
 
@@ -176,7 +139,7 @@ class Journal:
         new = [batch for batch in committed_batches(layout.checkpoint) if batch > self.last]
         if not new:
             return []
-        files = dict(committed_files(layout.tables, self.last + 1))
+        files = dict(table_list(layout).files(self.last + 1))
         added: list[Commit] = []
         last, end = self.last, self._end
         for batch in new:

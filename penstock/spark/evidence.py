@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.log.gaps import Gap
-from penstock.spark.commits import Commit
+from penstock.spark.commits import PARTITION_MARK, Commit
 from penstock.spark.rules import Kind
 
 Offsets = npt.NDArray[np.int64]
@@ -53,7 +53,8 @@ def _read_file(path: Path, kind: str) -> pa.Table:
     columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind == Kind.EVENT else [])]
     try:
         with pq.ParquetFile(path, read_dictionary=list(_DICTIONARIES)) as file:
-            rows = file.read(columns=columns)
+            by_partition = "partition" in file.schema_arrow.names
+            rows = file.read(columns=[*columns, "partition"] if by_partition else columns)
     except (FileNotFoundError, pa.ArrowInvalid):
         return _NO_ROWS
     except OSError as error:
@@ -62,8 +63,19 @@ def _read_file(path: Path, kind: str) -> pa.Table:
         raise
     count = rows.num_rows
     seconds = pc.divide(rows["bucket"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)
-    values = {"bucket": seconds, "kind": pa.repeat(kind, count), "uuid": pa.nulls(count, pa.string())}
-    return pa.table([rows[f.name] if f.name in columns and f.name != "bucket" else values[f.name] for f in ROWS], ROWS)
+    topic = _with_partition(rows) if by_partition else rows["topic"]
+    values = {"topic": topic, "bucket": seconds, "kind": pa.repeat(kind, count), "uuid": pa.nulls(count, pa.string())}
+    kept = {name: rows[name] for name in columns if name not in ("bucket", "topic")}
+    return pa.table([{**values, **kept}[f.name] for f in ROWS], ROWS)
+
+
+def _with_partition(rows: pa.Table) -> pa.ChunkedArray:
+    """The topic of each row, with the number of its partition where it came from Kafka."""
+    numbers = rows["partition"]
+    if numbers.null_count == len(numbers):
+        return rows["topic"]
+    named = pc.binary_join_element_wise(rows["topic"].cast(pa.string()), numbers.cast(pa.string()), PARTITION_MARK)
+    return pc.coalesce(named, rows["topic"].cast(pa.string())).dictionary_encode()
 
 
 def tally(rows: pa.Table) -> dict[Place, Counter[tuple[str, str]]]:

@@ -10,10 +10,12 @@ mark is not found, the text was not JSON to its last byte. ``penstock.spark.rule
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+from pyspark.sql.types import StructType
 
 from penstock.spark.rules import (
     MAX_TIMESTAMP,
@@ -24,6 +26,7 @@ from penstock.spark.rules import (
     Kind,
     Reason,
 )
+from penstock.spark.schemas import not_met
 
 RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 FIELDS = "struct<type:variant,uuid:variant,host:variant,timestamp:variant,data:variant>"
@@ -35,11 +38,13 @@ class Rules:
 
     ``event_types``: the types let in; empty: any (as far as there is room, see ``penstock.spark.admission``).
     ``data_format``: ``variant`` or ``json``. ``keep_payload``: whether valid events keep their raw payload.
+    ``schemas``: what the data of some types has to be.
     """
 
     event_types: tuple[str, ...] = ()
     data_format: str = "variant"
     keep_payload: bool = True
+    schemas: Mapping[str, StructType] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: "m" + secrets.token_hex(8))
 
 
@@ -111,7 +116,7 @@ def _reason(rules: Rules, limited: bool) -> Column:
         reason = reason.when(~F.col("type").isin(*rules.event_types), Reason.TYPE_NOT_ALLOWED.value)
     elif limited:
         reason = reason.when(~F.col("type").eqNullSafe(F.col("admitted")), Reason.TOO_MANY_TYPES.value)
-    return reason
+    return reason.when(not_met(rules.schemas), Reason.SCHEMA_NOT_MET.value) if rules.schemas else reason
 
 
 def _finished(judged: DataFrame, rules: Rules) -> DataFrame:
@@ -125,8 +130,10 @@ def _finished(judged: DataFrame, rules: Rules) -> DataFrame:
     )
     data = F.col("fields.data") if rules.data_format == "variant" else F.to_json(F.col("fields.data"))
     payload = F.col("payload") if rules.keep_payload else F.when(~is_event, F.col("payload"))
+    partition = F.col("partition") if "partition" in judged.columns else F.lit(None).cast("int").alias("partition")
     return judged.select(
         "topic",
+        partition,
         "offset",
         "timestamp",
         "received",

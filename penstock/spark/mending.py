@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.spark.commits import committed_batches, committed_files, read_journal, read_plan
+from penstock.spark.commits import committed_batches, read_journal, read_plan
 from penstock.spark.layout import Layout
+from penstock.spark.lists import DeltaLog, table_list
 
 SLACK = 10_000
 """Milliseconds: how much a file's time may be before its batch's, by clocks and file systems."""
@@ -20,7 +21,7 @@ class CheckpointLost(RuntimeError):
 
 def check_batches(layout: Layout) -> None:
     """Raises CheckpointLost: Spark skips a batch that the table's list has already, whatever is in it."""
-    planned, listed = _newest(layout.checkpoint / "offsets"), _newest(layout.sink_log)
+    planned, listed = _newest(layout.checkpoint / "offsets"), table_list(layout).newest()
     if listed > planned:
         raise CheckpointLost(
             f"{layout.landed} has batches up to {listed}, its checkpoint {layout.checkpoint} up to {planned}: "
@@ -43,7 +44,8 @@ def mend(layout: Layout) -> list[str]:
     commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
     removed = _drop_torn(commits, -1)
     done = max(committed_batches(layout.checkpoint), default=-1)
-    removed += _drop_torn(layout.sink_log, done)
+    if entries := table_list(layout).entries():
+        removed += _drop_torn(entries, done)
     removed += _drop_torn(offsets, done)
     return removed
 
@@ -85,14 +87,16 @@ def sweep(layout: Layout) -> int:
     """Remove files of the table that no batch committed, left behind by a killed pipeline; how many.
 
     Spark's readers do not see them, because they follow the table's list; other tools read the folders and would.
-    Only while no query runs, and after the journal was brought up to date.
+    Only while no query runs, and after the journal was brought up to date. Delta has its VACUUM for that.
     """
+    if isinstance(table_list(layout), DeltaLog):
+        return 0
     last = max(read_journal(layout), key=lambda commit: commit.batch, default=None)
     since = max(last.landed_at - SLACK, 0) if last else 0
     orphans = set(_written_since(layout.landed, since))
     for commit in read_journal(layout) if orphans else ():
         orphans.difference_update(commit.files)
-    for _, files in committed_files(layout.tables, last.batch + 1 if last else 0):
+    for _, files in table_list(layout).files(last.batch + 1 if last else 0):
         orphans.difference_update(files)
     for name in orphans:
         path = layout.landed / name

@@ -6,9 +6,14 @@ import difflib
 import fnmatch
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+
+from penstock.log.filters import BadFilter, Filter
+from penstock.log.reader import TopicReader
 
 COLUMNS = {
     "topic": "string",
@@ -35,7 +40,11 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """``starting`` and ``ending``: offsets by topic, with the word for all other topics. Offsets are exclusive ends."""
+    """``starting`` and ``ending``: offsets by topic, with the word for all other topics. Offsets are exclusive ends.
+
+    ``starting_last``: how many rows before the latest; ``starting_at``, ``ending_at``: times of the log in
+    microseconds since the epoch. They hold for topics that ``starting`` and ``ending`` do not name.
+    """
 
     path: Path
     topics: tuple[str, ...]
@@ -46,6 +55,11 @@ class SourceOptions:
     max_bytes: int
     partitions: int
     columns: tuple[str, ...]
+    starting_last: int = 0
+    starting_at: int | None = None
+    ending_at: int | None = None
+    filter: str = ""
+    fail_on_loss: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -54,6 +68,7 @@ class SourceOptions:
         _refuse_unknown(given)
         if not given.get("path"):
             raise BadOption("path: say where the topics are")
+        given, last = _without_last(given)
         starting_word, starting = _offsets(given, "startingoffsets", EARLIEST, (EARLIEST, LATEST))
         _, ending = _offsets(given, "endingoffsets", LATEST, (LATEST,))
         return cls(
@@ -66,6 +81,11 @@ class SourceOptions:
             max_bytes=_number(given, "maxbytespertrigger", 0),
             partitions=_number(given, "partitions", 0) or max(os.cpu_count() or 1, MIN_PARTITIONS),
             columns=_columns(given),
+            starting_last=last,
+            starting_at=_moment(given, "startingtimestamp"),
+            ending_at=_moment(given, "endingtimestamp"),
+            filter=_filter(given),
+            fail_on_loss=_word(given, "ondataloss", "count", ("count", "fail")) == "fail",
         )
 
     def selected(self) -> list[str]:
@@ -76,6 +96,23 @@ class SourceOptions:
             return []
         return [name for name in names if self._wanted(name)]
 
+    def begin(self, topic: str, reader: TopicReader) -> int:
+        """The offset a topic is read from."""
+        if topic in self.starting:
+            return self.starting[topic]
+        if self.starting_at is not None:
+            return reader.at_timestamp(self.starting_at)
+        if self.starting_word == LATEST:
+            return max(reader.end - self.starting_last, reader.start)
+        return reader.start
+
+    def end(self, topic: str, reader: TopicReader) -> int:
+        """The offset before which a batch read of a topic ends."""
+        end = reader.end
+        if topic in self.ending:
+            return min(end, self.ending[topic])
+        return end if self.ending_at is None else min(end, reader.at_timestamp(self.ending_at))
+
     def _wanted(self, name: str) -> bool:
         if name.startswith(("_", ".")):
             return name in self.topics
@@ -84,7 +121,7 @@ class SourceOptions:
 
 WRITTEN = (
     *("path", "topic", "startingOffsets", "endingOffsets", "maxRowsPerTrigger", "maxBytesPerTrigger"),
-    *("partitions", "columns"),
+    *("startingTimestamp", "endingTimestamp", "partitions", "columns", "filter", "onDataLoss"),
 )
 KNOWN = tuple(name.lower() for name in WRITTEN)
 
@@ -108,14 +145,55 @@ def _offsets(given: Mapping[str, str], name: str, default: str, words: tuple[str
             raise ValueError
     except ValueError:
         expected = " or ".join([*words, 'JSON such as {"events": 10}'])
-        raise BadOption(f"{WRITTEN[KNOWN.index(name)]}: {text!r} is not {expected}") from None
+        raise BadOption(f"{_written(name)}: {text!r} is not {expected}") from None
     return default, offsets
+
+
+def _without_last(given: Mapping[str, str]) -> tuple[dict[str, str], int]:
+    """``latest-100`` as the word and the number."""
+    match = re.fullmatch(r"\s*latest-(\d{1,15})\s*", given.get("startingoffsets", ""))
+    return ({**given, "startingoffsets": LATEST}, int(match[1])) if match else (dict(given), 0)
+
+
+def _moment(given: Mapping[str, str], name: str) -> int | None:
+    """Microseconds since the epoch of an ISO time (UTC where it has no zone) or of milliseconds."""
+    text = given.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        if text.isdecimal():
+            return int(text) * 1000
+        moment = datetime.fromisoformat(text)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+    except (ValueError, OverflowError):
+        raise BadOption(f"{_written(name)}: {text!r} is not an ISO time, nor milliseconds since the epoch") from None
+
+
+def _filter(given: Mapping[str, str]) -> str:
+    text = given.get("filter", "")
+    if text:
+        try:
+            Filter.parse(text)
+        except BadFilter as error:
+            raise BadOption(f"filter: {error}") from None
+    return text
+
+
+def _word(given: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> str:
+    text = given.get(name, default).strip().lower()
+    if text not in words:
+        raise BadOption(f"{_written(name)}: {text!r} is not {' or '.join(words)}")
+    return text
+
+
+def _written(name: str) -> str:
+    return WRITTEN[KNOWN.index(name)]
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:
     text = given.get(name, str(default))
     if not text.isdecimal():
-        raise BadOption(f"{WRITTEN[KNOWN.index(name)]}: {text!r} is not a whole number")
+        raise BadOption(f"{_written(name)}: {text!r} is not a whole number")
     return int(text)
 
 

@@ -21,9 +21,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock import config
+from penstock.server.access import Access
 from penstock.spark.landing import Landing, start_landing
 from penstock.spark.layout import Layout
 from penstock.spark.mending import mend, sweep
+from penstock.spark.packages import package_settings
 from penstock.spark.posts import LedgerClient
 from penstock.spark.reconciler import Ledger, Reconciler, Say
 from penstock.spark.session import build_session
@@ -51,14 +53,15 @@ def run(
     """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
 
     ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere. ``say`` takes lines for people.
-    Raises AlreadyRunning, NoJava, FormatDiffers.
+    Raises AlreadyRunning, NoJava, CannotFetch, FormatDiffers.
     """
     stop = stop or threading.Event()
     say = say or _say
     handle = take_lock(landing.layout, stop)
     try:
         reconciler = _begin(landing, ledger, say)
-        session = build_session(spark, inherit=[handle], scratch=landing.layout.scratch)
+        packages = package_settings(landing.packages, say=say)
+        session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
         try:
             return _land(session, landing, reconciler, once, stop, say)
         finally:
@@ -153,10 +156,14 @@ def landing_of(settings: config.Settings) -> Landing:
         topic=",".join(pipeline.topics),
         event_types=pipeline.event_types,
         max_types=pipeline.max_types,
+        table_format=pipeline.format,
         data_format=pipeline.data_format,
         keep_payload=pipeline.keep_payload,
+        schemas=pipeline.schemas,
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
+        kafka=pipeline.kafka if pipeline.source == "kafka" else None,
+        expiry_gap=pipeline.expiry_gap,
     )
 
 
@@ -176,7 +183,8 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    ledger = None if given.no_ledger else LedgerClient(settings.log.http)
+    access = Access(settings)
+    ledger = None if given.no_ledger else LedgerClient(access.http_url, access.headers, access.verify)
     try:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=given.once, stop=stop)
     except (RuntimeError, ValueError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -23,11 +25,16 @@ class LedgerRefused(Exception):
 
 
 class LedgerClient:
-    """The part of the daemon's HTTP interface that the pipeline uses; ``address`` is ``host:port``."""
+    """The part of the daemon's HTTP interface that the pipeline uses.
 
-    def __init__(self, address: str, token: str = "") -> None:
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=f"http://{address}", timeout=TIMEOUT, headers=headers, trust_env=False)
+    ``address`` is ``host:port`` or a URL; ``headers`` and ``verify`` are httpx's (see ``Access``).
+    """
+
+    def __init__(
+        self, address: str, headers: Mapping[str, str] | None = None, verify: ssl.SSLContext | bool = True
+    ) -> None:
+        url = address if "://" in address else f"http://{address}"
+        self._http = httpx.Client(base_url=url, timeout=TIMEOUT, headers=headers, verify=verify, trust_env=False)
 
     def through(self) -> dict[str, int]:
         """For each topic the offset up to which the ledger has counts. Raises LedgerAway."""
@@ -37,8 +44,11 @@ class LedgerClient:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerAway(f"GET /ledger: unexpected answer ({error!r})") from None
 
-    def post(self, proof: Proof) -> None:
-        """The counts of a batch of one topic, and how far the topic is proved. Raises LedgerAway, LedgerRefused."""
+    def post(self, proof: Proof, end: int = 0) -> None:
+        """The counts of a batch of one topic, and how far the topic is proved. Raises LedgerAway, LedgerRefused.
+
+        ``end``: where the topic ends, if the ledger cannot know (a partition of Kafka).
+        """
         document = proof.document()
         body = {
             "tier": TIER,
@@ -46,6 +56,7 @@ class LedgerClient:
             "version": proof.batch,
             "through": proof.end,
             "counts": document["counts"],
+            **({"end": end} if end else {}),
         }
         self._ask("POST", "/ledger", json=body)
 

@@ -18,13 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
-from penstock.log.errors import CorruptBatch
-from penstock.log.reader import TopicReader
-from penstock.log.view import Stored
+from penstock.spark.again import LogRecords, Records, Suspect, is_partition
 from penstock.spark.commits import Commit, append_lines, read_journal, read_lines
 from penstock.spark.evidence import Landed, Offsets, Place, in_gaps, of_topic, read_rows, split_offsets, tally
 from penstock.spark.layout import Layout
-from penstock.spark.rules import Event, Kind, judge
+from penstock.spark.rules import Kind
 
 Verify = Callable[[str, int, int], None]
 """Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
@@ -81,17 +79,11 @@ class Proof:
         return cls(batch, str(document["topic"]), begin, end, counts, *lists)
 
 
-@dataclass(frozen=True, slots=True)
-class _Suspect:
-    """An offset that is neither in the table nor in a gap, and what the log has there."""
-
-    offset: int
-    place: Place
-    event: Event | None
-
-
 class Prover:
-    """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds."""
+    """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
+
+    ``kafka``: the records of Kafka's partitions, where these are landed.
+    """
 
     def __init__(
         self,
@@ -101,10 +93,11 @@ class Prover:
         window: float = 600.0,
         event_types: Sequence[str] = (),
         verify: Verify | None = None,
+        kafka: Records | None = None,
     ) -> None:
-        self._topics = topics
         self._layout = layout
-        self._event_types = tuple(event_types)
+        self._log = LogRecords(topics, event_types)
+        self._kafka = kafka
         self._verify = verify
         self._landed = Landed(layout.landed, window)
 
@@ -142,20 +135,25 @@ class Prover:
 
     def _explain(self, proof: Proof, missing: Offsets, earlier: Proof | None) -> None:
         """Find a reason for every offset that is not in the table."""
-        reader = TopicReader(self._topics / proof.topic)
-        suspects, corrupt = self._read_again(reader, in_gaps(missing, _gaps(reader))[0])
-        for begin, end in corrupt if self._verify else ():
+        records = self._records(proof.topic)
+        again = records.again(proof.topic, in_gaps(missing, records.gaps(proof.topic))[0])
+        for begin, end in again.corrupt if self._verify else ():
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
-        left, lost = in_gaps(missing, _gaps(reader))
+        left, lost = in_gaps(missing, [*records.gaps(proof.topic), *again.gone])
         if lost and earlier and _agrees(proof, earlier, len(missing)):
             proof.counts_by, proof.unaccounted = earlier.counts_by, earlier.unaccounted
             return
         for place, reasons in lost.items():
             for reason, count in reasons.items():
                 proof.add(place, Name.GAP + reason, count)
-        self._duplicates(proof, left, suspects)
+        for place in again.segments.values():
+            proof.add(place, Name.SEGMENT)
+        self._duplicates(proof, np.setdiff1d(left, list(again.segments)), again.suspects)
 
-    def _duplicates(self, proof: Proof, left: Offsets, suspects: list[_Suspect]) -> None:
+    def _records(self, topic: str) -> Records:
+        return self._kafka if is_partition(topic) and self._kafka is not None else self._log
+
+    def _duplicates(self, proof: Proof, left: Offsets, suspects: Sequence[Suspect]) -> None:
         uuids = {suspect.event.uuid for suspect in suspects if suspect.event}
         survived = self._landed.find({proof.topic: uuids}).get(proof.topic, set())
         known = {s.offset: s.place for s in suspects if s.event and s.event.uuid in survived}
@@ -164,46 +162,6 @@ class Prover:
                 proof.add(known[offset], Name.DUPLICATE)
             else:
                 proof.unaccounted.append(offset)
-
-    def _read_again(self, reader: TopicReader, offsets: Offsets) -> tuple[list[_Suspect], list[tuple[int, int]]]:
-        """What the log has at these offsets, and the ranges that are corrupt."""
-        suspects: list[_Suspect] = []
-        corrupt: list[tuple[int, int]] = []
-        begin, end = (int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else (0, 0)
-        while begin < end:
-            try:
-                for stored in reader.read(begin, end=end):
-                    suspects += self._suspects(stored, offsets)
-                    begin = stored.base + stored.rows
-                return suspects, corrupt
-            except CorruptBatch as error:
-                corrupt.append((error.begin, error.end))
-                begin = max(error.end, begin + 1)
-            except FileNotFoundError:
-                break
-        return suspects, corrupt
-
-    def _suspects(self, stored: Stored, offsets: Offsets) -> Iterator[_Suspect]:
-        mine = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
-        if not len(mine):
-            return
-        payloads = stored.batch.column("payload").take(pa.array(mine - stored.base)).to_pylist()
-        place = (stored.origin.source, stored.origin.bucket)
-        for offset, payload in zip(mine.tolist(), payloads, strict=True):
-            yield _Suspect(offset, place, self._event(payload, stored.origin.codec))
-
-    def _event(self, payload: bytes | None, codec: str) -> Event | None:
-        if codec == Kind.SYSLOG or payload is None or not payload.startswith(b"{"):
-            return None
-        found = judge(payload, self._event_types)
-        return found if isinstance(found, Event) else None
-
-
-def _gaps(reader: TopicReader) -> list[Any]:
-    try:
-        return list(reader.gaps())
-    except FileNotFoundError:
-        return []
 
 
 def _fate(kind: str, reason: str) -> str:
@@ -234,9 +192,16 @@ def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof]) -> None:
     append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs]}])
 
 
-def rebuild(topics: Path, layout: Layout, *, window: float = 600.0, event_types: Sequence[str] = ()) -> Iterator[Proof]:
+def rebuild(
+    topics: Path,
+    layout: Layout,
+    *,
+    window: float = 600.0,
+    event_types: Sequence[str] = (),
+    kafka: Records | None = None,
+) -> Iterator[Proof]:
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
-    prover = Prover(topics, layout, window=window, event_types=event_types)
+    prover = Prover(topics, layout, window=window, event_types=event_types, kafka=kafka)
     for commit in read_journal(layout):
         yield from prover.prove(commit, written.get(commit.batch))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.spark.commits import Commit, Journal, read_journal, read_lines_from
+from penstock.spark.kafka_proof import kafka_records
 from penstock.spark.landing import Landing
 from penstock.spark.layout import Layout
 from penstock.spark.posts import LedgerAway, LedgerRefused
@@ -30,7 +31,7 @@ class Ledger(Protocol):
 
     def through(self) -> dict[str, int]: ...
 
-    def post(self, proof: Proof) -> None: ...
+    def post(self, proof: Proof, end: int = 0) -> None: ...
 
     def verify(self, topic: str, begin: int, end: int) -> None: ...
 
@@ -61,12 +62,14 @@ class Reconciler:
         self._say = say or _print
         self.progress = Progress()
         self._journal = Journal(self._layout)
+        self._kafka = kafka_records(landing.kafka, landing.expiry_gap, landing.event_types)
         self._prover = Prover(
             landing.topics,
             self._layout,
             window=landing.duplicate_window,
             event_types=landing.event_types,
             verify=self._verify if ledger else None,
+            kafka=self._kafka,
         )
         self._unproved = self._resume()
         self._through: dict[str, int] | None = None
@@ -196,7 +199,7 @@ class Reconciler:
 
     def _post_one(self, ledger: Ledger, proof: Proof) -> None:
         try:
-            ledger.post(proof)
+            ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
         except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
             self._say(f"the ledger refused batch {proof.batch} of topic {proof.topic}: {error}")
         self.progress.posted = proof.batch

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     BAD_TIMESTAMP = "bad_timestamp"
     TYPE_NOT_ALLOWED = "type_not_allowed"
     TOO_MANY_TYPES = "too_many_types"
+    SCHEMA_NOT_MET = "schema_not_met"
 
 
 MAX_TYPE_BYTES = 80

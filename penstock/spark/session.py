@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from penstock.spark.java import cache_folder, find_java
+from penstock.java import cache_folder, find_java
 
 DEFAULT_MASTER = "local[2,3]"
 """Two tasks at a time, three tries each: plain ``local[2]`` never tries a task again."""
@@ -83,9 +83,7 @@ def build_session(
     _prepare_environment(master)
     local = LOCAL_SETTINGS if master.startswith("local") else {}
     options = {**SETTINGS, **local, **given, "spark.master": master, "spark.app.name": name}
-    options["spark.driver.extraJavaOptions"] = (
-        f"{_logging()} {options.get('spark.driver.extraJavaOptions', '')}".strip()
-    )
+    options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
         gateway = launch_gateway(conf, {"pass_fds": tuple(inherit)} if inherit else None)

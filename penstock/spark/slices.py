@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from penstock.log.errors import CorruptBatch
+from penstock.log.filters import Filter
 from penstock.log.reader import TopicReader
 from penstock.log.view import Stored
 
@@ -70,29 +71,51 @@ def _cut(ranges: Sequence[Range], size: int) -> Iterator[list[Range]]:
         yield part
 
 
-def read_slice(path: Path, ranges: Iterable[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of ``ranges`` of the topics in ``path``, with the columns of ``schema``."""
+class DataLoss(RuntimeError):
+    """Offsets that were to be read are gone, and the option ``onDataLoss`` is ``fail``."""
+
+
+def read_slice(
+    path: Path, ranges: Iterable[Range], schema: pa.Schema, *, wanted: Filter | None = None, fail: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``ranges`` of the topics in ``path``, with the columns of ``schema``.
+
+    ``wanted``: only those that match. ``fail``: raise DataLoss where some are gone, instead of leaving them out.
+    """
     for part in ranges:
-        for stored in read_range(path, part):
-            yield from _pieces(_with_origin(stored, part.topic, schema))
+        for stored in read_range(path, part, fail=fail):
+            yield from _pieces(_with_origin(stored, part.topic, schema, wanted))
 
 
-def read_range(path: Path, part: Range) -> Iterator[Stored]:
+def read_range(path: Path, part: Range, *, fail: bool = False) -> Iterator[Stored]:
     """The batches of a range. A corrupt one is left out: whoever proves the range finds that it is missing."""
     reader = TopicReader(path / part.topic)
+    if fail:
+        _refuse_gaps(reader, part)
     begin = part.begin
     while begin < part.end:
         try:
             yield from reader.read(begin, end=part.end)
             return
         except CorruptBatch as error:
+            if fail:
+                raise DataLoss(f"topic {part.topic}: offsets {error.begin} to {error.end} are corrupt") from None
             begin = max(error.end, begin + 1)
         except FileNotFoundError:  # the topic was deleted
+            if fail:
+                raise DataLoss(f"topic {part.topic} was deleted") from None
             return
 
 
-def _with_origin(stored: Stored, topic: str, schema: pa.Schema) -> pa.RecordBatch:
-    rows = stored.batch.num_rows
+def _refuse_gaps(reader: TopicReader, part: Range) -> None:
+    for gap in reader.gaps():
+        if gap.begin < part.end and gap.end > part.begin:
+            raise DataLoss(f"topic {part.topic}: offsets {gap.begin} to {gap.end} are gone ({gap.reason})")
+
+
+def _with_origin(stored: Stored, topic: str, schema: pa.Schema, wanted: Filter | None) -> pa.RecordBatch:
+    batch = wanted.apply(stored.batch) if wanted else stored.batch
+    rows = batch.num_rows
     origin = stored.origin
     constants = {
         "topic": topic,
@@ -104,7 +127,7 @@ def _with_origin(stored: Stored, topic: str, schema: pa.Schema) -> pa.RecordBatc
     columns = [
         pa.repeat(pa.scalar(constants[field.name], field.type), rows)
         if field.name in constants
-        else _column(stored.batch.column(field.name), field.type)
+        else _column(batch.column(field.name), field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -115,6 +138,8 @@ def _column(values: pa.Array, expected: pa.DataType) -> pa.Array:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if not batch.num_rows:
+        return
     count = max(1, -(-batch.num_rows // BATCH_ROWS), -(-batch.nbytes // BATCH_BYTES))
     size = max(1, -(-batch.num_rows // count))
     for begin in range(0, batch.num_rows, size):

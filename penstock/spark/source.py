@@ -4,19 +4,22 @@
     spark.read.format("penstock").option("topic", "events").load("penstock-data/topics")
 
 Options: ``path`` (the folder of the topics), ``topic`` (names or patterns with commas; ``*``, the default, is all
-but internal ones), ``startingOffsets`` (earliest, latest, or JSON by topic), ``endingOffsets`` (batch only),
+but internal ones), ``startingOffsets`` (earliest, latest, ``latest-100`` for the last 100 rows of each topic, or JSON
+by topic), ``startingTimestamp`` (ISO, or milliseconds), ``endingOffsets`` and ``endingTimestamp`` (batch only),
 ``maxRowsPerTrigger``, ``maxBytesPerTrigger`` (by the average size of a topic's rows), ``columns`` (only these are
-read: Spark does no pruning for Python sources) and ``partitions``. A topic that appears while a stream runs joins
-in, from its first offset.
+read: Spark does no pruning for Python sources), ``filter`` (an expression on annotations, as the log daemon takes
+it), ``onDataLoss`` and ``partitions``. A topic that appears while a stream runs joins in, from its first offset.
 
-No daemon is needed, and only synced rows are seen. A corrupt batch is left out of the result and does not end
-the query; gaps are skipped.
+No daemon is needed, and only synced rows are seen. Gaps and corrupt batches are left out, as the balance counts them
+(``onDataLoss`` = count), or end the query with the offsets that are gone (fail). A stream's progress shows beside the
+ends of the topics how far it is behind (``_lag``: rows, and seconds that the oldest of them has waited).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,8 +30,12 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    Filter,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
+)
+from pyspark.sql.datasource import (
+    Filter as PushedFilter,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -40,10 +47,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.log.errors import LogError
+from penstock.log.filters import Filter
 from penstock.log.reader import TopicReader
 from penstock.log.segment import SUFFIX
 from penstock.spark.bounds import Bounds, narrow
-from penstock.spark.options import COLUMNS, LATEST, SourceOptions
+from penstock.spark.options import COLUMNS, LATEST, BadOption, SourceOptions
+from penstock.spark.sink import BatchWriter, SinkOptions, StreamWriter
 from penstock.spark.slices import Range, Slice, plan, read_slice
 
 FEW_ROWS = 100
@@ -55,11 +65,15 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._options = SourceOptions.of(options)
+        self._given = dict(options)
 
     @classmethod
     def name(cls) -> str:
         return "penstock"
+
+    @property
+    def _options(self) -> SourceOptions:
+        return SourceOptions.of(self._given)
 
     def schema(self) -> str:
         """The columns asked for, as DDL."""
@@ -70,6 +84,15 @@ class PenstockSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return StreamReader(self._options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """See ``penstock.spark.sink``. A topic can only be appended to."""
+        if overwrite:
+            raise BadOption("a topic cannot be overwritten: write with mode append")
+        return BatchWriter(SinkOptions.of(self._given, schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return StreamWriter(SinkOptions.of(self._given, schema))
 
 
 def register(spark: SparkSession) -> None:
@@ -86,7 +109,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         self._schema = _arrow(schema)
         self._bounds = Bounds()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+    def pushFilters(self, filters: list[PushedFilter]) -> Iterable[PushedFilter]:  # noqa: N802
         """Takes the filters that bound topic, offset or timestamp; gives the others back to Spark."""
         for one in filters:
             bounds = narrow(self._bounds, one)
@@ -105,13 +128,11 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
 
     def _range(self, topic: str) -> Range:
         options, reader = self._options, TopicReader(self._options.path / topic)
-        begin = options.starting.get(topic, reader.end if options.starting_word == LATEST else reader.start)
-        end = min(reader.end, options.ending.get(topic, reader.end))
+        begin, end = options.begin(topic, reader), options.end(topic, reader)
         return self._bounds.cut(reader, Range(topic, max(begin, reader.start), end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        ranges = partition.ranges if isinstance(partition, Slice) else ()
-        return read_slice(self._options.path, ranges, self._schema)
+        return _read(self._options, partition, self._schema)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -126,11 +147,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._schema = _arrow(schema)
         self._readers: dict[str, TopicReader] = {}
         self._target: dict[str, int] | None = None
+        self._taken: dict[str, int] = {}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         options = self._options
-        known = self._ends() if options.starting_word == LATEST else {}
-        return _ordered({**known, **options.starting})
+        if options.starting_word != LATEST and options.starting_at is None:
+            return _ordered(options.starting)
+        self._ends()
+        known = {topic: options.begin(topic, reader) for topic, reader in self._readers.items()}
+        return self._note(_ordered({**known, **options.starting}))
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """As far as the limit lets it, shared by the topics in proportion to what waits in each."""
@@ -138,7 +163,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         waiting = {topic: end - start.get(topic, 0) for topic, end in ends.items() if end > start.get(topic, 0)}
         if isinstance(limit, ReadMaxRows | ReadMaxBytes):
             waiting = self._limited(waiting, limit)
-        return _ordered({**start, **{topic: start.get(topic, 0) + rows for topic, rows in waiting.items()}})
+        return self._note(_ordered({**start, **{topic: start.get(topic, 0) + rows for topic, rows in waiting.items()}}))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         options = self._options
@@ -155,9 +180,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             most = min(most, max(1, round(rows * self._options.max_bytes / max(size, 1))))
         return share(waiting, most)
 
-    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        """The ends of the topics, which the query's progress shows beside what it has read."""
-        return _ordered(self._ends())
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The ends of the topics, which the query's progress shows beside what it has read, and the lag."""
+        ends = self._ends()
+        behind = {topic: end - self._taken.get(topic, 0) for topic, end in ends.items()}
+        waits = (self._waiting_since(topic) for topic, rows in behind.items() if rows > 0)
+        oldest = min((at for at in waits if at is not None), default=None)
+        seconds = round(max(time.time() - oldest / 1e6, 0.0), 3) if oldest is not None else 0.0
+        return {**_ordered(ends), "_lag": {"rows": sum(behind.values()), "seconds": seconds}}
+
+    def _waiting_since(self, topic: str) -> int | None:
+        """When the first row of a topic that was not taken came into the log (microseconds); None for unknown."""
+        with contextlib.suppress(LogError, OSError):
+            for stored in self._readers[topic].read(self._taken.get(topic, 0), max_rows=1):
+                return stored.first
+        return None
+
+    def _note(self, offsets: dict[str, int]) -> dict[str, int]:
+        self._taken = offsets
+        return offsets
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._ends()
@@ -167,8 +208,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return plan(ranges, self._options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        ranges = partition.ranges if isinstance(partition, Slice) else ()
-        return read_slice(self._options.path, ranges, self._schema)
+        return _read(self._options, partition, self._schema)
 
     def _ends(self) -> dict[str, int]:
         """The end of each topic there is; topics that are gone are forgotten."""
@@ -183,6 +223,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __getstate__(self) -> dict[str, Any]:
         """Readers hold open files and stay behind when Spark sends this object to a worker."""
         return {**self.__dict__, "_readers": {}}
+
+
+def _read(options: SourceOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    ranges = partition.ranges if isinstance(partition, Slice) else ()
+    wanted = Filter.parse(options.filter) if options.filter else None
+    return read_slice(options.path, ranges, schema, wanted=wanted, fail=options.fail_on_loss)
 
 
 def row_bytes(topic: Path) -> float:

@@ -7,37 +7,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark.layout import Layout
+from penstock.spark.lists import DELTA_LOG
 
 if TYPE_CHECKING:  # what the tables are is known without Spark
     from pyspark.sql import DataFrame, SparkSession
 
+PARQUET = "parquet"
+DELTA = "delta"
 VARIANT = "variant"
 JSON = "json"
+PLACE = "topic, partition, offset, timestamp, received, source, bucket"
 VIEWS = {
     "events": (
         "event",
-        "topic, offset, timestamp, received, source, bucket, landed_at, date, type, uuid, host, event_time, data, "
-        "payload, key, annotations",
+        f"{PLACE}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",
     ),
     "syslog": (
         "syslog",
-        "topic, offset, timestamp, received, source, bucket, landed_at, date, host, event_time, payload, key, "
-        "annotations",
+        f"{PLACE}, landed_at, date, host, event_time, payload, key, annotations",
     ),
     "messages": (
         "message",
-        "topic, offset, timestamp, received, source, bucket, landed_at, date, payload, key, type_url, annotations",
+        f"{PLACE}, landed_at, date, payload, key, type_url, annotations",
     ),
     "quarantine": (
         "quarantine",
-        "topic, offset, timestamp, received, source, bucket, landed_at, date, reason, payload, key, annotations",
+        f"{PLACE}, landed_at, date, reason, payload, key, annotations",
     ),
 }
 """Name of the view: the kind it shows, and its columns."""
 
 
 class FormatDiffers(ValueError):
-    """The table was begun with another ``data_format``."""
+    """The table was begun with another ``format`` or ``data_format``."""
 
 
 def landed_schema(data_format: str = VARIANT) -> str:
@@ -48,7 +50,8 @@ def landed_schema(data_format: str = VARIANT) -> str:
     """
     data = "variant" if data_format == VARIANT else "string"
     return (
-        "topic string, offset bigint, timestamp timestamp, received timestamp, source string, bucket timestamp, "
+        "topic string, partition int, offset bigint, timestamp timestamp, received timestamp, source string, "
+        "bucket timestamp, "
         f"landed_at timestamp, uuid string, host string, event_time timestamp, data {data}, payload binary, "
         "key binary, type_url string, annotations map<string,string>, reason string, "
         "kind string, date date, type string"
@@ -61,7 +64,9 @@ def read_landed(spark: SparkSession, tables: Path | str) -> DataFrame:
     Like every file table in Spark it shows what there was when it was asked for: ask again for newer rows.
     """
     layout = Layout.of(tables)
-    schema = landed_schema(table_format(layout) or VARIANT)
+    schema = landed_schema(begun_as(layout).get("data_format", VARIANT))
+    if (layout.landed / DELTA_LOG).is_dir():
+        return spark.read.format(DELTA).load(str(layout.landed))
     if not layout.sink_log.is_dir():
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(str(layout.landed))
@@ -76,21 +81,24 @@ def register_views(spark: SparkSession, tables: Path | str) -> None:
         rows.select(*columns.split(", ")).createOrReplaceTempView(name)
 
 
-def table_format(layout: Layout) -> str | None:
-    """The ``data_format`` the table was begun with; None where it was not begun."""
+def begun_as(layout: Layout) -> dict[str, str]:
+    """The ``format`` and ``data_format`` the table was begun with; empty where it was not begun."""
     try:
-        return str(json.loads(layout.format.read_text())["data_format"])
+        begun = json.loads(layout.format.read_text())
     except FileNotFoundError:
-        return None
+        return {}
+    return {"format": PARQUET, **{str(key): str(value) for key, value in begun.items()}}
 
 
-def begin_table(layout: Layout, data_format: str) -> None:
+def begin_table(layout: Layout, form: str, data_format: str) -> None:
     """Remember the form of a new table. Raises FormatDiffers where it has another one already."""
-    begun = table_format(layout)
-    if begun is None:
+    wanted = {"format": form, "data_format": data_format}
+    begun = begun_as(layout)
+    if not begun:
         layout.format.parent.mkdir(parents=True, exist_ok=True)
         temporary = layout.format.with_suffix(".new")
-        temporary.write_text(json.dumps({"data_format": data_format}))
+        temporary.write_text(json.dumps(wanted))
         temporary.replace(layout.format)
-    elif begun != data_format:
-        raise FormatDiffers(f"{layout.landed} has data_format = {begun}: keep it, or choose another folder of tables")
+    for key, value in begun.items():
+        if value != wanted[key]:
+            raise FormatDiffers(f"{layout.landed} has {key} = {value}: keep it, or choose another folder of tables")
