@@ -40,8 +40,13 @@ def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
     """The JSON answer of the running daemon, or the end with one line that says why not."""
     import httpx  # slow to import: only commands that ask need it
 
+    from penstock.server.access import Access
+
     try:
-        answer = httpx.get(f"http://{settings.log.http}{path}", params=parameters, timeout=30)
+        with Access(settings).client() as client:
+            answer = client.get(path, params=parameters)
+    except OSError as error:
+        fail(f"the token of this data directory cannot be read: {error}", 2)
     except httpx.TransportError as error:
         fail(
             f"no log daemon answers at {settings.log.http} ({error}); is `penstock serve` or `penstock up` running?", 2

@@ -9,12 +9,17 @@ import threading
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.quarantine import quarantine
+from penstock.cli.wait import wait
 from penstock.config import Settings
 from penstock.ingest.process import die_with_parent
 
 pipeline = typer.Typer(no_args_is_help=True, help="Topics to tables on Spark.")
+pipeline.command()(wait)
+pipeline.add_typer(quarantine, name="quarantine")
 
 
 @pipeline.command()
@@ -40,11 +45,14 @@ def query(
     """Ask the tables with Spark SQL."""
     settings = settings_of(config, override)
     _need_spark()
+    from penstock.spark.layout import Layout
+    from penstock.spark.packages import package_settings
     from penstock.spark.session import build_session
-    from penstock.spark.tables import register_views
+    from penstock.spark.tables import DELTA, begun_as, register_views
 
+    packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
     with console.status("starting Spark") if not as_json else errors.status("starting Spark"):
-        session = build_session(settings.pipeline.spark)
+        session = build_session({**package_settings(packages), **settings.pipeline.spark})
         register_views(session, settings.tables)
         try:
             rows = session.sql(sql).limit(limit)
@@ -59,9 +67,61 @@ def query(
         print(row)
 
 
+@pipeline.command()
+def status(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+    """How far the tables are behind the topics, how fast it goes, and what was proved."""
+    from penstock.spark.layout import Layout
+    from penstock.spark.status import status as pipeline_status
+
+    settings = settings_of(config, override)
+    found = pipeline_status(settings.topics, Layout.of(settings.tables), settings.pipeline.topics)
+    if as_json:
+        print(json.dumps(found.document(), indent=2))
+        return
+    running = "running" if found.running else "not running"
+    age = "" if found.last_batch_age is None else f", last batch {found.last_batch} {found.last_batch_age:.0f} s ago"
+    console.print(f"{running}{age}, {found.rate:,} rows/s", markup=False)
+    console.print(
+        f"proved: {found.rows:,} rows, {found.quarantined:,} quarantined, {found.duplicates:,} duplicates, "
+        f"{found.unaccounted:,} unaccounted"
+    )
+    shown = Table("topic", "end", "landed", "proved", "rows behind", "seconds behind", box=None)
+    for one in found.topics:
+        numbers = (one.end, one.landed, one.proved, one.lag_rows)
+        shown.add_row(one.topic, *(f"{number:,}" for number in numbers), f"{one.lag:.1f}")
+    console.print(shown)
+
+
+@pipeline.command()
+def compact(config: Config = None, override: Override = None) -> None:
+    """Merge the table's small files into large ones (Delta)."""
+    settings = settings_of(config, override)
+    _need_spark()
+    from penstock.spark.layout import Layout
+    from penstock.spark.packages import package_settings
+    from penstock.spark.session import build_session
+    from penstock.spark.tables import DELTA, begun_as
+
+    layout = Layout.of(settings.tables)
+    if begun_as(layout).get("format") != DELTA:
+        fail(
+            "the files of a Parquet table stay as they were written: for tables that can be compacted choose "
+            'pipeline.format = "delta" and another folder of tables'
+        )
+    with console.status("starting Spark"):
+        session = build_session({**package_settings([DELTA]), **settings.pipeline.spark})
+    try:
+        with console.status("merging small files"):
+            done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
+    finally:
+        session.stop()
+    console.print(f"{done['numFilesRemoved']:,} files became {done['numFilesAdded']:,}")
+
+
 def land(settings: Settings, once: bool = False) -> int:
     """Run the landing pipeline until SIGTERM or SIGINT; the exit status."""
     _need_spark()
+    from penstock.server.access import Access
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
     from penstock.spark.posts import LedgerClient
@@ -69,7 +129,8 @@ def land(settings: Settings, once: bool = False) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    ledger = LedgerClient(settings.log.http)
+    access = Access(settings)
+    ledger = LedgerClient(access.http_url, access.headers, access.verify)
     try:
         return run_landing(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=once, stop=stop)
     except (RuntimeError, ValueError) as error:

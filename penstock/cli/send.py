@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ssl
 import sys
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.common import Config, Override, console, fail, settings_of
-from penstock.client.sender import TcpSender, UdpSender
+from penstock.cli.listeners import address_of, listener_of
+from penstock.client import LedgerReport, TcpSender, UdpSender
 from penstock.config import Settings
+from penstock.server.access import Access
+
+GROUP = 1000
 
 
 def send(
@@ -24,44 +30,52 @@ def send(
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag such as pk:KEY (UDP).", show_default=False)] = None,
     fragment_size: Annotated[int, typer.Option(help="Largest datagram payload (UDP).", min=1, max=65_000)] = 1400,
+    report: Annotated[
+        bool, typer.Option("--report", help="Tell the ledger what was sent, so that it knows what was lost.")
+    ] = False,
 ) -> None:
     """Send each line as one message."""
-    sender = _sender(settings_of(config, override), listener, fragment_size)
+    sender = _sender(settings_of(config, override), listener, fragment_size, report)
     if tag and isinstance(sender, TcpSender):
         fail("--tag needs a UDP listener: lines have no tags", 2)
-    with closing(sender):
-        try:
-            for line in _lines(files):
-                if isinstance(sender, UdpSender):
-                    sender.send(line, tag or ())
-                else:
-                    sender.send(line)
-        except OSError as error:
-            fail(f"cannot send: {error.strerror or error}")
-        counts = ", ".join(f"{count} {name}" for name, count in sender.counts.items())
-    console.print(f"sent {counts or 'nothing'}", style="dim")
+    send_many = partial(sender.send_many, tags=tag or ()) if isinstance(sender, UdpSender) else sender.send_many
+    try:
+        with sender:
+            for group in _groups(files):
+                send_many(group)
+    except (OSError, ValueError) as error:
+        fail(f"cannot send: {getattr(error, 'strerror', None) or error}; {_told(sender)}")
+    console.print(_told(sender), style="dim")
 
 
-def _sender(settings: Settings, name: str | None, fragment_size: int) -> UdpSender | TcpSender:
-    found = [listener for listener in settings.listener if name in (None, listener.name)]
-    if not found:
-        fail(f"there is no listener {name!r}: known are {', '.join(x.name for x in settings.listener)}", 2)
-    listener = found[0]
+def _told(sender: UdpSender | TcpSender) -> str:
+    return "sent " + (", ".join(f"{count} {name}" for name, count in sender.counts.items()) or "nothing")
+
+
+def _sender(settings: Settings, name: str | None, fragment_size: int, report: bool) -> UdpSender | TcpSender:
+    listener = listener_of(settings, name)
+    host, port = address_of(settings, listener)
+    access = Access(settings)
+    verify = access.verify if isinstance(access.verify, ssl.SSLContext) else None
+    ledger = LedgerReport(access.http_url, listener.name, token=access.token, context=verify) if report else None
     try:
         if listener.protocol == "tcp":
-            return TcpSender(listener.host, listener.port)
-        return UdpSender(listener.host, listener.port, fragment_size=fragment_size)
+            return TcpSender(host, port, report=ledger)
+        return UdpSender(host, port, fragment_size=fragment_size, report=ledger)
     except OSError as error:
-        fail(f"listener {listener.name!r} at {listener.host}:{listener.port}: {error.strerror or error}")
+        fail(f"listener {listener.name!r} at {host}:{port}: {error.strerror or error}")
 
 
-def _lines(files: list[Path] | None) -> Iterable[bytes]:
+def _groups(files: list[Path] | None) -> Iterator[list[bytes]]:
+    """Lines as they come, many at once where they come quickly."""
     if not files:
-        yield from (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+        while line := sys.stdin.buffer.readline():  # what waits on a terminal or pipe goes at once
+            yield [line.rstrip(b"\r\n")]
         return
     for path in files:
         try:
             with path.open("rb") as lines:
-                yield from (line.rstrip(b"\r\n") for line in lines)
+                while group := [line.rstrip(b"\r\n") for line in islice(lines, GROUP)]:
+                    yield group
         except OSError as error:
             fail(f"{path}: {error.strerror}")

@@ -11,10 +11,12 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common import Config, Override, errors, fail, settings_of
-from penstock.config import ConfigError, Settings
+from penstock.config import ConfigError, Settings, split_address
+from penstock.ingest.notify import Service, listens
 from penstock.ingest.process import die_with_parent
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.supervisor import AlreadyRunning, Supervisor
+from penstock.server.access import reachable
 
 
 def serve(
@@ -37,13 +39,21 @@ def run(settings: Settings, verbose: bool = False) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: stopped.append(received))
     try:
+        settings.security.check_files()
         supervisor = Supervisor(settings, _say)
     except (CannotListen, AlreadyRunning, ConfigError) as error:
         fail(error)
     supervisor.start()
     if verbose:
         _describe(settings)
-    supervisor.run(lambda: bool(stopped))
+    service = Service(lambda: listens(split_address(reachable(settings.log.http))))
+
+    def stopping() -> bool:
+        service.tick()
+        return bool(stopped)
+
+    supervisor.run(stopping)
+    service.stopping()
     supervisor.stop()
 
 

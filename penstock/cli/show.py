@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 from rich.progress import Progress
 
 from penstock.cli.balance import show as show_balance
@@ -18,6 +17,7 @@ from penstock.client.sender import UdpSender
 from penstock.config import Settings
 from penstock.counts import Counts
 from penstock.ingest.supervisor import ENDPOINTS
+from penstock.server.access import Access
 
 POLL = 0.25
 LANDING = ("landed.", "quarantined.", "duplicate")
@@ -30,7 +30,7 @@ class Show:
 
     def __init__(self, settings: Settings, spark: bool) -> None:
         self._settings, self._spark = settings, spark
-        self._ledger = f"http://{settings.log.http}/ledger"
+        self._daemon = Access(settings).client()
 
     def sample(self, check: Callable[[], None]) -> bool:
         """Send the sample, wait for it, show what became of it; whether everything sent is accounted for."""
@@ -59,8 +59,8 @@ class Show:
             balance = self._balance()
         return self._conclude(goals, before, balance)
 
-    def directions(self) -> None:
-        """How to send, read and query."""
+    def directions(self, console_too: bool = False) -> None:
+        """How to send, read and query, and where to look."""
         addresses, settings = self._addresses(), self._settings
         udp, syslog = addresses.get("events-udp"), addresses.get("syslog-udp")
         console.print()
@@ -80,6 +80,8 @@ class Show:
         if self._spark:
             console.print(f"tables:  {settings.tables} (events, syslog, messages and quarantine are views on `landed`)")
             console.print("query:   penstock pipeline query 'select type, count(*) from events group by type'")
+        if console_too:
+            console.print(f"look:    http://{settings.console.http}", markup=False)
         console.print("Ctrl-C stops everything.", style="dim")
 
     def _addresses(self) -> dict[str, tuple[str, int]]:
@@ -87,14 +89,14 @@ class Show:
         return {name: (host, port) for name, (host, port) in endpoints["listeners"].items()}
 
     def _balance(self) -> dict[str, Any]:
-        answer = httpx.get(f"http://{self._settings.log.http}/balance", timeout=30).raise_for_status()
+        answer = self._daemon.get("/balance").raise_for_status()
         document: dict[str, Any] = answer.json()
         return document
 
     def _post_sent(self, listener: str, counts: Counts) -> None:
         """Tell the ledger what was sent, so that it knows what the network lost."""
         post = {"tier": "client", "listener": listener, "sender": uuid.uuid4().hex, "version": 1, "counts": counts}
-        httpx.post(self._ledger, json=post, timeout=30).raise_for_status()
+        self._daemon.post("/ledger", json=post).raise_for_status()
 
     def _goals(self, sample: Sample) -> Counts:
         """What is to become of the sample: without Spark, what would land ends in the log."""

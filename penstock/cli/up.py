@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import shutil
 import signal
@@ -20,9 +22,10 @@ from penstock.cli.common import Config, Override, console, errors, fail, setting
 from penstock.cli.show import Show
 from penstock.config import Settings
 from penstock.ingest.process import Child
+from penstock.ingest.sockets import CannotListen, check_address
 from penstock.ingest.supervisor import ENDPOINTS
 
-SERVE, PIPELINE = "penstock.cli.serve", "penstock.cli.pipeline"
+SERVE, PIPELINE, CONSOLE = "penstock.cli.serve", "penstock.cli.pipeline", "penstock.console.main"
 LOOK_EVERY = 0.2
 DEMO = [
     "buffer.term_length=4MiB",
@@ -41,33 +44,48 @@ def up(
     config: Config = None,
     override: Override = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Sockets to log only: no Spark, no Java.")] = False,
+    no_console: Annotated[bool, typer.Option("--no-console", help="Without the web console.")] = False,
     sample: Annotated[bool, typer.Option("--sample", help="Send a sample of real messages first.")] = False,
     demo: Annotated[
         bool,
         typer.Option("--demo", help="Free ports, a temporary data directory, the sample, its balance; then the end."),
     ] = False,
 ) -> None:
-    """Run listeners, log daemon and Spark pipeline together."""
+    """Run listeners, log daemon, Spark pipeline and web console together."""
     if not no_spark:
         _need_java()
     if demo:
         sys.exit(_demo(config, override, spark=not no_spark))
     settings = settings_of(config, override)
-    with Up(settings, spark=not no_spark) as running:
+    with_console = not no_console and _can_show(settings)
+    with Up(settings, spark=not no_spark, console=with_console) as running:
         show = Show(settings, spark=not no_spark)
         if sample:
             show.sample(running.check)
-        show.directions()
+        show.directions(console_too=with_console)
         running.stay()
 
 
 def _need_java() -> None:
-    from penstock.spark.java import NoJava, find_java
+    from penstock.java import NoJava, find_java
 
     try:
         find_java()
     except NoJava as error:
         fail(f"{error}; or leave the tables out: penstock up --no-spark")
+
+
+def _can_show(settings: Settings) -> bool:
+    """Whether there can be a console; everything else runs without it."""
+    if importlib.util.find_spec("nicegui") is None:
+        errors.print("penstock: no web console: pip install 'penstock[console]'", style="yellow", markup=False)
+        return False
+    try:
+        check_address("console.http", settings.console.http)
+    except CannotListen as error:
+        errors.print(f"penstock: no web console: {error}", style="yellow", markup=False)
+        return False
+    return True
 
 
 def _demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
@@ -83,15 +101,17 @@ def _demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
 
 def _free_ports(data_dir: Path) -> list[str]:
     """Overrides that keep out of everybody's way; the listeners' ports are the kernel's choice."""
-    with socket.socket() as one, socket.socket() as other:
-        for sock in (one, other):
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(socket.socket()) for _ in ("http", "grpc", "flight")]
+        for sock in socks:
             sock.bind(("127.0.0.1", 0))
-        ports = [sock.getsockname()[1] for sock in (one, other)]
+        ports = [sock.getsockname()[1] for sock in socks]
     listeners = ["events-udp", "events-tcp", "syslog-udp", "syslog-tcp"]
     return [
         f"data_dir={data_dir}",
         f"log.http=127.0.0.1:{ports[0]}",
         f"log.grpc=127.0.0.1:{ports[1]}",
+        f"log.flight=127.0.0.1:{ports[2]}",
         *(f"listener.{name}.port=0" for name in listeners),
     ]
 
@@ -99,7 +119,7 @@ def _free_ports(data_dir: Path) -> list[str]:
 class Up:
     """The processes of ``penstock up``: started on entry, stopped on exit."""
 
-    def __init__(self, settings: Settings, spark: bool) -> None:
+    def __init__(self, settings: Settings, spark: bool, console: bool = False) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         task = settings.model_dump(mode="json")
         self._settings = settings
@@ -108,6 +128,8 @@ class Up:
         if spark:
             output = settings.data_dir / "pipeline.log"
             self._children.append(Child("pipeline", PIPELINE, task, output=output))
+        if console:
+            self._children.append(Child("console", CONSOLE, task, output=settings.data_dir / "console.log"))
         self._stopped = False
 
     def __enter__(self) -> Up:
@@ -138,7 +160,8 @@ class Up:
             raise typer.Exit(1)  # it has said why
         for child in self._children:
             if line := child.check():
-                errors.print(f"penstock: {line} (see {self._settings.data_dir / 'pipeline.log'})", style="yellow")
+                said = self._settings.data_dir / f"{child.name}.log"
+                errors.print(f"penstock: {line}{f' (see {said})' if said.exists() else ''}", style="yellow")
 
     def stay(self) -> None:
         """Until Ctrl-C."""
@@ -157,7 +180,7 @@ class Up:
         """Whether the daemon that answers is ours."""
         endpoints = self._settings.data_dir / ENDPOINTS
         ours = endpoints.exists() and json.loads(endpoints.read_text())["supervisor"] == self._serve.pid
-        return ours and _answers(self._settings.log.http)
+        return ours and _answers(self._settings)
 
 
 def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: float, otherwise: str) -> None:
@@ -170,10 +193,13 @@ def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: flo
         time.sleep(LOOK_EVERY)
 
 
-def _answers(address: str) -> bool:
+def _answers(settings: Settings) -> bool:
     import httpx  # slow to import, as above
 
+    from penstock.server.access import Access
+
     try:
-        return httpx.get(f"http://{address}/topics", timeout=2).is_success
+        with Access(settings).client(timeout=2) as client:
+            return client.get("/topics").is_success
     except httpx.TransportError:
         return False

@@ -1,0 +1,76 @@
+"""``penstock doctor``: what on this machine is not as it should be, and what to do about it.
+
+A check is a function of the settings that gives findings; ``CHECKS`` lists them all.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from penstock.cli.common import AsJson, Config, Override, console, settings_of
+from penstock.config import ListenerConfig, Settings
+from penstock.ingest.sockets import granted_buffer
+
+SMALL_DATAGRAM = 1280
+"""Bytes that the kernel books for a datagram of up to a few hundred bytes."""
+STYLES = {"good": "green", "warning": "yellow", "bad": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: ``advice`` is what to do, empty where all is well."""
+
+    check: str
+    state: Literal["good", "warning", "bad"]
+    text: str
+    advice: str = ""
+
+
+Check = Callable[[Settings], Iterator[Finding]]
+
+
+def doctor(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+    """Look for what is wrong; the exit status is 1 where something is."""
+    settings = settings_of(config, override)
+    findings = [finding for check in CHECKS for finding in check(settings)]
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            _show(finding)
+    sys.exit(1 if any(finding.state != "good" for finding in findings) else 0)
+
+
+def _show(finding: Finding) -> None:
+    console.print(f"[{STYLES[finding.state]}]{finding.state:>8}[/]  {finding.check}: {finding.text}", soft_wrap=True)
+    if finding.advice:
+        console.print(f"          {finding.advice}", soft_wrap=True, markup=False)
+
+
+def receive_buffers(settings: Settings) -> Iterator[Finding]:
+    """Whether the kernel grants UDP listeners the receive buffer they ask for."""
+    largest = max((listener.so_rcvbuf for listener in settings.listener if listener.protocol == "udp"), default=0)
+    for listener in settings.listener:
+        if listener.protocol == "udp":
+            yield _receive_buffer(listener, largest)
+
+
+def _receive_buffer(listener: ListenerConfig, largest: int) -> Finding:
+    check = f"receive buffer of listener {listener.name!r}"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, listener.so_rcvbuf)
+        granted = granted_buffer(sock)
+    # The kernel books twice what it grants, and for each datagram more than its bytes.
+    holds = f"about {2 * granted // SMALL_DATAGRAM:,} small datagrams"
+    if granted >= listener.so_rcvbuf:
+        return Finding(check, "good", f"{granted:,} bytes granted, {holds}")
+    text = f"the kernel grants {granted:,} of {listener.so_rcvbuf:,} bytes asked for, {holds}: bursts are dropped"
+    return Finding(check, "warning", text, f"allow more with: sysctl -w net.core.rmem_max={largest}")
+
+
+CHECKS: tuple[Check, ...] = (receive_buffers,)

@@ -1,0 +1,64 @@
+"""The page of documentation with all keys of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.config.explain import Key, explain
+
+EXAMPLES = (
+    'listener.events-udp.handlers=[{type="log"}, {type="console"}, {type="discard"}, {type="kafka", '
+    'default_topic="", producer={"bootstrap.servers"="127.0.0.1:9092"}, '
+    'encryption={algorithm="AES", key="0123456789abcdef"}}]',
+)
+"""One of each group that may be there several times."""
+GROUPS = {
+    "listener.events-udp.handlers.0": '[[listener.handlers]] type = "log"',
+    "listener.events-udp.handlers.1": '[[listener.handlers]] type = "console"',
+    "listener.events-udp.handlers.2": '[[listener.handlers]] type = "discard"',
+    "listener.events-udp.handlers.3": '[[listener.handlers]] type = "kafka"',
+    "listener.events-udp.handlers.3.encryption": "[listener.handlers.encryption]",
+    "listener.events-udp": "[[listener]]",
+    "listener.events-udp.defrag": "[listener.defrag]",
+    "listener.events-udp.defrag.detect_holes": "[listener.defrag.detect_holes]",
+}
+"""How a group is written."""
+REPEATED = ("listener.events-tcp.", "listener.syslog-")
+MAPPINGS = (".producer.", "pipeline.spark.")
+"""Groups whose keys are somebody else's."""
+INTRODUCTION = """# Configuration
+
+One TOML file (`--config`, else `./penstock.toml`, else the defaults), then variables such as `PENSTOCK_LOG__HTTP=...`,
+then options such as `-o log.http=...` and `-o listener.NAME.port=...`. A key that is not known, or a value that cannot
+be, stops the start and is named. Sizes are written as `16MiB`, times as `10s`, `5m`, `6h`, `7d`.
+
+`penstock config check` says what is wrong. `penstock config explain` shows every key with its value and where that
+comes from, `penstock config explain --changed` only the changed ones.
+
+`[defaults.udp]` and `[defaults.tcp]` have the keys of a listener, for all listeners of that protocol that do not say
+otherwise; `[topic.NAME]` has those of `[log.topic_defaults]` for one topic, `[security.tokens.NAME]` has `token`,
+`read` and `write` (topics, or `*`), `admin` and `ledger`."""
+
+
+def reference_page() -> str:
+    """The page, as Markdown."""
+    groups: dict[str, list[Key]] = {}
+    for key in explain(environment={}, overrides=EXAMPLES):
+        if not key.name.startswith(REPEATED):
+            group, _, name = _split(key.name)
+            groups.setdefault(group, []).append(Key(name, key.value, key.default, key.meaning, key.origin))
+    return "\n".join([INTRODUCTION, *(line for group, keys in groups.items() for line in _section(group, keys)), ""])
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    """Group and key; what belongs to a mapping is one key."""
+    for mapping in MAPPINGS:
+        if mapping in f"{name}.":
+            name = name[: name.index(mapping) + len(mapping) - 1]
+    return name.rpartition(".")
+
+
+def _section(group: str, keys: Iterable[Key]) -> list[str]:
+    head = f"`{GROUPS.get(group, f'[{group}]')}`" if group else "General"
+    rows = [f"| `{key.name}` | {f'`{key.default}`' if key.default else ''} | {key.meaning} |" for key in keys]
+    return [f"\n## {head}\n", "| key | default | meaning |", "| --- | --- | --- |", *rows]

@@ -1,0 +1,58 @@
+"""The console's process: ``python -m penstock.console.main``, its task on standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from nicegui import app, ui
+
+from penstock.config import Settings, split_address
+from penstock.console.daemon import Daemon
+from penstock.console.pages import configuration, kafka, listeners, overview, pipeline, topics
+from penstock.ingest.process import die_with_parent
+from penstock.server.access import Access
+
+NAME = "Penstock"
+
+
+def run(settings: Settings) -> None:
+    """Serve the pages until SIGTERM or SIGINT."""
+    access = Access(settings)
+    daemon = Daemon(access.http_url, access.headers, access.verify)
+    ui.page("/", title=NAME)(lambda: overview.build(daemon))
+    ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(daemon))
+    ui.page("/topics", title=f"Topics - {NAME}")(lambda: topics.build(daemon))
+    ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(daemon, settings))
+    ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(daemon))
+
+    @ui.page("/topic/{name}", title=f"Topic - {NAME}")
+    def _topic(name: str) -> None:
+        topics.build_topic(daemon, name)
+
+    @ui.page("/configuration", title=f"Configuration - {NAME}")
+    async def _configuration() -> None:
+        await configuration.build(daemon)
+
+    app.on_startup(daemon.watch)
+    host, port = split_address(settings.console.http)
+    ui.run(
+        host=host,
+        port=port,
+        title=NAME,
+        dark=None,
+        tailwind=False,
+        reload=False,
+        show=False,
+        show_welcome_message=False,
+    )
+
+
+def main() -> None:
+    """As a child: the settings stand on standard input."""
+    die_with_parent()
+    run(Settings.model_validate(json.load(sys.stdin)))
+
+
+if __name__ in {"__main__", "__mp_main__"}:
+    main()

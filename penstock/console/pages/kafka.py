@@ -1,0 +1,68 @@
+"""Kafka: partitions that are landed from, handlers that send to it."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from penstock.console.daemon import Daemon
+from penstock.console.theme import Html, frame, live, panel, table
+from penstock.console.words import exact, short
+
+HANDLER = "kafka"
+
+
+def build(daemon: Daemon) -> None:
+    """The page."""
+    with frame("/kafka", daemon):
+        with panel("Landed from Kafka", "each offset of a partition has a fate"):
+            landed = Html()
+        with panel("Sent to Kafka", "by the handlers of listeners"):
+            sent = Html()
+
+    def refresh() -> None:
+        landed.show(partitions(daemon.balance))
+        sent.show(handlers(daemon))
+
+    live(refresh)
+
+
+def partitions(balance: dict[str, Any]) -> str:
+    """A row for each partition: messages, segments of large ones, what was absent."""
+    rows = []
+    for topic in balance.get("topics", ()):
+        if "/" in topic["topic"]:
+            fates = topic["fates"]
+            whole = sum(n for name, n in fates.items() if name.startswith(("landed.", "quarantined.", "duplicate")))
+            gone = sum(n for name, n in fates.items() if name.startswith("gap."))
+            numbers = (topic["end"], whole, fates.get("segment", 0), gone, topic["pending"])
+            rows.append([escape(topic["topic"]), *map(exact, numbers)])
+    heads = ["partition", "end", "messages", "segments of large ones", "absent", "waiting"]
+    return table(heads, rows, {1, 2, 3, 4, 5}) if rows else '<div class="dim">The pipeline reads no Kafka.</div>'
+
+
+def handlers(daemon: Daemon) -> str:
+    """A row for each route to a Kafka handler."""
+    rows = []
+    for route in daemon.balance.get("routes", ()):
+        stat = _stat(daemon, route["source"], route["handler"])
+        if stat is None and route["handler"] != HANDLER:
+            continue
+        prefix = f"route/{route['source']}/{route['handler']}/delivered"
+        numbers = (route["delivered"], route["handler_failed"], route["policy_drop"], route["in_buffer"])
+        rows.append(
+            [
+                escape(route["source"]),
+                escape(route["handler"]),
+                f"{short(daemon.history.rate(prefix))}/s",
+                *map(exact, numbers),
+            ]
+        )
+    heads = ["listener", "handler", "rate", "delivered", "failed", "dropped", "in the buffer"]
+    return table(heads, rows, {2, 3, 4, 5, 6}) if rows else '<div class="dim">No listener has a kafka handler.</div>'
+
+
+def _stat(daemon: Daemon, listener: str, handler: str) -> dict[str, Any] | None:
+    """What a Kafka handler leaves in its listener's statistics; None where it is no Kafka handler."""
+    listed = daemon.stat.get("listeners", {}).get(listener, {}).get("handlers", [])
+    return next((one for one in listed if one.get("name") == handler and one.get("type") == HANDLER), None)

@@ -1,0 +1,91 @@
+"""What all pages share: colours, the head with its links and keys, small parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nicegui import ui
+
+from penstock.console.daemon import Daemon
+from penstock.console.findings import STALE
+from penstock.console.words import lasted
+
+PAGES = {
+    "/": "Pipe",
+    "/listeners": "Listeners",
+    "/topics": "Topics",
+    "/pipeline": "Pipeline",
+    "/kafka": "Kafka",
+    "/configuration": "Configuration",
+}
+REFRESH = 1.0
+
+STATIC = Path(__file__).parent / "static"
+STYLE = (STATIC / "console.css").read_text()
+SCRIPT = (STATIC / "console.js").read_text()
+
+
+@contextmanager
+def frame(path: str, daemon: Daemon) -> Iterator[None]:
+    """A page's head; what is built inside is its body."""
+    ui.add_css(STYLE)
+    ui.add_head_html(f"<script>{SCRIPT}</script>")
+    with ui.row().classes("top items-center no-wrap").style("gap:20px"):
+        ui.label("Penstock").classes("brand")
+        for number, (target, name) in enumerate(PAGES.items(), 1):
+            link = ui.link(name, target).props(f'data-page title="key {number}"')
+            link.classes("here" if target == path else "")
+        ui.space()
+        state = ui.label().classes("dim").style("white-space:nowrap")
+        switch = 'flat round dense aria-label="light or dark" title="light or dark (d)"'
+        ui.button(icon="contrast").props(switch).on("click", js_handler="() => switchDark()")
+
+    def say() -> None:
+        late = bool(daemon.error) and daemon.age > STALE
+        state.set_text(f"no answer for {lasted(daemon.age)}" if late else "live")
+        state.classes(replace="bad" if late else "good")
+
+    live(say)
+    with ui.column().classes("page"):
+        yield
+
+
+def live(refresh: Callable[[], object]) -> None:
+    """Call ``refresh`` now and every second while the page is open."""
+    ui.timer(REFRESH, refresh)
+
+
+def table(heads: list[str], rows: list[list[str]], numbers: Collection[int] = ()) -> str:
+    """A table as HTML; the cells are HTML already, columns ``numbers`` are set right."""
+    kinds = ['class="n"' if column in numbers else "" for column in range(len(heads))]
+    head = "".join(f"<th {kind}>{text}</th>" for kind, text in zip(kinds, heads, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td {kind}>{text}</td>" for kind, text in zip(kinds, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="wide"><table class="data"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+@contextmanager
+def panel(title: str, hint: str = "") -> Iterator[None]:
+    """A framed part of a page with a heading."""
+    with ui.column().classes("panel"):
+        with ui.row().classes("items-baseline w-full").style("gap:10px"):
+            ui.label(title).classes("title").props('role="heading" aria-level="2"')
+            ui.label(hint).classes("dim")
+        yield
+
+
+class Html:
+    """A piece of HTML that is sent again only when it changes."""
+
+    def __init__(self) -> None:
+        self._element = ui.html("", sanitize=False).classes("w-full")
+        self._text = ""
+
+    def show(self, text: str) -> None:
+        if text != self._text:
+            self._text = text
+            self._element.set_content(text)

@@ -1,0 +1,107 @@
+"""Numbers and counts in words for people."""
+
+from __future__ import annotations
+
+import time
+
+UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+FATES = {
+    "landed.event": "events",
+    "landed.syslog": "syslog",
+    "landed.message": "messages",
+    "quarantined": "quarantined",
+    "duplicate": "duplicates",
+    "logged": "in the log only",
+    "gap": "gaps in the log",
+    "lost": "lost before the log",
+    "kernel_dropped": "dropped by the kernel",
+    "pending": "on the way",
+}
+"""The ends of a message, in the order in which they are stacked."""
+COLOURS = {
+    "landed.event": "#0e9aa7",
+    "landed.syslog": "#4c7dd8",
+    "landed.message": "#8b6fd8",
+    "quarantined": "#e0a030",
+    "duplicate": "#98a2b3",
+    "logged": "#7fb7be",
+    "gap": "#b4532a",
+    "lost": "#d64545",
+    "kernel_dropped": "#8f1d2c",
+    "pending": "#c9d2dc",
+}
+MEANING = {
+    "taken": "datagrams that the kernel handed over",
+    "unboxed": "datagrams that were a message each",
+    "command": "commands",
+    "empty": "empty datagrams",
+    "kernel_dropped": "datagrams that the kernel dropped: the receive buffer was full",
+    "lines": "lines read from TCP connections",
+    "seen": "messages seen, whole or not",
+    "accepted": "messages accepted",
+    "bad_checksum": "messages whose checksum did not hold",
+    "open": "messages that wait for their rest",
+    "hole": "ids missing between a sender's messages",
+    "jump": "leaps in a sender's ids, too long to be holes",
+    "incomplete.expired": "messages whose fragments did not all come in time",
+    "incomplete.evicted": "unfinished messages given up for lack of room",
+    "incomplete.crash": "unfinished messages of a receiver that was killed",
+    "refused.oversize": "messages larger than defrag.max_size",
+    "corrupt": "messages in frames that could not be read",
+}
+
+
+def fate_of(name: str) -> str | None:
+    """The end, as in FATES, that a count of the balance over time belongs to; None for one that is no end."""
+    if name in FATES:
+        return name
+    stem = name.partition(".")[0]
+    if stem in ("quarantined", "gap"):
+        return stem
+    if stem in ("incomplete", "bad_checksum", "refused", "policy_drop", "handler_failed", "corrupt"):
+        return "lost"
+    return None
+
+
+def meaning(name: str) -> str:
+    """What a count means."""
+    if name in MEANING:
+        return MEANING[name]
+    stem, _, reason = name.partition(".")
+    return f"{stem.replace('_', ' ')}: {reason.replace('_', ' ')}" if reason else stem.replace("_", " ")
+
+
+def short(number: float) -> str:
+    """``12.3k``."""
+    for unit, letter in UNITS:
+        if abs(number) >= unit:
+            return f"{number / unit:.3g}{letter}"
+    return f"{number:.3g}" if number != int(number) else str(int(number))
+
+
+def exact(number: float) -> str:
+    """``12,345``."""
+    return f"{int(number):,}"
+
+
+def size(number: float) -> str:
+    """``1.5 MiB``."""
+    for unit, letters in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if number >= unit:
+            return f"{number / unit:.3g} {letters}"
+    return f"{int(number)} B"
+
+
+def clock(seconds: float) -> str:
+    """The local time of day of a moment, with the day where it is not today's."""
+    then, now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M" if then[:3] == now[:3] else "%b %d %H:%M", then)
+
+
+def lasted(seconds: float) -> str:
+    """``3 min``."""
+    for unit, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {word}"
+    return f"{seconds:.0f} s"
