@@ -1,4 +1,4 @@
-"""``python -m bench [ingest] [tables] [logbuffer]``: measure, print a table and JSON."""
+"""``python -m bench [ingest] [tables] [logbuffer] [filters] [kafka]``: measure, print a table and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ("ingest", "tables", "logbuffer")
+PARTS = ("ingest", "tables", "logbuffer", "log", "filters", "kafka")
 
 
 def main() -> None:

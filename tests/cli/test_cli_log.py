@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,11 +17,11 @@ from running import Running
 from typer.testing import CliRunner
 
 from penstock.cli import log as commands
-from penstock.cli.log import Format, batches, consume_entries, format_entry, parse_annotations, parse_start
+from penstock.cli.log import Format, Lines, consume_pages, format_entry, parse_annotations, parse_start
 from penstock.client.log import Entry, Log
 
 app = typer.Typer()
-for command in (commands.topics, commands.produce, commands.consume):
+for command in (commands.produce, commands.consume):
     app.command()(command)
 
 
@@ -38,14 +39,6 @@ def test_lines_go_in_and_come_out(running: Running) -> None:
         assert log.read("t", 249)[0].annotations == {"a": "b=c"}
 
 
-def test_topics_are_listed(running: Running) -> None:
-    assert invoke(running, "topics") == ""
-    for topic in ("b", "a"):
-        invoke(running, "produce", topic, lines=b"x\n")
-    assert invoke(running, "topics") == "a\nb\n"
-    assert json.loads(invoke(running, "topics", "--json")) == ["a", "b"]
-
-
 def test_consume_begins_and_ends_where_it_is_told_to(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"0\n1\n2\n3\n")
 
@@ -61,10 +54,86 @@ def test_consume_begins_and_ends_where_it_is_told_to(running: Running) -> None:
     assert consumed("--follow", "-n", "4") == "0123"
 
 
+def test_how_long_ago_is_a_start(running: Running) -> None:
+    invoke(running, "produce", "t", lines=b"0\n1\n")
+    assert len(invoke(running, "consume", "t", "--from", "10m").splitlines()) == 2
+    assert invoke(running, "consume", "t", "--from", "0s") == ""
+
+
+def test_only_messages_with_such_annotations(running: Running) -> None:
+    for number in (5, 55, 6):
+        invoke(running, "produce", "t", "--annotate", f"userid={number}", lines=b"%d\n" % number)
+
+    def consumed(text: str, *more: str) -> list[str]:
+        return invoke(running, "consume", "t", "--format", "payload", "--filter", text, *more).splitlines()
+
+    assert consumed("k:userid v:5") == ["5"]
+    assert consumed("k:userid v:5.*") == ["5", "55"]
+    assert consumed("NOT v:5", "--follow", "-n", "2") == ["55", "6"]
+    lines = invoke(running, "consume", "t", "--filter", "k:userid v:[5", code=2).splitlines()
+    assert lines[0] == "penstock: bad filter at character 12: missing ]: [5 (RE2)"
+    assert lines[1:] == ["penstock: k:userid v:[5", "penstock:            ^"]
+
+
+def test_a_cursor_goes_on_where_it_stood(running: Running) -> None:
+    invoke(running, "produce", "t", lines=b"0\n1\n2\n3\n4\n")
+
+    def consumed(*arguments: str) -> str:
+        given = ("consume", "t", "--cursor", "mine", "--format", "payload", *arguments)
+        return invoke(running, *given).replace("\n", "")
+
+    assert consumed("-n", "2") == "01"
+    assert consumed("-n", "1", "--follow") == "2"
+    assert consumed() == "34"
+    assert consumed() == ""
+    invoke(running, "produce", "t", lines=b"5\n")
+    assert consumed("--filter", "k:none") == ""
+    assert consumed() == ""
+    assert consumed("--from", "4") == "45"
+    with Log(running.bound.grpc) as log:
+        assert [(one.name, one.offset) for one in log.cursors("t")] == [("mine", 6)]
+
+
+def test_ctrl_c_ends_a_follower_cleanly_and_its_cursor_is_kept(running: Running) -> None:
+    invoke(running, "produce", "t", lines=b"0\n1\n")
+    follower = start(running, "consume", "t", "--follow", "--cursor", "mine", "--format", "payload")
+    assert follower.stdout is not None
+    assert [follower.stdout.readline() for _ in range(2)] == [b"0\n", b"1\n"]
+    follower.send_signal(signal.SIGINT)
+    output, errors = follower.communicate(timeout=30)
+    assert (follower.returncode, output, errors) == (130, b"", b"")
+    assert invoke(running, "consume", "t", "--cursor", "mine") == ""
+
+
+def test_ctrl_c_ends_produce_with_what_was_read(running: Running) -> None:
+    producer = start(running, "produce", "t")
+    assert producer.stdin is not None
+    with Log(running.bound.grpc) as log:
+        producer.stdin.write(b"0\n")
+        producer.stdin.flush()
+        while not log.topics():
+            time.sleep(0.05)
+        producer.stdin.write(b"1\n")
+        producer.stdin.flush()
+        time.sleep(0.2)
+        producer.send_signal(signal.SIGINT)
+        assert producer.wait(30) == 130
+        assert producer.stderr is not None
+        assert producer.stderr.read() == b"2 messages appended to t\n"
+        assert [entry.payload for entry in log.read("t")] == [b"0", b"1"]
+    producer.stdin.close()
+
+
+def start(running: Running, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock.cli.main", *arguments, "--rpc", running.bound.grpc]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+
+
 def test_errors_are_one_line(running: Running) -> None:
     assert invoke(running, "consume", "nope", code=1) == "penstock: Topic does not exist: nope\n"
     assert "conform" in invoke(running, "produce", "NO", lines=b"x\n", code=1)
-    result = CliRunner().invoke(app, ["topics", "-o", "log.grcp=1"])
+    result = CliRunner().invoke(app, ["consume", "t", "-o", "log.grcp=1"])
     assert result.exit_code == 2
     assert "log.grcp" in result.stderr
 
@@ -80,9 +149,9 @@ def test_consume_survives_a_reader_that_leaves(running: Running) -> None:
 
 
 def test_lines_are_sent_by_the_hundred() -> None:
-    assert [len(batch) for batch in batches([b"x\r\n"] * 250)] == [100, 100, 50]
-    assert list(batches([b"a\n", b"\n", b"b"])) == [[b"a", b"", b"b"]]
-    assert list(batches([])) == []
+    assert [len(batch) for batch in Lines([b"x\r\n"] * 250).batches()] == [100, 100, 50]
+    assert list(Lines([b"a\n", b"\n", b"b"]).batches()) == [[b"a", b"", b"b"]]
+    assert list(Lines([]).batches()) == []
 
 
 def test_a_line_waits_no_longer_than_told() -> None:
@@ -93,7 +162,7 @@ def test_a_line_waits_no_longer_than_told() -> None:
         assert go_on.wait(10)
         yield b"second\n"
 
-    parts = batches(lines(), seconds=0.05)
+    parts = Lines(lines(), seconds=0.05).batches()
     began = time.monotonic()
     assert next(parts) == [b"first"]
     assert time.monotonic() - began < 5
@@ -131,5 +200,11 @@ def test_entries_are_printed_as_asked() -> None:
 def test_following_ends_at_the_count(running: Running) -> None:
     with Log(running.bound.grpc) as log:
         log.append("t", [b"x"] * 5)
-        assert [e.offset for e in consume_entries(log, "t", "earliest", 3, follow=True)] == [0, 1, 2]
-        assert [e.offset for e in consume_entries(log, "t", 1, 2)] == [1, 2]
+        pages = [*consume_pages(log, "t", "earliest", 3, follow=True), *consume_pages(log, "t", 1, 2)]
+        assert [(e.offset, page.next) for page in pages for e in page.entries] == [
+            (0, 3),
+            (1, 3),
+            (2, 3),
+            (1, 3),
+            (2, 3),
+        ]

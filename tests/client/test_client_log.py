@@ -15,7 +15,7 @@ from penstock.client.log import Entry, Log, NoSuchTopic, Refused, Unavailable
 
 @pytest.fixture
 def log(running: Running) -> Iterator[Log]:
-    with Log(running.bound.grpc) as client:
+    with Log(running.bound.grpc, retry_for=1) as client:
         yield client
 
 

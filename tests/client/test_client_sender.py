@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, ClassVar
 
 import pytest
 
-from penstock.client.sender import TcpSender, UdpSender
+from penstock.client import LedgerReport, ReportFailed, TcpSender, UdpSender
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.header import HEADER_SIZE
 from penstock.wire.plog import PlogDecoder
@@ -88,3 +92,86 @@ def test_what_a_line_cannot_carry_is_refused_before_anything_is_sent(line: bytes
         with pytest.raises(ValueError, match="a line holds"):
             sender.send_many([b"fine", line])
         assert sender.counts == {}
+
+
+def test_many_datagrams_go_in_order_and_all_are_counted(receiver: socket.socket) -> None:
+    sent = [b"%d" % number * (1 + number % 9) for number in range(300)]
+    with sender_to(receiver) as sender:
+        sender.send_many(sent)
+    assert received(receiver, 300) == sent
+    assert sender.counts["datagrams"] == 300
+
+
+def test_the_same_without_sendmmsg(receiver: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.bulk._sendmmsg", None)
+    with sender_to(receiver, fragment_size=3) as sender:
+        sender.send_many([b"one", b"two!"])
+    assert [len(datagram) for datagram in received(receiver, 3)] == [3, 27, 25]
+
+
+def test_a_first_id_may_be_given(receiver: socket.socket) -> None:
+    with sender_to(receiver, first_id=(1 << 32) - 1) as sender:
+        sender.send_many([b"\1", b"\2"])
+    assert [datagram[8:12] for datagram in received(receiver, 2)] == [b"\xff" * 4, b"\0" * 4]
+
+
+class Ledger(BaseHTTPRequestHandler):
+    """Takes posts, and refuses those for a listener it does not know."""
+
+    posts: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = document["listener"] == "events"
+        self.posts.append(document | {"token": self.headers["Authorization"]})
+        self.send_response(200 if known else 400)
+        self.end_headers()
+        self.wfile.write(b"{}" if known else b'{"error": "there is no listener"}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def ledger() -> Iterator[str]:
+    Ledger.posts.clear()
+    with HTTPServer(("127.0.0.1", 0), Ledger) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_what_was_sent_is_told_to_the_ledger_when_asked(receiver: socket.socket, ledger: str) -> None:
+    report = LedgerReport(ledger, "events", token="secret")
+    with UdpSender(*receiver.getsockname(), report=report) as sender:
+        sender.send_many([b"one", b"two"])
+        sender.post()
+        sender.send(b"three")
+    with UdpSender(*receiver.getsockname(), report=report) as another:
+        another.send(b"one")
+    first, last, other = Ledger.posts
+    assert (first["tier"], first["listener"], first["token"]) == ("client", "events", "Bearer secret")
+    assert first["counts"] == {"messages": 2, "datagrams": 2, "bytes": 6}
+    assert last["counts"] == {"messages": 3, "datagrams": 3, "bytes": 11}
+    assert (last["sender"], last["version"] > first["version"]) == (first["sender"], True)
+    assert other["sender"] != last["sender"]
+
+
+def test_a_sender_that_goes_on_reports_from_time_to_time(
+    receiver: socket.socket, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.client.sender.REPORT_EVERY", 0.0)
+    with UdpSender(*receiver.getsockname(), report=LedgerReport(ledger, "events")) as sender:
+        sender.send(b"one")
+        assert [post["counts"]["messages"] for post in Ledger.posts] == [1]
+
+
+def test_what_the_ledger_does_not_take_is_an_error_that_says_why(receiver: socket.socket, ledger: str) -> None:
+    sender = UdpSender(*receiver.getsockname(), report=LedgerReport(ledger, "nowhere"))
+    sender.send(b"one")
+    with pytest.raises(ReportFailed, match="answers 400: there is no listener"):
+        sender.close()
+    with pytest.raises(ReportFailed, match="no ledger answers"):
+        LedgerReport("127.0.0.1:1", "events").post("me", 1, {})
+    with UdpSender(*receiver.getsockname()) as silent, pytest.raises(ValueError, match="no report"):
+        silent.post()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
-from penstock.ingest.buffer import open_buffer
+from penstock.ingest.buffer import Reader, open_buffer
 from penstock.ingest.files import buffer_file, state_file
 from penstock.ingest.frames import Receipt, decode_frame
-from penstock.ingest.publisher import Publisher, Reader
+from penstock.ingest.publisher import Publisher
 from penstock.ingest.statepage import StatePage
 from penstock.logbuffer import Publication, ReaderPosition, Subscription
 
@@ -24,6 +24,7 @@ class Life:
     publication: Publication
     position: ReaderPosition
     folder: Path
+    readers: list[Reader]
 
     def frames(self) -> list[tuple[list[bytes], Receipt]]:
         """Payloads and receipt of all frames from the reader's position on."""
@@ -53,7 +54,8 @@ class Life:
 
 
 def live(folder: Path, listener: ListenerConfig, term_length: int = 1 << 16, drop: bool = True) -> Life:
-    publication, (position,) = open_buffer(folder, listener, term_length, print)
+    publication, readers = open_buffer(folder, listener, term_length, print)
     page = StatePage(state_file(folder, listener.name))
-    publisher = Publisher(listener.name, listener.codec, publication, [Reader("log", drop, position)], page)
-    return Life(listener, publisher, publication, position, folder)
+    readers = [replace(reader, drop=drop) for reader in readers]
+    publisher = Publisher(listener.name, listener.codec, publication, readers, page)
+    return Life(listener, publisher, publication, readers[0].position, folder, readers)

@@ -21,8 +21,8 @@ def said() -> list[str]:
 
 
 def offered(folder: Path, said: list[str], term_length: int = TERM, messages: int = 3) -> int:
-    publication, positions = open_buffer(folder, LISTENER, term_length, said.append)
-    publication.consumed(positions[0].position)
+    publication, readers = open_buffer(folder, LISTENER, term_length, said.append)
+    publication.consumed(readers[0].position.position)
     for number in range(messages):
         publication.offer(b"%d" % number, reserved_value=number)
     end = publication.position
@@ -32,8 +32,8 @@ def offered(folder: Path, said: list[str], term_length: int = TERM, messages: in
 
 def test_it_goes_on_where_it_was_left(tmp_path: Path, said: list[str]) -> None:
     end = offered(tmp_path, said)
-    publication, positions = open_buffer(tmp_path, LISTENER, TERM, said.append)
-    assert (publication.position, positions[0].position) == (end, 0)
+    publication, readers = open_buffer(tmp_path, LISTENER, TERM, said.append)
+    assert (publication.position, readers[0].position.position) == (end, 0)
     last = publication.last_frame()
     assert last
     assert (bytes(last.data), last.reserved_value) == (b"2", 2)
@@ -42,20 +42,20 @@ def test_it_goes_on_where_it_was_left(tmp_path: Path, said: list[str]) -> None:
 
 def test_another_term_length_waits_until_all_is_read(tmp_path: Path, said: list[str]) -> None:
     end = offered(tmp_path, said)
-    publication, positions = open_buffer(tmp_path, LISTENER, 2 * TERM, said.append)
+    publication, readers = open_buffer(tmp_path, LISTENER, 2 * TERM, said.append)
     assert publication.parameters.term_length == TERM
-    positions[0].position = end
+    readers[0].position.position = end
     publication.close()
-    publication, positions = open_buffer(tmp_path, LISTENER, 2 * TERM, said.append)
+    publication, readers = open_buffer(tmp_path, LISTENER, 2 * TERM, said.append)
     assert publication.parameters.term_length == 2 * TERM
-    assert (publication.position, positions[0].position) == (end, end)
+    assert (publication.position, readers[0].position.position) == (end, end)
 
 
 def test_a_file_that_cannot_be_used_is_put_aside_and_positions_go_on(tmp_path: Path, said: list[str]) -> None:
     end = offered(tmp_path, said)
     path = buffer_file(tmp_path, "events")
-    publication, positions = open_buffer(tmp_path, LISTENER, TERM, said.append)
-    positions[0].position = end
+    publication, readers = open_buffer(tmp_path, LISTENER, TERM, said.append)
+    readers[0].position.position = end
     publication.close()
     path.write_bytes(b"garbage")
     publication, _ = open_buffer(tmp_path, LISTENER, TERM, said.append)
@@ -70,7 +70,7 @@ def test_a_file_that_cannot_be_used_is_put_aside_and_positions_go_on(tmp_path: P
 def test_a_position_that_cannot_be_read_is_put_aside_and_frames_are_read_again(tmp_path: Path, said: list[str]) -> None:
     offered(tmp_path, said)
     position_file(tmp_path, "events", "log").write_bytes(b"garbage")
-    publication, positions = open_buffer(tmp_path, LISTENER, TERM, said.append)
-    assert positions[0].position == 0
+    publication, readers = open_buffer(tmp_path, LISTENER, TERM, said.append)
+    assert readers[0].position.position == 0
     assert "put aside" in said[0]
     publication.close()

@@ -9,11 +9,14 @@ import pytest
 from penstock import __version__
 from penstock.config import ListenerConfig
 from penstock.ingest.commands import Commands
+from penstock.wire.statistics import Statistics
 
 
 def commands(**more: object) -> Commands:
     listener = ListenerConfig.model_validate({"name": "events", "protocol": "udp", **more})
-    return Commands(listener, lambda: {"udp_simple_messages": 7})
+    statistics = Statistics()
+    statistics.udp_simple_messages, statistics.v0_commands = 7, 3
+    return Commands(listener, statistics.as_dict, lambda: [{"name": "log"}])
 
 
 def test_ping_brings_its_trail_back() -> None:
@@ -26,8 +29,23 @@ def test_stat_is_json_with_plogs_keys() -> None:
     assert stat["uptime"] >= 0
 
 
+def test_stat_leaves_out_commands_that_are_not_answered_yet() -> None:
+    assert json.loads(commands().answer("STAT", b"", 2) or b"")["v0_commands"] == 1
+
+
 def test_envi_is_the_listeners_configuration() -> None:
     assert json.loads(commands(port=99).answer("ENVI", b"") or b"")["port"] == 99
+
+
+def test_envi_masks_secrets() -> None:
+    producer = {"bootstrap.servers": "b:9092", "sasl.password": "hush"}
+    encryption = {"algorithm": "AES", "key": "0123456789abcdef"}
+    kafka = {"type": "kafka", "default_topic": "t", "producer": producer, "encryption": encryption}
+    answer = commands(handlers=[kafka]).answer("ENVI", b"") or b""
+    (shown,) = json.loads(answer)["handlers"]
+    assert shown["producer"]["bootstrap.servers"] == "b:9092"
+    assert b"hush" not in answer
+    assert b"0123456789abcdef" not in answer
 
 
 def test_kill_is_not_obeyed_unless_configured() -> None:

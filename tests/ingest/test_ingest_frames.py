@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.config import load
 from penstock.counts import Counts, Origin
 from penstock.ingest.frames import (
+    FrameEncoder,
     Receipt,
     decode_frame,
     encode_frame,
@@ -61,3 +62,15 @@ def test_round_and_slots_are_read_back_from_the_reserved_value(round_number: int
 def test_the_default_frame_holds_what_the_default_listeners_may_need() -> None:
     settings = load(environment={})
     assert all(least_frame(listener) <= frame_length(settings.buffer.term_length) for listener in settings.listener)
+
+
+def test_an_encoder_that_uses_its_memory_again_gives_the_same_frames() -> None:
+    encoder = FrameEncoder(1 << 16)
+    for payloads in ([b"x" * 9000, b""], [], [b"one", b"two"] * 50):
+        batch = body(payloads)
+        assert b"".join(encoder.encode(batch, RECEIPT)) == b"".join(bytes(p) for p in encode_frame(batch, RECEIPT))
+
+
+def test_a_frame_of_the_largest_length_fits_an_encoder() -> None:
+    length = len(b"".join(bytes(part) for part in encode_frame(body([b"x" * 9000]), RECEIPT)))
+    assert len(b"".join(FrameEncoder(length).encode(body([b"x" * 9000]), RECEIPT))) == length

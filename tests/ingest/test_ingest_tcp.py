@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +16,9 @@ from ingest_life import Life, live
 from penstock.config import ListenerConfig
 from penstock.counts import open_books
 from penstock.ingest.commands import Commands
+from penstock.ingest.receiver import decoder_of
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import TcpReceiver
-from penstock.wire.plog import PlogDecoder
 
 LISTENER = ListenerConfig(name="lines", protocol="tcp", port=0, max_line=2000)
 TERM = 1 << 19
@@ -32,11 +33,12 @@ def sock() -> Iterator[socket.socket]:
 class Receiving:
     """A TCP receiver in this process."""
 
-    def __init__(self, folder: Path, sock: socket.socket) -> None:
-        self.life: Life = live(folder, LISTENER, TERM)
-        decoder = PlogDecoder()
-        commands = Commands(LISTENER, decoder.statistics.as_dict)
-        self.receiver = TcpReceiver(LISTENER, sock, self.life.publisher, decoder, commands, lambda: None)
+    def __init__(self, folder: Path, sock: socket.socket, **more: object) -> None:
+        listener = LISTENER.model_copy(update=more)
+        self.life: Life = live(folder, listener, TERM)
+        decoder = decoder_of(listener)
+        commands = Commands(listener, decoder.statistics.as_dict, list)
+        self.receiver = TcpReceiver(listener, sock, self.life.publisher, decoder, commands, lambda: None)
 
     def rounds(self, count: int = 6) -> None:
         for _ in range(count):
@@ -81,6 +83,47 @@ def test_a_command_is_answered_on_its_connection(tmp_path: Path, sock: socket.so
         receiving.rounds()
         assert connection.recv(100) == b"PONG me\n"
     assert receiving.life.totals() == {"lines": 1, "line.command": 1}
+
+
+def test_stat_counts_the_lines_before_it_and_not_itself(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as connection:
+        connection.sendall(b"one\ntwo\n\0\0PING\n\0\0klil\n\0x\n\0\0STAT\n")
+        receiving.rounds()
+        pong, stat = connection.recv(65536).splitlines(keepends=True)
+    assert pong == b"PONG\n"
+    known = ("udp_simple_messages", "v0_commands", "unknown_command", "v0_invalid_type")
+    assert [json.loads(stat)[name] for name in known] == [2, 1, 1, 1]
+
+
+def test_a_command_on_the_last_line_without_newline_is_answered(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as connection:
+        connection.sendall(b"\0\0PING bye")
+        connection.shutdown(socket.SHUT_WR)
+        receiving.rounds()
+        assert connection.recv(100) == b"PONG bye\n"
+
+
+def test_raw_lines_are_messages_as_they_are(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="raw")
+    with connect(sock) as connection:
+        connection.sendall(b"\0\0PING\n")
+        receiving.rounds()
+    assert receiving.life.payloads() == [b"\0\0PING"]
+
+
+def test_lines_get_the_address_they_came_from_where_asked(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, annotate_source=True)
+    published = []
+    publish = receiving.life.publisher.publish
+    receiving.life.publisher.publish = lambda body, *a, **k: (published.append(body), publish(body, *a, **k))  # type: ignore[method-assign]
+    with connect(sock) as connection:
+        connection.sendall(b"line\n" * 3000)
+        receiving.rounds()
+    got = [row for body in published for row in body["annotations"].to_pylist()]
+    assert got == [[("source_address", "127.0.0.1")]] * 3000
+    assert len(published) > 1
 
 
 def test_more_than_a_frame_holds_becomes_several_frames(tmp_path: Path, sock: socket.socket) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,13 +37,14 @@ def sock() -> Iterator[socket.socket]:
 class Receiving:
     """One life of a UDP receiver."""
 
-    def __init__(self, folder: Path, sock: socket.socket, slots: int = 64) -> None:
-        self.life: Life = live(folder, LISTENER, TERM)
+    def __init__(self, folder: Path, sock: socket.socket, slots: int = 64, **more: object) -> None:
+        listener = LISTENER.model_copy(update=more)
+        self.life: Life = live(folder, listener, TERM)
         self.slots = Slots(slots_file(folder, "events"), slots)
         self.woken = 0
         decoder = PlogDecoder()
-        commands = Commands(LISTENER, decoder.statistics.as_dict)
-        self.receiver = UdpReceiver(LISTENER, sock, self.slots, self.life.publisher, decoder, commands, self._wake)
+        commands = Commands(listener, decoder.statistics.as_dict, list)
+        self.receiver = UdpReceiver(listener, sock, self.slots, self.life.publisher, decoder, commands, self._wake)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -153,6 +155,41 @@ def test_commands_are_answered_to_their_sender(tmp_path: Path, sock: socket.sock
         receiving.receiver.receive(1)
         assert asker.recv(100) == b"PONG me"
     assert receiving.life.totals() == {"taken": 1, "command": 1}
+
+
+def test_stat_counts_all_that_came_before_it_but_not_itself(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with socket.socket(type=socket.SOCK_DGRAM) as asker:
+        asker.settimeout(2)
+        for datagram in (b"one", b"\0\0PING", b"\0\0STAT", b"two", b"\0\0STAT"):
+            asker.sendto(datagram, sock.getsockname())
+        receiving.receiver.receive(1)
+        asker.recv(100)
+        stats = [json.loads(asker.recv(65536)) for _ in range(2)]
+    assert [stat["v0_commands"] for stat in stats] == [1, 2]
+    assert [stat["udp_simple_messages"] for stat in stats] == [2, 2]
+
+
+def test_messages_get_the_address_they_came_from_where_asked(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, annotate_source=True)
+    published = []
+    receiving.life.publisher.publish = lambda body, *_, **__: published.append(body)  # type: ignore[method-assign]
+    for host in ("127.0.0.1", "127.0.0.2"):
+        with socket.socket(type=socket.SOCK_DGRAM) as sender:
+            sender.bind((host, 0))
+            for datagram in (
+                host.encode(),
+                b"\0\0PING",
+                *fragment(host.encode() * 10, 1, tags=["a"], fragment_size=50),
+            ):
+                sender.sendto(datagram, sock.getsockname())
+    receiving.receiver.receive(1)
+    rows = [(row["payload"], row["annotations"]) for body in published for row in body.to_pylist()]
+    assert rows == [
+        (host.encode() * times, [*(("tags", "a") for _ in range(times // 10)), ("source_address", host)])
+        for host in ("127.0.0.1", "127.0.0.2")
+        for times in (1, 10)
+    ]
 
 
 def test_frames_say_which_slots_of_which_round_they_hold(tmp_path: Path, sock: socket.socket) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.balance import Balance, Beyond, balance
+from penstock.ledger.balance import Balance, Beyond, balance, minutes
 from penstock.ledger.book import Book
 from penstock.ledger.posts import ClientPost, LandedPost
 
@@ -82,7 +82,7 @@ def test_counts_of_another_bucket_are_entered_under_it() -> None:
     book = book_of(Counts({**GOOD, "0@accepted": 3, "0@seen": 3, "0@policy_drop.log": 3}))
     pages = book.snapshot()
     assert pages.received[SOURCE, 0]["policy_drop.log"] == 3
-    assert balance(pages, {}, {}, bucket=0).routes[0].accepted == 3
+    assert balance(pages, {}, {}, within=0).routes[0].accepted == 3
     assert of(book).unaccounted == 0
 
 
@@ -113,7 +113,11 @@ def test_buckets_sum_to_the_whole(batches: list[tuple[int, int, int]], through: 
         base += rows
     pages = book.snapshot()
     whole = balance(pages, {}, {})
-    parts = [balance(pages, {}, {}, bucket=minute * 60) for minute in range(4)]
+    parts = [balance(pages, {}, {}, within=minute * 60) for minute in range(4)]
     assert whole.unaccounted == 0
     assert sum(p.routes[0].delivered for p in parts if p.routes) == base
     assert sum(t.logged for p in parts for t in p.topics) == base
+    for cut in (0, 59, 60, 150):  # a stretch begins with the minute that its first second is in
+        ranges = [balance(pages, {}, {}, minutes(0, cut - cut % 60)), balance(pages, {}, {}, minutes(cut))]
+        assert sum(p.routes[0].delivered for p in ranges if p.routes) == base
+        assert [p.unaccounted for p in ranges] == [0, 0]

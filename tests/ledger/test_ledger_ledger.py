@@ -56,7 +56,7 @@ def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> 
     assert ledger.post(LANDED)
     result = ledger.balance()
     assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
-    assert log.topic("events").cursors.read() == {CURSOR: 2}
+    assert log.topic("events").cursors.all() == {CURSOR: 2}
     assert not ledger.post(LANDED)
 
 
@@ -115,3 +115,20 @@ def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_p
     assert result.topics[0].fates == {"gap.corrupt": 3}
     assert (result.unaccounted, result.topics[0].end) == (0, 9)
     again.close()
+
+
+def test_a_partition_of_kafka_has_what_is_posted_of_it(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, [])
+    fates = {"landed.event": 4, "segment": 2, "gap.absent": 1, "duplicate": 1}
+    told = {"tier": "landed", "topic": "events/0", "version": 0, "through": 8, "end": 10}
+    assert ledger.post({**told, "counts": [{"source": "kafka", "bucket": 60, "counts": fates}]})
+    (topic,) = ledger.balance().topics
+    assert (topic.topic, topic.end, topic.pending, topic.fates) == ("events/0", 10, 2, fates)
+    assert ledger.balance().unaccounted == 0
+    again = {**told, "version": 1, "through": 11, "end": 11}
+    assert ledger.post({**again, "counts": [{"source": "kafka", "bucket": 60, "counts": {"landed.event": 2}}]})
+    assert ledger.balance().unaccounted == 1, "one offset has no fate"
+    with pytest.raises(BadPost, match="has no 5 offsets from 11 to 12"):
+        ledger.post({**told, "through": 12, "counts": [{"source": "kafka", "bucket": 60, "counts": {"duplicate": 5}}]})
+    reloaded = load(log.directory)
+    assert reloaded.snapshot().landed["events/0"].through == 11

@@ -11,21 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.posts import BadPost, ClientPost, LandedPost, Post, dump, parse
+from penstock.ledger.posts import AuditPost, BadPost, ClientPost, LandedPost, Post, dump, parse
 
 LANDED = LandedPost("events", 3, 100, {("events-udp", 60): Counts({"landed.event": 9, "duplicate": 1})})
 CLIENT = ClientPost("events-udp", "me", 1, Counts({"datagrams": 5}))
+AUDIT = AuditPost("kafka", "shop", "1f", 2, {("events", 60): Counts({"attempt": 3, "success": 2, "failure": 1})})
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
     lambda inner: (
-        st.lists(inner) | st.dictionaries(st.sampled_from(["tier", "topic", "counts", "through", "x"]), inner)
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["tier", "topic", "counts", "through", "incarnation", "source", "x"]), inner)
     ),
     max_leaves=10,
 )
 
 
-@pytest.mark.parametrize("post", [LANDED, CLIENT])
+@pytest.mark.parametrize("post", [LANDED, CLIENT, AUDIT])
 def test_a_post_comes_back_as_it_was(post: Post) -> None:
     assert parse(json.loads(dump(post))) == post
 
@@ -51,3 +53,21 @@ def test_a_bad_post_is_refused_with_its_reason(change: dict[str, Any], said: str
 def test_any_document_is_a_post_or_a_bad_post(document: Any) -> None:
     with contextlib.suppress(BadPost):
         parse(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"tier": "logged"}, "an auditor's tier"),
+        ({"tier": "Kafka"}, "an auditor's tier"),
+        ({"tier": ["kafka"]}, "an auditor's tier"),
+        ({"source": None}, "None is not a text"),
+        ({"source": "x" * 2000}, "2000 characters"),
+        ({"counts": [{"bucket": 0, "counts": {}}]}, "needs 'topic'"),
+        ({"counts": [{"topic": "a", "bucket": 0, "counts": {"attempt": -1}}]}, "-1 is not a count"),
+    ],
+)
+def test_a_bad_post_of_an_auditor_is_refused_with_its_reason(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadPost) as caught:
+        parse({**json.loads(dump(AUDIT)), **change})
+    assert said in str(caught.value)

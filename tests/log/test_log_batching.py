@@ -56,7 +56,7 @@ def test_counts_are_summed_and_times_and_positions_joined():
 def test_each_append_is_told_its_own_offsets_and_timestamps():
     items = [waiting(count=2), waiting(count=3)]
     (group,) = grouped(items)
-    resolve(prepare(group, 10, 1000, 0))
+    resolve(prepare(group, 10, 1000, 0), "synced")
     answers = [item.future.result(0) for item in items]
     assert [(a.first, a.count, a.timestamps.tolist()) for a in answers] == [
         (10, 2, [1000, 1001]),

@@ -1,23 +1,24 @@
 """Named cursors."""
 
 import pytest
-from log_helpers import opened
+from log_helpers import fill, opened
 
-from penstock.log import LogFull, WriteFailed
-from penstock.testing import CrashingFileSystem
+from penstock.log import Gap, Lag, LogFull, TopicSettings, WriteFailed
+from penstock.log.framing import PREAMBLE
+from penstock.testing import CrashingFileSystem, FakeClock
 
 
 def test_a_cursor_is_there_after_a_restart_and_can_be_removed(tmp_path):
     with opened(tmp_path) as topic:
-        assert topic.cursors.read() == {}
+        assert topic.cursors.all() == {}
         topic.cursors.commit("spark", 7)
         topic.cursors.commit("spark", 9)
         topic.cursors.commit("other.one", 1)
     with opened(tmp_path) as topic:
-        assert topic.cursors.read() == {"other.one": 1, "spark": 9}
+        assert topic.cursors.all() == {"other.one": 1, "spark": 9}
         topic.cursors.remove("spark")
         topic.cursors.remove("none")
-        assert topic.cursors.read() == {"other.one": 1}
+        assert topic.cursors.all() == {"other.one": 1}
 
 
 @pytest.mark.parametrize(("name", "offset"), [("", 0), ("../x", 0), ("A", 0), ("x" * 201, 0), ("x", -1)])
@@ -31,7 +32,7 @@ def test_a_damaged_cursor_counts_as_none(tmp_path):
         topic.cursors.commit("a", 1)
         (topic.path / "cursors" / "a.cursor").write_bytes(b"garbage")
         (topic.path / "cursors" / "b.cursor").write_bytes(b"")
-        assert topic.cursors.read() == {}
+        assert topic.cursors.all() == {}
 
 
 def test_a_power_cut_leaves_the_old_offset_or_the_new_one(tmp_path):
@@ -48,7 +49,7 @@ def test_a_power_cut_leaves_the_old_offset_or_the_new_one(tmp_path):
                 pass
             fs.crash()
         with opened(tmp_path, fs=fs) as topic:
-            assert topic.cursors.read()["a"] in ((2,) if done else (1, 2))
+            assert topic.cursors.all()["a"] in ((2,) if done else (1, 2))
 
 
 def test_on_a_full_disk_the_old_offset_stays(tmp_path):
@@ -59,4 +60,29 @@ def test_on_a_full_disk_the_old_offset_stays(tmp_path):
         with pytest.raises(LogFull):
             topic.cursors.commit("a", 2)
         fs.free = None
-        assert topic.cursors.read() == {"a": 1}
+        assert topic.cursors.all() == {"a": 1}
+
+
+def test_lag_is_what_is_to_be_read_in_entries_bytes_and_time_without_the_reader(tmp_path):
+    clock = FakeClock(1000.0)
+    with opened(tmp_path, clock=clock, settings=TopicSettings(segment_size_limit=1500)) as topic:
+        assert topic.lag("c") == Lag(0, 0, 0.0)
+        for number in range(6):
+            fill(topic, [b"%d" % number] * 2)
+            clock.advance(10)
+        whole = topic.lag("c")
+        assert (whole.entries, whole.seconds) == (12, 60.0)
+        assert whole.bytes == sum(p.stat().st_size - PREAMBLE.size for p in topic.path.glob("*.arrows"))
+        topic.cursors.commit("c", 9)
+        half = topic.lag("c")
+        assert (half.entries, half.seconds) == (3, pytest.approx(20.0, abs=0.01))
+        assert half.bytes == whole.bytes // 3
+        topic.cursors.commit("c", 12)
+        assert topic.lag("c") == Lag(0, 0, 0.0)
+
+
+def test_lag_leaves_out_gaps(tmp_path):
+    with opened(tmp_path) as topic:
+        fill(topic, [b"a"], [b"b", b"b"], [b"c"])
+        topic._gaps.add([Gap(0, 1, "expired_read"), Gap(1, 3, "corrupt")])
+        assert topic.lag("c").entries == 1

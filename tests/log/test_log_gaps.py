@@ -1,5 +1,7 @@
 """Gaps and their file."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,3 +64,20 @@ def test_uncovered_are_the_offsets_of_a_range_that_are_in_no_gap(steps, begin, e
     covered = {offset for gap in gaps for offset in range(gap.begin, gap.end)}
     found = [offset for b, e in uncovered(gaps, begin, end) for offset in range(b, e)]
     assert found == [offset for offset in range(begin, end) if offset not in covered]
+
+
+def test_the_parts_of_a_gap_come_to_its_counts_together():
+    gap = Gap(10, 20, "expired_unread", {"b": {60: 3, 120: 1}, "a": {60: 4}})
+    whole = {("a", 60): 4, ("b", 60): 3, ("b", 120): 1, ("", 0): 2}
+    assert gap.places(10, 20) == gap.places(0, 99) == whole
+    assert (gap.places(10, 15), gap.places(20, 30)) == ({("a", 60): 4, ("b", 60): 1}, {})
+    for middle in range(10, 21):
+        parts = Counter(gap.places(10, middle))
+        parts.update(gap.places(middle, 20))
+        assert parts == whole
+
+
+def test_what_was_received_comes_back():
+    received = {"a": {60: {"taken": 5, "accepted": 3}}}
+    for gap in (Gap(0, 3, "deleted", {"a": {60: 3}}, received), Gap(3, 4, "corrupt"), Gap(4, 5, "deleted", {}, {})):
+        assert parse(line(gap)) == [gap]

@@ -3,17 +3,25 @@
 import threading
 
 import pytest
-from log_helpers import UNSYNCED, fill, origin, payloads, rows
+from log_helpers import BUCKET, UNSYNCED, fill, last_files, offsets, origin, payloads, rows
 
+from penstock import records
 from penstock.log import (
+    Gap,
+    InvalidSetting,
     InvalidTopicName,
     Log,
     LogClosed,
     LogFull,
     LogLocked,
+    MessageTooLarge,
     TooManyTopics,
+    TopicExists,
+    TopicReader,
     TopicSettings,
+    UnknownFormat,
     UnknownTopic,
+    framing,
 )
 from penstock.testing import CrashingFileSystem
 
@@ -110,3 +118,118 @@ def test_a_topic_that_was_made_on_a_full_disk_works_when_there_is_space(tmp_path
     fill(topic, [b"x"])
     assert payloads(topic) == [b"x"]
     log.close()
+
+
+def test_a_topic_is_created_with_settings_of_its_own_which_stay(tmp_path):
+    log = Log(tmp_path, TopicSettings(stale_after=5), fs=UNSYNCED)
+    topic = log.create("t", {"segment_size_limit": 9, "readers": ["a"]})
+    assert topic.settings == TopicSettings(stale_after=5, segment_size_limit=9, readers=("a",))
+    with pytest.raises(TopicExists):
+        log.create("t")
+    with pytest.raises(InvalidSetting, match="stale_afer"):
+        log.create("u", {"stale_afer": 1})
+    with pytest.raises(InvalidTopicName):
+        log.create("_t")
+    assert log.names() == ["t"]
+    log.close()
+    log = Log(tmp_path, TopicSettings(stale_after=6), overrides={"t": TopicSettings(readers=("b",))}, fs=UNSYNCED)
+    assert log.topic("t").settings == TopicSettings(segment_size_limit=9, readers=("a",))
+    log.close()
+
+
+def test_settings_change_while_appends_go_on(log):
+    topic = log.create("t")
+    fill(topic, [b"x" * 2000])
+    log.configure("t", {"message_size_limit": 1000})
+    assert log.settings("t").message_size_limit == topic.settings.message_size_limit == 1000
+    with pytest.raises(MessageTooLarge):
+        topic.append(rows(b"x" * 2000), origin()).result(10)
+    log.configure("t", {"segment_size_limit": 1})
+    fill(topic, [b"a"], [b"b"])
+    assert len(list(topic.path.glob("*.arrows"))) == 3
+    with pytest.raises(InvalidSetting, match="durability"):
+        log.configure("t", {"durability": "safe", "segment_size_limit": 7})
+    assert topic.settings.segment_size_limit == 1
+    with pytest.raises(UnknownTopic):
+        log.configure("none", {})
+
+
+def test_settings_that_cannot_be_kept_are_not_in_force(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    log = Log(tmp_path, fs=fs)
+    log.create("t")
+    fs.free = 0
+    with pytest.raises(LogFull):
+        log.configure("t", {"stale_after": 1})
+    assert log.settings("t") == TopicSettings()
+    log.close()
+
+
+def test_a_deleted_topic_is_a_gap_with_its_counts_and_its_offsets_are_not_given_again(log):
+    topic = log.create("t", {"stale_after": 5})
+    topic.append(rows(b"a", b"b"), origin(counts={"accepted": 2, "taken": 3})).result(10)
+    topic.cursors.commit("c", 1)
+    log.delete("t")
+    assert (log.names(), log.settings("t")) == ([], TopicSettings())
+    gap = Gap(0, 2, "deleted", {"events": {BUCKET: 2}}, {"events": {BUCKET: {"accepted": 2, "taken": 3}}})
+    assert TopicReader(topic.path).gaps() == [gap]
+    assert (TopicReader(topic.path).end, payloads(TopicReader(topic.path))) == (2, [])
+    with pytest.raises(UnknownTopic):
+        topic.append(rows(b"x"), origin()).result(10)
+    for call in (log.topic, log.delete):
+        with pytest.raises(UnknownTopic):
+            call("t")
+    again = log.topic("t", create=True)
+    fill(again, [b"c"])
+    assert (offsets(again), again.gaps(), again.cursors.all()) == ([2], [gap], {})
+    assert again.settings == TopicSettings()
+
+
+def test_a_deleted_topic_is_gone_after_a_restart_and_can_be_made_again(tmp_path):
+    log = Log(tmp_path, fs=UNSYNCED, max_topics=1)
+    fill(log.create("t"), [b"a"])
+    log.delete("t")
+    log.close()
+    (tmp_path / "t" / f"{0:020}.arrows").write_bytes(b"as a crash leaves it")
+    log = Log(tmp_path, fs=UNSYNCED, max_topics=1)
+    assert log.names() == []
+    assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["DELETED", "gaps.jsonl"]
+    assert log.create("t").end == 1
+    log.close()
+
+
+def test_appends_that_wait_when_their_topic_is_deleted_are_stored_and_gone_or_refused(log):
+    topic = log.create("t")
+    done = [topic.append(rows(b"%d" % n), origin()) for n in range(50)]
+    log.delete("t")
+    assert [one.result(10).first for one in done] == list(range(50))
+    assert TopicReader(topic.path).gaps()[-1].end == 50
+
+
+def test_a_topic_of_another_format_is_refused_and_the_others_open(tmp_path):
+    log = Log(tmp_path, fs=UNSYNCED)
+    for name in ("new", "old"):
+        fill(log.topic(name, create=True), [b"a"])
+    log.close()
+    files = last_files(tmp_path / "new")
+    batch, document = records.decode(files.data.read_bytes()[framing.PREAMBLE.size :])
+    framed = framing.frame(batch, {**document, "v": 2})
+    files.data.write_bytes(bytes(memoryview(framing.PREAMBLE)) + b"".join(map(bytes, framed.parts)))
+    before = {path: path.read_bytes() for path in (tmp_path / "new").iterdir()}
+    log = Log(tmp_path, fs=UNSYNCED)
+    with pytest.raises(UnknownFormat, match=r"topic 'new' is not opened: a batch has format version 2, .* knows 1"):
+        log.topic("new")
+    assert payloads(log.topic("old")) == [b"a"]
+    log.sweep()
+    log.close()
+    assert {path: path.read_bytes() for path in (tmp_path / "new").iterdir()} == before
+
+
+def test_a_log_that_cannot_be_opened_lets_go_of_its_lock(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    (tmp_path / "TRANSACTION-x.staged").write_bytes(b"x")
+    fs.failures["remove"] = 5
+    with pytest.raises(OSError, match="Input/output"):
+        Log(tmp_path, fs=fs)
+    fs.failures.clear()
+    Log(tmp_path, fs=fs).close()

@@ -103,7 +103,7 @@ def test_positions_survive_many_segments_and_the_loss_of_their_file(tmp_path, lo
             topic.append(rows(b"x"), origin(buffer=name, begin=n * 32, end=n * 32 + 32)).result(10)
         files = last_files(topic.path)
     if lost:
-        files.positions.unlink()
+        files.known.unlink()
     with opened(tmp_path, settings=settings) as topic:
         assert (topic.buffer_position("a"), topic.buffer_position("b")) == (160, 192)
 
@@ -262,13 +262,18 @@ def test_a_reader_that_was_moved_past_failed_frames_is_let_on_at_its_second_atte
         assert frame(9).result(10).count == 1
 
 
-def test_written_durability_answers_without_a_sync(tmp_path):
+def test_written_is_answered_without_a_sync_and_readers_see_it_once_it_is_synced(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs, settings=TopicSettings(durability="written")) as topic:
         fs.failures["sync"] = 5
-        fill(topic, [b"a"])
-        assert payloads(topic) == [b"a"]
+        done = topic.append(rows(b"a"), origin()).result(10)
+        assert (done.first, done.durability) == (0, "written")
+        topic.settle()
+        assert (payloads(topic), topic.end) == ([], 0)
         fs.failures.clear()
+        assert topic.append(rows(b"b"), origin()).result(10).first == 1
+        topic.settle()
+        assert payloads(topic) == [b"a", b"b"]
 
 
 def test_the_origin_of_a_batch_comes_back(tmp_path):

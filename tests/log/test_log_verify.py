@@ -3,7 +3,7 @@
 import pytest
 from log_helpers import fill, flip, offsets, opened, payloads
 
-from penstock.log import Gap, LogFull, TopicReader, TopicSettings
+from penstock.log import Gap, LogFull, TopicReader, TopicSettings, index
 from penstock.testing import CrashingFileSystem
 
 SMALL = TopicSettings(segment_size_limit=1)
@@ -73,3 +73,29 @@ def test_on_a_full_disk_nothing_is_entered(tmp_path):
         fs.free = None
         assert [(gap.begin, gap.end) for gap in topic.verify(0, 2)] == [(0, 1)]
         assert topic.gaps() == TopicReader(topic.path).gaps() == [Gap(0, 1, "corrupt", topic.gaps()[0].counts)]
+
+
+def test_a_wrong_index_of_the_segment_that_is_written_is_made_anew_and_appends_go_on(tmp_path):
+    with opened(tmp_path) as topic:
+        fill(topic, [b"a"], [b"b", b"c"])
+        file = topic.path / f"{0:020}.index"
+        good = file.read_bytes()
+        for harm in (good[:80], b"", good[:100] + bytes([good[100] ^ 1]) + good[101:], b"x" * len(good)):
+            file.write_bytes(harm)
+            assert topic.verify() == []
+            assert file.read_bytes() == good
+        fill(topic, [b"d"])
+        assert payloads(topic) == [b"a", b"b", b"c", b"d"]
+        assert payloads(TopicReader(topic.path)) == [b"a", b"b", b"c", b"d"]
+
+
+def test_an_index_that_is_sound_by_itself_but_not_what_the_data_say_is_made_anew(tmp_path):
+    with opened(tmp_path, settings=SMALL) as topic:
+        fill(topic, [b"a"], [b"b"])
+        file = topic.path / f"{0:020}.index"
+        good = file.read_bytes()
+        wrong = index.read(good).copy()
+        wrong["bucket"] += 60
+        file.write_bytes(index.HEADER + index.pack(map(tuple, wrong)).tobytes())
+        assert topic.verify() == []
+        assert file.read_bytes() == good

@@ -1,9 +1,8 @@
-"""The real Aeron: fetched once with the Ivy that pyspark ships, and spoken to through AeronPeer.java."""
+"""The real Aeron: fetched once with the Ivy that pyspark ships, and spoken to through two programs in Java."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import queue
 import shutil
@@ -15,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.java import NoJava, cache_folder, find_java
+from penstock.jars import CannotFetch, Library, fetch
+from penstock.java import NoJava, cache_folder, find_java
 
-VERSION = "1.51.0"
-SOURCE = Path(__file__).with_name("AeronPeer.java")
+AERON = Library("io.aeron", "aeron-all", "1.51.0", alone=True)
+SOURCES = [Path(__file__).with_name(name) for name in ("AeronPeer.java", "AeronScript.java")]
 OPENED = ("java.base/jdk.internal.misc", "java.base/sun.nio.ch", "java.base/java.util.zip")
 FLAGS = ["-Xmx96m", *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENED)]
 ANSWER_SECONDS = 30.0
@@ -32,41 +32,27 @@ def java(name: str = "java") -> str:
         pytest.skip(str(error))
     found = home / "bin" / name
     if not found.exists():
-        pytest.skip(f"{home} has no {name}: a JDK is needed to compile {SOURCE.name}")
+        pytest.skip(f"{home} has no {name}: a JDK is needed to compile {SOURCES[0].name}")
     return str(found)
 
 
 def class_path() -> str:
-    """Aeron and our own class, fetched and compiled if they are not in the cache folder yet."""
+    """Aeron and our own classes, fetched and compiled if they are not in the cache folder yet."""
     folder = cache_folder() / "aeron"
-    jar = folder / f"aeron-all-{VERSION}.jar"
-    if not jar.exists():
-        _fetch(folder, jar)
-    classes = folder / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    try:
+        (jar,) = fetch(AERON)
+    except (CannotFetch, NoJava) as error:
+        pytest.skip(str(error))
+    folder.mkdir(parents=True, exist_ok=True)
+    classes = folder / hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()[:16]
     if not classes.exists():
         _compile(jar, classes)
     return f"{classes}{os.pathsep}{jar}"
 
 
-def _fetch(folder: Path, jar: Path) -> None:
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        pytest.skip("pyspark, whose Ivy fetches Aeron, is not installed")
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        what = ["-dependency", "io.aeron", "aeron-all", VERSION, "-confs", "default"]
-        where = ["-cache", f"{scratch}/cache", "-retrieve", f"{scratch}/[artifact]-[revision].[ext]"]
-        ivy = [java(), "-cp", str(Path(found.origin).parent / "jars" / "*"), "org.apache.ivy.Main"]
-        answer = subprocess.run([*ivy, *where, *what], capture_output=True, text=True, timeout=240)
-        fetched = Path(scratch, jar.name)
-        if not fetched.exists():
-            pytest.skip(f"Aeron {VERSION} could not be fetched: {answer.stdout.strip()[-300:]}")
-        fetched.replace(jar)
-
-
 def _compile(jar: Path, classes: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=jar.parent) as scratch:
-        command = [java("javac"), "-cp", str(jar), "-d", f"{scratch}/classes", str(SOURCE)]
+    with tempfile.TemporaryDirectory(dir=classes.parent) as scratch:
+        command = [java("javac"), "-cp", str(jar), "-d", f"{scratch}/classes", *map(str, SOURCES)]
         subprocess.run(command, check=True, timeout=120)
         if not classes.exists():
             shutil.move(f"{scratch}/classes", classes)
@@ -101,10 +87,15 @@ class Driver:
         return self._lines.get(timeout=ANSWER_SECONDS).split()
 
     def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        stop(self._process)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """Ends a program that goes on until its standard input is closed."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -38,7 +38,7 @@ class Killed(BaseException):
 @contextmanager
 def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
     """Copies the file to ``remains`` in the middle of store ``number`` and ends the writer there."""
-    names = ("store_int", "store_long", "copy", "fill_zero", "copy_rows")
+    names = ("store_int", "store_long", "copy", "fill_zero", "copy_rows", "copy_columns")
     originals = {name: getattr(LogFile, name) for name in names}
     left = number
 
@@ -47,7 +47,7 @@ def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
             nonlocal left
             left -= 1
             if left == 0:
-                if name in ("copy", "copy_rows"):  # these may be half done
+                if name.startswith("copy"):  # these may be half done
                     *between, value = values
                     originals[name](self, at, *between, value[: len(value) // 2])
                 if name == "fill_zero":  # its first word comes last, and is a store of its own
@@ -124,3 +124,27 @@ def reopen(path: Path, stream: Stream, cleaning: Cleaning) -> Stream:
     again = Stream(path, cleaning, publication)
     again.reader, again.read, again.published = stream.reader, stream.read, stream.published
     return again
+
+
+def headers_in_order(path: Path, position: int) -> list[int]:
+    """The numbers of the messages that begin, which must rise: a payload may be torn, an order may not."""
+    numbers: list[int] = []
+    with Subscription(path, position) as subscription:
+        for _ in range(20):
+            numbers += [frame.reserved_value for frame in subscription.poll() if frame.flags & 0x80]
+    assert numbers == sorted(set(numbers))
+    return numbers
+
+
+def torn_payloads(path: Path, position: int) -> int:
+    with Subscription(path, position) as subscription:
+        frames = [frame for _ in range(20) for frame in subscription.poll()]
+        return sum(bytes(frame.data) != content(frame.reserved_value, len(frame.data)) for frame in frames)
+
+
+def offer_two(publication: Publication) -> None:
+    for number in (1000, 1001):
+        try:
+            publication.offer(b"x" * 500, number)
+        except AdminAction:
+            publication.offer(b"x" * 500, number)

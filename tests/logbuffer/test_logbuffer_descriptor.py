@@ -57,3 +57,12 @@ def test_valid_headers_are_found_by_whole_arrays() -> None:
     assert int(found.sum()) == 20
     assert list(np.flatnonzero(found)[:6] * 32) == [0, 32, 96, 160, 224, 320]
     assert not d.valid_headers(slots, 32, 1598247139, 404496857, 123, 1 << 16).any()
+
+
+def test_any_option_of_the_metadata_can_be_given() -> None:
+    changed = d.Parameters(65536, 1408, 1, 2, 3, fields={"entity_tag": 77, "spies_simulate_connection": 1})
+    usual, other = d.Parameters(65536, 1408, 1, 2, 3).metadata(), changed.metadata()
+    assert [at for at in range(4096) if usual[at] != other[at]] == [*range(0x1C0, 0x1C8), 0x1EE]
+    for unknown in ("entity", "term_length", "type"):
+        with pytest.raises(ValueError, match=f"no such option in the metadata: {unknown}"):
+            d.Parameters(65536, 1408, 1, 2, 3, fields={unknown: 1})

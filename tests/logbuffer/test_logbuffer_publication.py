@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from logbuffer_made import TERM, create, offer
 
 from penstock.logbuffer import (
     AdminAction,
@@ -22,37 +23,12 @@ from penstock.logbuffer import (
     FragmentAssembler,
     MaxPositionExceeded,
     MessageTooLarge,
-    NotConnected,
     Publication,
     Subscription,
     UnsupportedProcessor,
-    mtu_for,
 )
-from penstock.logbuffer.descriptor import max_position
+from penstock.logbuffer.descriptor import Kind, max_position
 from penstock.logbuffer.mapped import require_x86_64
-
-TERM = 65536
-
-
-def create(path: Path, **settings: Any) -> Publication:
-    given: dict[str, Any] = {
-        "term_length": TERM,
-        "mtu": mtu_for(8192),
-        "session_id": -5,
-        "stream_id": 2,
-        "initial_term_id": 2**31 - 1,
-    }
-    publication = Publication.create(path, **(given | settings))
-    publication.consumed(publication.position)
-    return publication
-
-
-def offer(publication: Publication, data: Any, reserved_value: int = 0) -> int:
-    publication.consumed(publication.position)
-    try:
-        return publication.offer(data, reserved_value)
-    except AdminAction:
-        return publication.offer(data, reserved_value)
 
 
 @pytest.mark.parametrize(
@@ -86,28 +62,6 @@ def test_a_message_that_can_never_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MessageTooLarge, match="exceeds maxMessageLength of 8192, length=8193"):
         publication.offer(bytes(8193))
     assert publication.position == 0
-
-
-def test_without_a_reader_an_offer_changes_nothing(tmp_path: Path) -> None:
-    publication = Publication.create(
-        tmp_path / "log", term_length=TERM, mtu=1408, session_id=1, stream_id=1, initial_term_id=1, connected=False
-    )
-    before = (tmp_path / "log").read_bytes()
-    with pytest.raises(NotConnected):
-        publication.offer(b"x")
-    publication.connected = True
-    with pytest.raises(BackPressured):
-        publication.offer(b"x")
-    publication.connected = False
-    assert (tmp_path / "log").read_bytes() == before
-
-
-def test_only_the_position_before_the_message_is_held_against_the_limit(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
-    publication.position_limit = 100
-    assert publication.offer(bytes(1000)) == 1056
-    with pytest.raises(BackPressured):
-        publication.offer(b"x")
 
 
 def test_a_closed_publication_says_so(tmp_path: Path) -> None:
@@ -160,15 +114,40 @@ def test_other_processors_are_refused_with_one_line() -> None:
         require_x86_64("aarch64")
 
 
-def test_the_end_of_the_last_term_is_the_end_of_the_stream(tmp_path: Path) -> None:
-    last_term = max_position(TERM) - TERM
-    publication = create(tmp_path / "log", position=last_term)
-    while publication.position + 8224 <= max_position(TERM):
-        offer(publication, bytes(8192))
-    for _ in range(2):
-        with pytest.raises(MaxPositionExceeded):
+def filled_to_the_end(path: Path, kind: Kind) -> Publication:
+    """To the last position that a stream can have, and 3 messages more were tried."""
+    publication = create(path, position=max_position(TERM) - TERM, kind=kind)
+    refused = 0
+    while refused < 3:
+        try:
             offer(publication, bytes(8192))
-    assert int.from_bytes((tmp_path / "log").read_bytes()[-4096 + 8 :][:4], "little") == 7 * 8224 + 8224
+        except MaxPositionExceeded:
+            refused += 1
+    return publication
+
+
+@pytest.mark.parametrize(("kind", "tries"), [(Kind.EXCLUSIVE, 1), (Kind.CONCURRENT, 3)])
+def test_the_end_of_the_last_term_is_the_end_of_the_stream(kind: Kind, tries: int, tmp_path: Path) -> None:
+    """A concurrent publication's tail grows with every try."""
+    publication = filled_to_the_end(tmp_path / "log", kind)
+    tail = (tmp_path / "log").read_bytes()[-4096 + 8 :][:4]
+    assert int.from_bytes(tail, "little") == 7 * 8224 + tries * 8224
+    publication.end_of_stream()
+    subscription = Subscription(tmp_path / "log", max_position(TERM) - TERM)
+    assert len(subscription.poll()) == 7
+    assert subscription.end_of_stream
+
+
+@pytest.mark.parametrize("kind", [Kind.EXCLUSIVE, Kind.CONCURRENT])
+def test_a_stream_at_its_end_can_be_opened_and_takes_nothing_more(kind: Kind, tmp_path: Path) -> None:
+    filled_to_the_end(tmp_path / "log", kind).close()
+    publication = Publication.open(tmp_path / "log", readers=[max_position(TERM)])
+    assert publication.position == max_position(TERM)
+    for take in (lambda: publication.offer(b"x"), lambda: publication.offer_block(bytes(32))):
+        publication.position_limit = 2 * max_position(TERM)
+        with pytest.raises(MaxPositionExceeded):
+            take()
+    assert len(Subscription(tmp_path / "log", max_position(TERM) - TERM).poll()) == 7
 
 
 def test_a_stream_may_begin_anywhere(tmp_path: Path) -> None:
@@ -178,42 +157,6 @@ def test_a_stream_may_begin_anywhere(tmp_path: Path) -> None:
     assert Subscription(tmp_path / "log", begin).poll()[0].begin == begin
     publication.close()
     assert Publication.open(tmp_path / "log").position == begin + 64
-
-
-def test_lagging_cleaning_keeps_the_last_term_and_zeroes_what_comes_before(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
-    for number in range(100):
-        offer(publication, bytes([number + 1]) * 4000, number)
-    publication.consumed(publication.position)
-    behind = publication.position - TERM
-    last = publication.last_frame()
-    assert last is not None
-    assert last.reserved_value == 99
-    data = (tmp_path / "log").read_bytes()[: 3 * TERM]
-    end, begin = publication.position % (3 * TERM), behind % (3 * TERM)
-    free = data[end:begin] if end <= begin else data[end:] + data[:begin]
-    assert len(free) == 2 * TERM
-    assert not any(free)
-    assert data[begin + 4096]
-
-
-def test_a_limit_set_by_hand_still_finds_clean_terms(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
-    publication.position_limit = 1 << 40
-    for number in range(200):
-        try:
-            publication.offer(bytes([255]) * 3000, number)
-        except AdminAction:
-            position = publication.position % (3 * TERM)
-            assert not any((tmp_path / "log").read_bytes()[position : position + TERM])
-            publication.offer(bytes([255]) * 3000, number)
-
-
-def test_the_window_is_at_most_a_term(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
-    publication.window = 10 * TERM
-    publication.consumed(0)
-    assert publication.position_limit == TERM
 
 
 def test_last_frame_passes_over_padding(tmp_path: Path) -> None:
@@ -301,6 +244,24 @@ def test_a_batch_goes_as_far_as_the_limit(tmp_path: Path) -> None:
     assert publication.offer_batch(b"", np.zeros(1, np.int64)) == 0
 
 
+def test_a_block_leaves_a_full_term_by_itself(tmp_path: Path) -> None:
+    source, copy = create(tmp_path / "source", position=TERM), create(tmp_path / "copy", position=TERM - 32)
+    source.offer(b"m" * 100)
+    copy.offer(b"")
+    assert copy.offer_block((tmp_path / "source").read_bytes()[TERM : TERM + 160]) == TERM + 160
+    copy.close()
+    with pytest.raises(Closed):
+        copy.offer_block(bytes(32))
+
+
+def test_padding_may_be_as_long_as_the_longest_message_with_its_headers(tmp_path: Path) -> None:
+    publication = create(tmp_path / "log", mtu=1408)
+    longest = 5 * 1408 + 1344
+    assert publication.append_padding(longest) == longest + 32
+    with pytest.raises(MessageTooLarge, match=f"exceeds maxFramedLength of {longest}, length={longest + 1}"):
+        publication.append_padding(longest + 1)
+
+
 def test_a_prepared_block_of_frames_is_taken_as_it_is(tmp_path: Path) -> None:
     source, copy = create(tmp_path / "source"), create(tmp_path / "copy")
     for number in range(5):
@@ -330,3 +291,17 @@ def test_fragmented_messages_come_out_whole(lengths: list[int], cleaning: Cleani
             while subscription.position < publication.position:
                 whole += assembler.push(subscription.poll(limit_frames=2))
             assert [bytes(frame.data) for frame in whole] == [bytes([number]) * length]
+
+
+def test_pages_that_are_let_go_of_keep_what_was_written(tmp_path: Path) -> None:
+    publication = Publication.create(
+        tmp_path / "log", term_length=1 << 20, mtu=8224, session_id=1, stream_id=1, initial_term_id=0
+    )
+    publication.consumed(0)
+    for number in range(60):
+        publication.offer(b"%d" % number * 2000)
+        publication.release()
+    resident = Path("/proc/self/smaps").read_text().partition(str(tmp_path / "log"))[2]
+    assert int(resident.partition("Rss:")[2].split()[0]) < 64
+    with Subscription(tmp_path / "log", 0) as frames:
+        assert [bytes(frame.data[:2]).strip() for frame in frames.poll()][:3] == [b"00", b"11", b"22"]

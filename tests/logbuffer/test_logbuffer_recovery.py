@@ -10,14 +10,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from logbuffer_crash import EXPECTED, SETTINGS, TERM, Killed, Stream, content, killed_at_store, reopen
+from logbuffer_crash import (
+    EXPECTED,
+    SETTINGS,
+    TERM,
+    Killed,
+    Stream,
+    content,
+    headers_in_order,
+    killed_at_store,
+    offer_two,
+    reopen,
+)
 
 from penstock.logbuffer import (
     AdminAction,
     Cleaning,
-    Lapped,
     NotALogBuffer,
     Publication,
     Reason,
@@ -109,82 +119,6 @@ def revert(path: Path, before: Path, pages: set[int]) -> None:
             file.write(source.read(4096))
 
 
-def headers_in_order(path: Path, position: int) -> list[int]:
-    """The numbers of the messages that begin, which must rise: a payload may be torn, an order may not."""
-    numbers: list[int] = []
-    with Subscription(path, position) as subscription:
-        for _ in range(20):
-            numbers += [frame.reserved_value for frame in subscription.poll() if frame.flags & 0x80]
-    assert numbers == sorted(set(numbers))
-    return numbers
-
-
-def torn_payloads(path: Path, position: int) -> int:
-    with Subscription(path, position) as subscription:
-        frames = [frame for _ in range(20) for frame in subscription.poll()]
-        return sum(bytes(frame.data) != content(frame.reserved_value, len(frame.data)) for frame in frames)
-
-
-def offer_two(publication: Publication) -> None:
-    for number in (1000, 1001):
-        try:
-            publication.offer(b"x" * 500, number)
-        except AdminAction:
-            publication.offer(b"x" * 500, number)
-
-
-@settings(max_examples=50, deadline=None)
-@example(count=34, cut=31704, polled=0)  # between a header's term id and its reserved value
-@given(count=st.integers(1, 60), cut=st.integers(0, 200_703), polled=st.integers(0, 30_000))
-def test_a_file_cut_short_is_rebuilt_from_its_frames(count: int, cut: int, polled: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "log")
-        stream = Stream(path, Cleaning.LAGGING)
-        for number in range(count):
-            stream.offer(number, 900)
-            stream.poll(polled)
-        stream.publication.close()
-        with open(path, "r+b") as file:
-            file.truncate(cut)
-        if cut < 3 * TERM + 512:  # the metadata are cut as well
-            with pytest.raises(NotALogBuffer):
-                Publication.open(path, readers=[stream.reader])
-        if cut < 32:
-            with pytest.raises(NotALogBuffer):
-                Publication.open(path, readers=[stream.reader], expected=EXPECTED)
-            return
-        publication = Publication.open(path, readers=[stream.reader], expected=EXPECTED)
-        assert path.stat().st_size == EXPECTED.file_length
-        assert publication.recovered.notes
-        left = headers_in_order(path, stream.reader)
-        assert torn_payloads(path, stream.reader) == 0
-        assert left == [n for n, _ in stream.published[len(stream.read) :]][: len(left)]
-        publication.window = TERM
-        publication.consumed(stream.reader)
-        offer_two(publication)
-        assert headers_in_order(path, stream.reader) == [*left, 1000, 1001]
-
-
-@pytest.mark.parametrize("size", [3 * TERM + 512, 3 * TERM + 4000, 3 * TERM + 5000, 9 * TERM])
-def test_a_file_of_the_wrong_size_gets_the_right_one(size: int, tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    stream = Stream(path, Cleaning.LAGGING)
-    for number in range(60):
-        stream.offer(number, 2000)
-        stream.poll(2000)
-    position, size_before = stream.publication.position, path.stat().st_size
-    stream.publication.close()
-    with open(path, "r+b") as file:
-        file.truncate(size)
-    with pytest.raises(NotALogBuffer, match=r"^\S+ is not a log buffer: .*$"):
-        Subscription(path)
-    publication = Publication.open(path, readers=[stream.reader])
-    assert path.stat().st_size == size_before
-    assert publication.position == position
-    assert publication.recovered.skipped == ()
-    assert [note.partition(": ")[0] for note in publication.recovered.notes] == [f"{path} is not a log buffer"]
-
-
 def test_a_block_that_was_not_published_is_not_there_in_part(tmp_path: Path) -> None:
     path, remains = tmp_path / "log", tmp_path / "remains"
     stream = Stream(path, Cleaning.LAGGING)
@@ -200,48 +134,21 @@ def test_a_block_that_was_not_published_is_not_there_in_part(tmp_path: Path) -> 
     assert last.reserved_value == 7
 
 
-@settings(max_examples=80, deadline=None)
-@given(data=st.binary(max_size=6000), size=st.sampled_from([0, 4096, 200_704, 200_705, 204_800]))
-def test_a_file_of_garbage_is_refused_with_one_line(data: bytes, size: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "garbage")
-        path.write_bytes(data[:3000] + bytes(max(0, size - len(data))) + data[3000:])
-        for opened in (Publication.open, Subscription):
-            with pytest.raises(NotALogBuffer) as raised:
-                opened(path)
-            assert "\n" not in str(raised.value)
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    flips=st.lists(st.tuples(st.integers(0, 0x1F8), st.integers(1, 255)), min_size=1, max_size=4),
-    junk=st.lists(st.tuples(st.integers(0, 3 * TERM - 8), st.binary(min_size=1, max_size=40)), max_size=4),
-)
-def test_garbage_in_the_metadata_and_frames_raises_nothing_else(
-    flips: list[tuple[int, int]], junk: list[tuple[int, bytes]]
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "log")
-        stream = Stream(path, Cleaning.LAGGING)
-        for number in range(30):
-            stream.offer(number, number * 100)
-        stream.publication.close()
-        data = bytearray(path.read_bytes())
-        for at, value in flips:
-            data[3 * TERM + at] ^= value
-        for at, value in junk:
-            data[at : at + len(value)] = value
-        path.write_bytes(data[: 3 * TERM + 4096])
-        try:
-            with Subscription(path) as subscription:
-                subscription.poll()
-            with Publication.open(path) as publication:
-                publication.consumed(publication.position)
-        except (NotALogBuffer, Lapped):
-            pass
-
-
-# What is reported
+def test_nor_is_it_behind_what_another_frame_left(tmp_path: Path) -> None:
+    """The file was cut inside a frame once, whose payload still stands before the hole; the reader was further."""
+    path, remains = tmp_path / "log", tmp_path / "remains"
+    stream = Stream(path, Cleaning.LAGGING)
+    stream.offer(7, 1000)
+    stream.publication.close()
+    with open(path, "r+b") as file:
+        file.truncate(512)
+    publication = Publication.open(path, readers=[4096], expected=EXPECTED)
+    publication.consumed(4096)
+    with pytest.raises(Killed), killed_at_store(5, path, remains):  # all but the first length
+        publication.offer_batch(bytes(2), np.arange(3), 500)
+    publication = Publication.open(remains, readers=[4096])
+    assert publication.recovered.skipped == (Skipped(4096, 4224, Reason.NEGATIVE_LENGTH),)
+    assert headers_in_order(remains, 4096) == []
 
 
 def damaged(tmp_path: Path, change: Callable[[bytearray], None]) -> Publication:

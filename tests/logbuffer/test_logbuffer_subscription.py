@@ -96,22 +96,30 @@ def test_a_reader_notices_that_its_file_was_replaced(tmp_path: Path) -> None:
     assert subscription.replaced
 
 
-def frame(flags: int, data: bytes) -> Frame:
-    return Frame(memoryview(data), 0, 32, 1, flags)
+def frame(flags: int, data: bytes, place: int = 0) -> Frame:
+    return Frame(memoryview(data), 32 * place, 32 * place + 32, 1, flags)
 
 
 def test_an_unfinished_message_is_dropped_and_counted() -> None:
     assembler = FragmentAssembler()
-    assert assembler.push([frame(0x80, b"a"), frame(0, b"b")]) == []
-    (whole,) = assembler.push([frame(0xC0, b"whole")])
+    assert assembler.push([frame(0x80, b"a", 0), frame(0, b"b", 1)]) == []
+    (whole,) = assembler.push([frame(0xC0, b"whole", 2)])
     assert (bytes(whole.data), assembler.unfinished) == (b"whole", 1)
-    (joined,) = assembler.push([frame(0x80, b"x"), frame(0x40, b"y")])
-    assert (bytes(joined.data), joined.flags) == (b"xy", 0xC0)
+    (joined,) = assembler.push([frame(0x80, b"x", 3), frame(0x40, b"y", 4)])
+    assert (bytes(joined.data), joined.flags, joined.begin, joined.end) == (b"xy", 0xC0, 96, 160)
+
+
+def test_the_rest_of_another_message_is_never_joined_to_one() -> None:
+    """A reader that was overtaken goes on in the middle of a later message."""
+    assembler = FragmentAssembler()
+    assert assembler.push([frame(0x80, b"a", 0), frame(0, b"b", 1)]) == []
+    assert assembler.push([frame(0, b"y", 3), frame(0x40, b"z", 4)]) == []
+    assert assembler.unfinished == 1
 
 
 def test_the_rest_of_a_message_from_before_our_position_is_ignored() -> None:
     assembler = FragmentAssembler()
-    assert assembler.push([frame(0, b"b"), frame(0x40, b"c")]) == []
+    assert assembler.push([frame(0, b"b", 0), frame(0x40, b"c", 1)]) == []
     assert assembler.unfinished == 0
 
 

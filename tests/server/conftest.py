@@ -4,7 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from running import Running
+
+settings.register_profile("loaded", deadline=None)  # the machine may be busy
+settings.load_profile("loaded")
 
 
 @pytest.fixture

@@ -13,12 +13,16 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException
 
+from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
 from penstock.server.api import Api
 from penstock.server.errors import BadRequest
+from penstock.server.guard import Guard
 from penstock.server.http import create_app
 from penstock.server.metrics import Family, of_counts
 from penstock.server.serve import Bound, serve
+
+INTERNAL_TOKEN = "of the data directory"
 
 
 def families() -> list[Family]:
@@ -36,8 +40,9 @@ def posted(document: dict[str, int]) -> dict[str, Any]:
 class Running:
     """A daemon's API in a thread of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, security: SecurityConfig | None = None) -> None:
         self.folder = folder
+        self._security = security or SecurityConfig()
         self.log = Log(folder, TopicSettings())
         self.bound = Bound("", "")
         self._ready = threading.Event()
@@ -47,7 +52,7 @@ class Running:
 
     async def _serve(self) -> None:
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self.api = Api(self.log)
+        self.api = Api(self.log, Guard.of(self._security, INTERNAL_TOKEN), lambda document: {"new": bool(document)})
 
         async def stat() -> dict[str, int]:
             return {"taken": 3}
@@ -62,6 +67,8 @@ class Running:
             app,
             grpc_address="127.0.0.1:0",
             http_address="127.0.0.1:0",
+            flight_address="127.0.0.1:0",
+            security=self._security,
             stop=self._stop,
             ready=self._started,
         )
@@ -85,6 +92,11 @@ class Running:
             connection.request(method, path, data, dict(headers or {}))
             answer = connection.getresponse()
             return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read().decode()
+
+    def ask_json(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and document of one request."""
+        status, _, text = self.ask(method, path, body)
+        return status, json.loads(text)
 
     @contextmanager
     def connection(self, timeout: float = 20) -> Iterator[http.client.HTTPConnection]:

@@ -14,13 +14,16 @@ from penstock.log import Log, TopicSettings
 from penstock.log.files import File, SystemFile, SystemFiles
 from penstock.records import body
 from penstock.server.api import INLINE_SIZE, Api
+from penstock.server.decoding import Append
 from penstock.server.errors import BadRequest, Damaged, Exhausted, NoSuchTopic, NotAllowed, Stopping
+from penstock.server.guard import NOBODY_ASKED
 from penstock.server.query import Query
+from penstock.server.topics import KEPT_READERS
 
 GREETING = b"hello, a payload to be found in the file"
 
 
-def offsets(batches: list[pa.RecordBatch]) -> list[int]:
+def offsets(batches: list[pa.RecordBatch], _: int = 0) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
@@ -37,7 +40,8 @@ async def served(folder: Path, **options: Any) -> AsyncIterator[Api]:
 
 
 async def append(api: Api, topic: str, *payloads: bytes, size: int = 0) -> range:
-    return await api.append(topic, lambda: body(payloads), size, "grpc")
+    request = await api.parsed(lambda: Append(topic, body(payloads)), size)
+    return (await api.append(request, "grpc")).offsets
 
 
 def test_the_append_of_a_caller_who_leaves_is_stored(tmp_path: Path) -> None:
@@ -144,7 +148,7 @@ def test_what_stays_unreadable_is_said_to_be_damaged(tmp_path: Path, monkeypatch
         async with served(tmp_path) as api:
             await append(api, "t", GREETING)
             flip(tmp_path, GREETING)
-            topic = await api._readable("t")
+            topic = api.topics.readable("t", NOBODY_ASKED)
             monkeypatch.setattr(type(topic), "verify", lambda self, begin, end: [])
             with pytest.raises(Damaged):
                 await api.get(Query("t"), offsets)
@@ -191,8 +195,28 @@ def test_internal_topics_can_be_read(tmp_path: Path) -> None:
         async with served(tmp_path) as api:
             with pytest.raises(NoSuchTopic):
                 await api.get(Query("_ledger"), offsets)
-            api._log.topic("_ledger", create=True, internal=True)
+            api.topics.log.topic("_ledger", create=True, internal=True)
             assert await api.get(Query("_ledger"), offsets) == []
-            assert await api.topics() == []
+            assert await api.names() == []
+
+    asyncio.run(run())
+
+
+def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            for number in range(3):
+                await append(api, "t", b"x")
+                assert await api.get(Query("t"), offsets) == list(range(number + 1))
+            topic = api.topics.readable("t", NOBODY_ASKED)
+            with api.topics.reader(topic) as first, api.topics.reader(topic) as second:
+                assert first is not second
+            with api.topics.reader(topic) as again:
+                assert again is first
+            for number in range(KEPT_READERS + 1):
+                await append(api, f"t{number}", b"x")
+                await api.get(Query(f"t{number}"), offsets)
+            with api.topics.reader(topic) as new:
+                assert new is not first
 
     asyncio.run(run())

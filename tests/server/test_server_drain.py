@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "ingest"))
@@ -18,7 +20,7 @@ from ingest_life import Life, live
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.log import Log, LogFull, TopicSettings
-from penstock.records import EMPTY_BODY, body
+from penstock.records import ANNOTATIONS, EMPTY_BODY, body
 from penstock.server.drain import RECEIPTS, Drain
 
 LISTENER = ListenerConfig.model_validate(
@@ -46,7 +48,7 @@ def drained(tmp_path: Path, log: Log, wake: int) -> Callable[[], list[str]]:
 
     def drain() -> list[str]:
         said: list[str] = []
-        thread = Drain(LISTENER, tmp_path, log, wake, said.append)
+        thread = Drain(LISTENER.name, tmp_path, log, wake, said.append)
         thread.stop()
         thread.run()
         return said
@@ -185,3 +187,135 @@ def test_it_goes_on_in_a_buffer_that_was_made_anew(
     publish(heir, b"two")
     drained()
     assert payloads(log) == [b"one", b"two"]
+
+
+def tagged(life: Life, **messages: str) -> None:
+    """One frame of messages, each with its tags."""
+    annotations = pa.array([[("tags", tags)] if tags else None for tags in messages.values()], ANNOTATIONS)
+    batch = body([name.encode() for name in messages], annotations=annotations)
+    life.publisher.publish(batch, Counts({"seen": len(messages), "accepted": len(messages)}), 0)
+
+
+def wishes(log: Log, topic: str = "in") -> list[str | None]:
+    found = [batch.batch.column("annotations") for batch in log.topic(topic).reader().read(0)]
+    return [dict(entry or []).get("kt") for column in found for entry in column.to_pylist()]
+
+
+def test_a_message_goes_to_the_topic_it_wishes_for(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+    tagged(life, a="", b="kt:other", c="x\0kt:old\0kt:third", d="kt:in", e="kt:other\0pk:k")
+    drained()
+    assert payloads(log) == [b"a", b"d"]
+    assert payloads(log, "other") == [b"b", b"e"]
+    assert payloads(log, "third") == [b"c"]
+    assert counts(log) == {"seen": 5, "accepted": 5}
+    assert counts(log, "other") == counts(log, "third") == {}
+
+
+def test_counts_of_a_frame_that_goes_elsewhere_whole_are_kept(
+    life: Life, log: Log, drained: Callable[[], list[str]]
+) -> None:
+    tagged(life, a="kt:other")
+    drained()
+    assert payloads(log, "other") == [b"a"]
+    assert counts(log, RECEIPTS) == {"seen": 1, "accepted": 1}
+
+
+def test_a_wish_that_is_no_topic_falls_back_and_is_kept_as_annotation(
+    life: Life, log: Log, drained: Callable[[], list[str]]
+) -> None:
+    tagged(life, a="kt:Not Allowed", b="", c="kt:_ledger", d="kt:", e="kt:..", f="kt:" + "x" * 300)
+    drained()
+    assert payloads(log) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert wishes(log) == ["Not Allowed", None, "_ledger", "", "..", "x" * 300]
+    assert counts(log)["kt_refused"] == 5
+
+
+def test_with_too_many_topics_the_handlers_own_takes_the_rest(tmp_path: Path, life: Life, wake: int) -> None:
+    log = Log(tmp_path / "narrow", max_topics=2)
+    tagged(life, a="kt:one", b="kt:two", c="kt:three", d="")
+    drain_all(life, log, wake)
+    assert payloads(log, "one") == [b"a"]
+    assert payloads(log) == [b"b", b"c", b"d"]
+    assert wishes(log) == ["two", "three", None]
+    assert counts(log)["kt_refused"] == 2
+    log.close()
+
+
+def drain_all(life: Life, log: Log, wake: int) -> None:
+    thread = Drain(LISTENER.name, life.folder, log, wake, print)
+    thread.stop()
+    thread.run()
+
+
+def test_a_frame_stored_in_part_before_a_crash_is_split_as_it_was(tmp_path: Path, life: Life, wake: int) -> None:
+    log = Log(tmp_path / "topics", max_topics=2)
+    tagged(life, a="", b="kt:two", c="kt:three")
+    begin = life.position.position
+    drain_all(life, log, wake)
+    log.close()
+    shutil.rmtree(tmp_path / "topics" / "two")  # as if it was killed before this part was stored
+    life.position.position = begin
+    log = Log(tmp_path / "topics", max_topics=10)  # now there would be room for a topic "three"
+    drain_all(life, log, wake)
+    assert payloads(log) == [b"a", b"c"]
+    assert payloads(log, "two") == [b"b"]
+    assert log.names() == ["in", "two"]
+    tagged(life, d="kt:three")
+    drain_all(life, log, wake)
+    assert payloads(log, "three") == [b"d"]
+    log.close()
+
+
+def test_frames_written_before_the_topic_was_changed_go_to_the_old_one(
+    life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
+) -> None:
+    publish(life, b"one", b"two")
+    begin = life.position.position
+    drained()
+    publish(life, b"three")
+    life.end()
+    life.position.position = begin  # killed in the middle of the group
+    moved = ListenerConfig.model_validate(
+        {"name": "events", "protocol": "udp", "handlers": [{"type": "log", "topic": "new"}]}
+    )
+    heir = live(tmp_path, moved)
+    publish(heir, b"four")
+    drained()
+    assert payloads(log) == [b"one", b"two", b"three"]
+    assert payloads(log, "new") == [b"four"]
+    assert counts(log)["accepted"] + counts(log, "new")["accepted"] == 4
+
+
+def test_without_a_log_handler_the_counts_are_kept_and_nothing_else(
+    log: Log, tmp_path: Path, drained: Callable[[], list[str]]
+) -> None:
+    discarding = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
+    life = live(tmp_path, discarding)
+    publish(life, b"one", b"two")
+    drained()
+    assert log.names() == []
+    assert counts(log, RECEIPTS) == {"seen": 2, "accepted": 2, "not_routed.log": 2}
+
+
+def test_messages_of_frames_that_were_missed_and_could_not_be_read_are_corrupt(
+    life: Life, log: Log, drained: Callable[[], list[str]]
+) -> None:
+    publish(life, b"first")
+    drained()
+    publish(life, b"spoil me", b"me too")
+    data = life.publication.path.read_bytes()
+    head = data.rindex(b"\xff\xff\xff\xff", 0, data.index(b"spoil me"))
+    with life.publication.path.open("r+b") as file:
+        file.seek(head)
+        file.write(b"\0\0\0\0")  # not even its receipt can be read
+    for number in range(100):
+        publish(life, b"%d" % number + b"x" * 990)
+    publish(life, b"last")
+    assert life.position.floor > 0
+    drained()
+    total = Counts()
+    for topic in ("in", RECEIPTS):
+        for name, count in (counts(log, topic) if topic in log.names(internal=True) else {}).items():
+            total[name.rpartition("@")[2]] += count
+    assert (total["accepted"], total["seen"], total["corrupt"]) == (104, 104, 2)
+    assert total["policy_drop.log"] == 102 - len(payloads(log))

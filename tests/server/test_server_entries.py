@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.records import ANNOTATIONS, SCHEMA, body
-from penstock.server.entries import ENTRY_OVERHEAD, annotation_dicts, from_batch, rows, sizes, to_body
+from penstock.server.entries import ENTRY_OVERHEAD, annotation_dicts, from_batch, lengths, rows, sizes, to_body, valid
 from penstock.server.slogd_pb2 import GetLogsResponse, LogEntry
 
 START = 1_700_000_000_000_000
@@ -85,3 +85,17 @@ def test_rows_are_plain_values() -> None:
 
 def test_an_empty_entry_fits_its_overhead() -> None:
     assert sizes(stored(body([None]))).tolist() == [ENTRY_OVERHEAD]
+
+
+@given(st.lists(st.none() | st.binary(max_size=5), max_size=9), st.data())
+def test_lengths_are_those_of_the_values(values: list[bytes | None], data: st.DataObject) -> None:
+    begin = data.draw(st.integers(0, len(values)))
+    column = pa.array(values, pa.binary()).slice(begin)
+    assert lengths(column).tolist() == [len(value or b"") for value in values[begin:]]
+    assert valid(column).tolist() == [value is not None for value in values[begin:]]
+
+
+def test_one_plain_entry_is_as_any_other() -> None:
+    (one,) = to_body([LogEntry(raw_bytes=b"x")]).to_pylist()
+    first, _ = to_body([LogEntry(raw_bytes=b"x"), LogEntry()]).to_pylist()
+    assert one == first

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Name
-from penstock.server.metrics import HELP, Family, of_counts, render
+from penstock.server.metrics import HELP, Family, of_counts, of_statistics, render
+from penstock.wire.statistics import Statistics
 
 
 def test_a_family_has_help_type_and_samples() -> None:
@@ -38,6 +40,28 @@ def test_counts_become_families_by_name_with_reasons_as_labels() -> None:
 def test_every_count_of_the_balance_has_a_help() -> None:
     for name in Name:
         assert name in HELP or name.partition(".")[0] + "." in HELP
+
+
+def test_all_that_stat_answers_is_a_metric() -> None:
+    statistics = Statistics()
+    statistics.udp_simple_messages = 7
+    statistics.add_fragments(np.array([0, 1, 5]))
+    statistics.add_invalid(np.array([9]), np.array([3]))
+    handlers = [{"name": "log"}, {"name": "bin", "delivered": 4, "note": "text"}]
+    told = {"version": "1.2", "uptime": 99, "pid": 1, **statistics.as_dict(), "handlers": handlers}
+    families = {family.name: family for family in of_statistics({"a": told, "b": told})}
+    stems = {name.removeprefix("penstock_plog_") for name in families}
+    for key in told.keys() - {"pid", "handlers", "v0_invalid_fragments", "dropped_fragments"}:
+        assert any(stem.startswith(key) for stem in stems), key
+    simple = families["penstock_plog_udp_simple_messages_total"]
+    assert (simple.kind, simple.samples) == ("counter", [({"listener": "a"}, 7), ({"listener": "b"}, 7)])
+    assert ({"listener": "b", "index": "3"}, 1) in families["penstock_plog_v0_fragments_total"].samples
+    assert families["penstock_plog_v0_invalid_fragments_total"].samples == [
+        ({"listener": name, "fragments": "4", "index": "2"}, 1) for name in "ab"
+    ]
+    assert families["penstock_plog_handlers_delivered"].samples[0] == ({"listener": "a", "handler": "bin"}, 4)
+    assert len(families["penstock_plog_kafka_rate"].samples) == 36
+    assert render(list(families.values()))
 
 
 @given(st.dictionaries(st.text(), st.dictionaries(st.text(min_size=1), st.integers(-5, 2**60), max_size=4), max_size=3))

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_server_entries import START, stored
 
-from penstock.log import Gap
+from penstock.counts import Origin
+from penstock.log import Gap, Stored
 from penstock.records import body
 from penstock.server.entries import sizes
 from penstock.server.pages import Page, before, since
@@ -66,5 +67,9 @@ def test_before_counts_as_one_by_one(lost: set[int], count: int) -> None:
 def test_since_drops_what_is_earlier(counts: list[int], first: int) -> None:
     firsts = np.cumsum([0, *counts]).tolist()
     batches = [stored(body([b""] * n), base) for n, base in zip(counts, firsts, strict=False)]
-    kept = [value for batch in since(batches, START + first) for value in batch.column("offset").to_pylist()]
+    parts = [
+        Stored(base, n, START + base, START + base + n - 1, Origin("grpc", 0, 0, 0), lambda batch=batch: batch)
+        for batch, n, base in zip(batches, counts, firsts, strict=False)
+    ]
+    kept = [value for part in parts for value in since(part, START + first).column("offset").to_pylist()]
     assert kept == [offset for offset in range(sum(counts)) if offset >= first]

@@ -43,6 +43,8 @@ def test_the_numbers_are_those_of_slogd() -> None:
 def test_the_typed_stub_names_what_is_generated() -> None:
     stub = (ROOT / "penstock/server/slogd_pb2_grpc.pyi").read_text()
     for method in pb.DESCRIPTOR.services_by_name["StructuredLog"].methods:
-        assert f"    {method.name}: grpc.Unary" in stub
-        assert f"    def {method.name}(self, request: pb.{method.input_type.name}," in stub
+        ways = ["Stream" if streams else "Unary" for streams in (method.client_streaming, method.server_streaming)]
+        types = f"[pb.{method.input_type.name}, pb.{method.output_type.name}]"
+        assert f"    {method.name}: grpc.{''.join(ways)}MultiCallable{types}\n" in stub
+        assert f"    def {method.name}(" in stub
         assert hasattr(slogd_pb2_grpc.StructuredLogServicer, method.name)

@@ -7,6 +7,8 @@ from itertools import pairwise
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from running import Running
 from test_server_http import wait_for
 
@@ -116,12 +118,21 @@ def test_errors_have_their_codes(stub: StructuredLogStub) -> None:
     assert code_of(lambda: next(stub.StreamLogs(negative))) == "INVALID_ARGUMENT"
     assert code_of(lambda: stub.GetLogs(pb.GetLogsRequest(topic="nope"))) == "NOT_FOUND"
     assert code_of(lambda: next(stub.StreamLogs(pb.GetLogsRequest(topic="nope")))) == "NOT_FOUND"
-    assert code_of(lambda: stub.AppendLogs(request("t", b"x" * (17 << 20)), timeout=60)) == "INVALID_ARGUMENT"
+    (answer,) = stub.AppendStream(iter([request("t", b"x" * (17 << 20))]), timeout=60)
+    assert grpc.StatusCode.INVALID_ARGUMENT.value[0] == answer.error.code
 
 
-def test_large_messages_pass_whole(stub: StructuredLogStub) -> None:
+def test_a_request_of_more_than_4_mib_is_refused_as_slogd_does(stub: StructuredLogStub) -> None:
+    large = request("t", b"x" * (4 << 20))
+    with pytest.raises(grpc.RpcError) as raised:
+        stub.AppendLogs(large, timeout=60)
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert raised.value.details() == f"grpc: received message larger than max ({large.ByteSize()} vs. 4194304)"
+
+
+def test_large_messages_pass_whole_by_a_stream(stub: StructuredLogStub) -> None:
     payload = bytes(range(256)) * (8 << 12)
-    stub.AppendLogs(request("t", payload, b"small"), timeout=60)
+    list(stub.AppendStream(iter([request("t", payload, b"small")]), timeout=60))
     first, second = stub.GetLogs(pb.GetLogsRequest(topic="t", max_messages=2), timeout=60).logs
     assert (first.raw_bytes, second.raw_bytes) == (payload, b"small")
 
@@ -131,7 +142,7 @@ def test_a_page_of_unsaid_length_fits_a_client_with_the_default_limit(
 ) -> None:
     for _ in range(6):
         stub.AppendLogs(request("t", *[b"x" * 1000] * 1000), timeout=60)
-    stub.AppendLogs(request("t", *[b"x" * 100_000] * 100), timeout=60)
+    list(stub.AppendStream(iter([request("t", *[b"x" * 100_000] * 100)]), timeout=60))
     with grpc.insecure_channel(running.bound.grpc) as channel:
         plain, offset = StructuredLogStub(channel), 0
         while logs := plain.GetLogs(pb.GetLogsRequest(topic="t", offset=offset), timeout=20).logs:
@@ -139,6 +150,56 @@ def test_a_page_of_unsaid_length_fits_a_client_with_the_default_limit(
             offset += len(logs)
     assert offset == 6100
     assert len(stub.GetLogs(pb.GetLogsRequest(topic="t", max_messages=6100), timeout=20).logs) == 6100
+
+
+def test_a_stream_of_appends_is_answered_in_its_order(stub: StructuredLogStub) -> None:
+    requests = [request("t", *[b"%d" % number] * (1 + number % 3)) for number in range(300)]
+    requests[7] = request("NO", b"x")
+    answers = list(stub.AppendStream(iter(requests), timeout=60))
+    assert (answers[7].error.code, list(answers[7].offsets)) == (3, [])
+    sizes = [len(answer.offsets) for answer in answers]
+    assert sizes == [0 if number == 7 else 1 + number % 3 for number in range(300)]
+    assert [offset for answer in answers for offset in answer.offsets] == list(range(sum(sizes)))
+
+
+def test_a_stream_of_appends_that_is_left_leaves_the_server_well(stub: StructuredLogStub) -> None:
+    more = threading.Event()
+
+    def requests() -> Iterator[pb.AppendRequest]:
+        yield request("t", b"0")
+        more.wait(20)
+
+    call = stub.AppendStream(requests(), timeout=20)
+    assert list(next(call).offsets) == [0]
+    call.cancel()
+    more.set()
+    assert list(stub.AppendLogs(request("t", b"1"), timeout=20).offsets) == [1]
+
+
+def test_an_answer_names_its_durability(running: Running, stub: StructuredLogStub) -> None:
+    assert stub.AppendLogs(request("t", b"x"), timeout=20).durability == pb.SYNCED
+    assert running.ask("POST", "/topic/t/logs", {"logs": [{}]})[1]["penstock-durability"] == "synced"
+
+
+def test_bytes_that_are_no_request_are_refused(running: Running) -> None:
+    with grpc.insecure_channel(running.bound.grpc) as channel:
+        for method in ("AppendLogs", "GetLogs"):
+            call = channel.unary_unary(f"/slogd.StructuredLog/{method}")
+            assert code_of(lambda call=call: call(b"\x0a\xff", timeout=20)) == "INVALID_ARGUMENT"
+
+
+def test_health_and_reflection_are_served(running: Running) -> None:
+    with grpc.insecure_channel(running.bound.grpc) as channel:
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        asked = [
+            reflection_pb2.ServerReflectionRequest(list_services=""),
+            reflection_pb2.ServerReflectionRequest(file_containing_symbol="slogd.StructuredLog"),
+        ]
+        reflected = reflection_pb2_grpc.ServerReflectionStub(channel)
+        services, file = reflected.ServerReflectionInfo(iter(asked), timeout=20)
+    assert "slogd.StructuredLog" in [service.name for service in services.list_services_response.service]
+    assert b"AppendRequest" in file.file_descriptor_response.file_descriptor_proto[0]
 
 
 def test_messages_are_counted_as_accepted_where_they_came_in(running: Running, stub: StructuredLogStub) -> None:

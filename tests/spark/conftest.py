@@ -10,14 +10,16 @@ from pyspark.sql import SparkSession
 from spark_helpers import QUICK_START, HandWritten
 
 from penstock.spark.layout import Layout
+from penstock.spark.packages import KAFKA, package_settings
 from penstock.spark.session import build_session
 from penstock.spark.source import register
+from penstock.spark.tables import DELTA
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     settings = {"master": "local[2,3]", "driver.memory": "1g", "driver.extraJavaOptions": QUICK_START}
-    session = build_session(settings, name="tests")
+    session = build_session({**package_settings([DELTA, KAFKA]), **settings}, name="tests")
     register(session)
     yield session
     session.stop()

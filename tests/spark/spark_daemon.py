@@ -38,7 +38,7 @@ class Daemon:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
 
         def bound(where: Bound) -> None:
-            self.http = where.http
+            self.http, self.grpc = where.http, where.grpc
             self._ready.set()
 
         await serve(api, app, grpc_address="127.0.0.1:0", http_address=http, stop=self._stop, ready=bound)

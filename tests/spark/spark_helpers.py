@@ -112,6 +112,8 @@ class HandWritten:
             "reason": pa.array([row.get("reason") for row in rows], pa.string()),
             "uuid": pa.array([row.get("uuid") for row in rows], pa.string()),
         }
+        if any("partition" in row for row in rows):
+            columns["partition"] = pa.array([row.get("partition") for row in rows], pa.int32())
         pq.write_table(pa.table(columns), path)
         return name
 

@@ -7,7 +7,7 @@ import os
 import pytest
 from spark_helpers import HandWritten, landed_message
 
-from penstock.spark.commits import Commit, Journal, committed_files, committed_ranges, read_journal, read_plan
+from penstock.spark.commits import Commit, Journal, committed_ranges, read_journal, read_plan
 
 
 def three_batches(table: HandWritten) -> None:
@@ -26,21 +26,6 @@ def test_a_batch_that_is_planned_but_not_committed_is_not_there(table: HandWritt
     (table.layout.checkpoint / "commits" / "2").unlink()
     assert set(committed_ranges(table.layout.checkpoint)) == {0, 1}
     assert [commit.batch for commit in Journal(table.layout).update()] == [0, 1]
-
-
-def test_files_of_a_batch_whose_list_was_compacted_are_still_its_own(table: HandWritten) -> None:
-    three_batches(table)
-    table.commit({"a": 6}, [landed_message(5, "a")], compact=True)
-    table.commit({"a": 7}, [landed_message(6, "a")])
-    found = dict(committed_files(table.layout.tables))
-    assert found == {n: [f"kind=message/date=2023-11-14/type=x/part-{n}.parquet"] for n in range(5)}
-
-
-def test_what_spark_wrote_escaped_is_the_name_of_a_file(table: HandWritten) -> None:
-    three_batches(table)
-    entry = table.layout.sink_log / "0"
-    entry.write_text(f'v1\n{{"path":"file://{table.layout.landed}/kind=event/type=a%2520b/p.parquet","action":"add"}}')
-    assert dict(committed_files(table.layout.tables))[0] == ["kind=event/type=a%20b/p.parquet"]
 
 
 def test_a_plan_that_cannot_be_read_is_an_error_with_its_name(table: HandWritten) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 from spark_helpers import BUCKET, append, flip
 
+from penstock.counts import Origin
+from penstock.log import Log
+from penstock.records import BODY, body
 from penstock.spark.options import SourceOptions
 from penstock.spark.source import StreamReader, share
 
@@ -122,7 +126,44 @@ def test_a_stream_from_the_latest_offsets_sees_only_what_comes(two: Path) -> Non
 
 def test_the_lag_is_reported_by_topic(two: Path) -> None:
     reader = StreamReader(SourceOptions.of({"path": str(two), "topic": "b"}), StructType([]))
-    assert json.dumps(reader.reportLatestOffset()) == '{"b": 2}'
+    reader.latestOffset({"b": 1}, ReadMaxRows(1))
+    append(two, "b", [b"b2", b"b3", b"b4"])
+    told = reader.reportLatestOffset()
+    assert told["b"] == 5
+    assert told["_lag"]["rows"] == 3
+    assert 0 <= told["_lag"]["seconds"] < 60
+    reader.latestOffset({"b": 2}, ReadAllAvailable())
+    assert json.dumps(reader.reportLatestOffset()) == '{"b": 5, "_lag": {"rows": 0, "seconds": 0.0}}'
+
+
+def test_reading_begins_at_a_time_or_a_number_of_rows_before_the_end(spark: SparkSession, two: Path) -> None:
+    assert offsets(read(spark, two, startingOffsets="latest-1")) == [("a", 2), ("b", 1)]
+    assert offsets(read(spark, two, startingTimestamp="2100-01-01")) == []
+    assert offsets(read(spark, two, startingTimestamp="1000", endingTimestamp="2100-01-01T00:00:00+01:00")) == [
+        *(("a", n) for n in range(3)),
+        *(("b", n) for n in range(2)),
+    ]
+    later = StreamReader(SourceOptions.of({"path": str(two), "startingTimestamp": "2100-01-01"}), StructType([]))
+    assert later.initialOffset() == {"a": 3, "b": 2}
+
+
+def test_a_filter_lets_through_rows_whose_annotations_match(spark: SparkSession, topics: Path) -> None:
+    log = Log(topics)
+    marks = pa.array([[("user", "vip-1")], [("user", "vip-x")], None], BODY.field("annotations").type)
+    rows = body([b"0", b"1", b"2"], annotations=marks)
+    log.topic("t", create=True).append(rows, Origin("grpc", 0, 0, 0)).result()
+    log.close()
+    assert offsets(read(spark, topics, filter="k:user v:vip-[0-9]+")) == [("t", 0)]
+    assert offsets(read(spark, topics, filter="NOT k:user")) == [("t", 2)]
+    with pytest.raises(AnalysisException, match="filter:"):
+        read(spark, topics, filter="k:(")
+
+
+def test_data_that_is_gone_ends_the_query_where_that_is_asked_for(spark: SparkSession, two: Path) -> None:
+    flip(two, "a", b"a0")
+    with pytest.raises(Exception, match="topic a: offsets 0 to 2 are corrupt"):
+        offsets(read(spark, two, topic="a", onDataLoss="fail"))
+    assert offsets(read(spark, two, topic="b", onDataLoss="fail")) == [("b", 0), ("b", 1)]
 
 
 def test_available_now_goes_to_what_there_was_and_no_further(two: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from harness import Pipe
+
+sys.path.append(str(Path(__file__).parents[1] / "server"))  # for its certificates
 
 
 @pytest.fixture

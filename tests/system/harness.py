@@ -49,23 +49,28 @@ class Pipe:
     """One ``penstock serve`` in ``folder``; may be stopped and started again."""
 
     def __init__(self, folder: Path, *overrides: str) -> None:
-        http, grpc = free_ports(2)
+        http, grpc, flight = free_ports(3)
         self.data_dir = folder / "data"
         self.http, self.grpc = f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
-        mine = [f"data_dir={self.data_dir}", f"log.http={self.http}", f"log.grpc={self.grpc}"]
+        self.flight = f"127.0.0.1:{flight}"
+        ports = [f"log.http={self.http}", f"log.grpc={self.grpc}", f"log.flight={self.flight}"]
+        mine = [f"data_dir={self.data_dir}", *ports]
         self.overrides = [*SMALL, *mine, *overrides]
         self.output = folder / "serve.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.config: Path | None = None
 
     @property
     def options(self) -> list[str]:
-        return [part for override in self.overrides for part in ("-o", override)]
+        file = ["--config", str(self.config)] if self.config else []
+        return [*file, *(part for override in self.overrides for part in ("-o", override))]
 
-    def start(self) -> None:
+    def start(self, wait: bool = True) -> None:
         command = [sys.executable, "-m", "penstock.cli.main", "serve", *self.options]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
-        self.wait_ready()
+        if wait:
+            self.wait_ready()
 
     def wait_ready(self) -> None:
         until(self.answers, what=f"the daemon answers, see {self.output}")

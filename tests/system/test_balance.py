@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import pytest
 from harness import Pipe, until
 
@@ -59,6 +59,21 @@ LOSSES = [
         [*PARTS[:1], *PARTS],
         {"taken": 6, "fragment.used": 5, "fragment.duplicate": 1, "seen": 1, "accepted": 1},
     ),
+    Loss(
+        "a fragment after its message",
+        [*PARTS, PARTS[2]],
+        {"taken": 6, "fragment.used": 5, "fragment.duplicate": 1, "seen": 1, "accepted": 1},
+    ),
+    Loss(
+        "a fragment that says otherwise",
+        [*PARTS[:1], *spoiled(PARTS[1:2]), *PARTS[1:]],
+        {"taken": 6, "fragment.used": 5, "fragment.invalid": 1, "seen": 1, "accepted": 1},
+    ),
+    Loss(
+        "a hole and a jump in the ids",
+        [fragment(b"m", number)[0] for number in (*range(2), *range(3, 15), *range(200, 212))],
+        {"taken": 26, "fragment.used": 26, "seen": 26, "accepted": 26, "hole": 1, "jump": 1},
+    ),
     Loss("a message too large", oversize(), {"taken": 15, "fragment.discarded": 15, "seen": 1, "refused.oversize": 1}),
     Loss(
         "more unfinished messages than fit",
@@ -100,6 +115,17 @@ def test_an_overlong_line_is_named(shared: Pipe) -> None:
     expected = {"lines": 3, "line.message": 2, "line.overlong": 1, "seen": 2, "accepted": 2}
     assert {name: count for name, count in grown.items() if count} == expected
     assert shared.balance()["unaccounted"] == 0
+
+
+def test_lines_that_are_no_messages_are_named(shared: Pipe) -> None:
+    before = shared.counts(TCP)
+    shared.lines(b"one\n\0\0PING\n\0reserved\n\0\0KLIL\n")
+    until(lambda: shared.counts(TCP)["lines"] == before["lines"] + 4)
+    grown = shared.counts(TCP)
+    grown.subtract(before)
+    expected = {"lines": 4, "line.message": 1, "line.command": 3, "seen": 1, "accepted": 1}
+    assert {name: count for name, count in grown.items() if count} == expected
+    assert shared.settled()["unaccounted"] == 0
 
 
 def test_commands_from_elsewhere_are_refused_by_name(pipes: Callable[..., Pipe]) -> None:
@@ -158,20 +184,18 @@ def test_datagrams_queued_for_a_killed_receiver_are_not_lost(pipe: Pipe) -> None
 
 
 def test_what_a_lagging_log_misses_is_dropped_by_policy_and_counted(pipe: Pipe) -> None:
-    pipe.datagrams(b"before")
+    pipe.lines(b"before\n")
+    until(lambda: pipe.counts(TCP)["accepted"] == 1)
     pipe.settled()
     with pipe.paused("log daemon"):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-            for number in range(6000):
-                sock.sendto(b"%06d" % number + b"x" * 1000, pipe.address(UDP))
-                if number % 20 == 0:
-                    time.sleep(0.004)
+        pipe.lines(b"".join(b"%06d" % number + b"x" * 1000 + b"\n" for number in range(6000)))
         time.sleep(1)
+    until(lambda: pipe.counts(TCP)["accepted"] == 6001, 60)
     balance = pipe.settled(60)
-    counts = pipe.counts(UDP)
-    assert counts["seen"] + counts["kernel_dropped"] == 6001
+    counts = pipe.counts(TCP)
+    assert counts["seen"] == counts["accepted"] == 6001
     assert counts["policy_drop.log"] > 1000
-    (route,) = (route for route in balance["routes"] if route["source"] == UDP)
+    (route,) = (route for route in balance["routes"] if route["source"] == TCP)
     assert route["delivered"] == counts["accepted"] - counts["policy_drop.log"]
     assert balance["unaccounted"] == 0
 
@@ -227,6 +251,58 @@ def test_a_frame_that_cannot_be_read_is_corrupt_and_counted(pipe: Pipe) -> None:
         time.sleep(0.2)
     until(lambda: pipe.counts(UDP)["corrupt"] == 1)
     assert pipe.settled()["unaccounted"] == 0
+
+
+def landed(pipe: Pipe, begin: int, through: int) -> None:
+    """As a pipeline posts it that has landed offsets [begin, through) of the topic ``events``."""
+    told = [{"source": UDP, "bucket": 0, "counts": {"landed.message": through - begin}}]
+    post = {"tier": "landed", "topic": "events", "version": through, "through": through, "counts": told}
+    assert pipe.post("/ledger", post) == {"new": True}
+
+
+def ask(pipe: Pipe, method: str, path: str, document: Any = None) -> Any:
+    answer = httpx.request(method, f"http://{pipe.http}{path}", json=document, timeout=30)
+    return answer.raise_for_status().json()
+
+
+def closed_also_after_a_restart(pipe: Pipe, fates: dict[str, int]) -> None:
+    before = pipe.settled()
+    assert before["unaccounted"] == 0
+    assert pipe.fates("events") == fates
+    pipe.stop()
+    pipe.start()
+    assert pipe.settled() == before
+
+
+def test_what_expires_before_the_pipeline_has_read_it_is_expired_unread(pipe: Pipe) -> None:
+    pipe.datagrams(*(b"%d" % number for number in range(10)))
+    until(lambda: pipe.counts(UDP)["accepted"] == 10)
+    pipe.settled()
+    landed(pipe, 0, 4)
+    ask(pipe, "PATCH", "/topics/events", {"stale_after": 0, "retention_policy": "keep"})
+    ask(pipe, "POST", "/cleanup")
+    assert pipe.fates("events") == {"landed.message": 4}
+    ask(pipe, "PATCH", "/topics/events", {"retention_policy": "expire"})
+    swept = ask(pipe, "POST", "/cleanup")["swept"]
+    assert [(one["topic"], one["begin"], one["end"], one["reason"]) for one in swept] == [
+        ("events", "0", "4", "expired_read"),
+        ("events", "4", "10", "expired_unread"),
+    ]
+    closed_also_after_a_restart(pipe, {"landed.message": 4, "gap.expired_unread": 6})
+
+
+def test_what_a_deleted_topic_held_is_deleted_and_its_offsets_go_on(pipe: Pipe) -> None:
+    pipe.datagrams(*(b"%d" % number for number in range(10)))
+    until(lambda: pipe.counts(UDP)["accepted"] == 10)
+    pipe.settled()
+    landed(pipe, 0, 4)
+    ask(pipe, "DELETE", "/topics/events")
+    assert "events" not in str(pipe.get("/topics"))
+    closed_also_after_a_restart(pipe, {"landed.message": 4, "gap.deleted": 6})
+    pipe.datagrams(b"again")
+    until(lambda: pipe.counts(UDP)["accepted"] == 11)
+    (entry,) = pipe.get("/topic/events/logs?max_messages=5")["logs"]
+    assert entry["offset"] == "10"
 
 
 EVENT = b'{"type": "a", "uuid": "%d", "timestamp": 1, "data": {}}'

@@ -18,7 +18,7 @@ MESSAGES = [bytes([number]) * (100 * number + 50) for number in range(1, 6)]
 
 def grouped(datagrams: Datagrams, known: frozenset[int] = frozenset()) -> tuple[Groups, Fragments]:
     fragments, _ = parse(datagrams, np.arange(len(datagrams)))
-    return split(fragments, is_consistent(fragments), lambda key: key[2] in known)
+    return split(fragments, is_consistent(fragments), lambda keys: {key for key in keys if key[2] in known})
 
 
 def shuffled(*drop: int) -> Datagrams:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.counts import open_books
 from penstock.wire.commands import Command
 from penstock.wire.lines import LineSplitter, line_counts
+from penstock.wire.statistics import Statistics
 
 
 def split(chunks: Iterable[bytes], max_line: int = 100, framing: str = "newline") -> tuple[list[bytes], int]:
@@ -127,7 +128,9 @@ def test_counted_messages_may_hold_anything(messages: list[bytes], sizes: list[i
 
 def test_lines_have_a_book_of_their_own() -> None:
     lines = pa.array([b"one", b"\0\0stat please", b"\0reserved", b"\0\0nope", b"", b"\x01two"])
-    messages, commands, counts = line_counts(lines, 2)
+    statistics = Statistics()
+    messages, commands, counts = line_counts(lines, 2, statistics)
+    assert (statistics.v0_commands, statistics.unknown_command, statistics.v0_invalid_type) == (1, 1, 1)
     assert messages.to_pylist() == [b"one", b"", b"\x01two"]
     assert commands == [Command(1, "STAT", b" please")]
     expected = {"lines": 8, "line.message": 3, "line.command": 3, "line.overlong": 2, "seen": 3, "accepted": 3}
@@ -136,5 +139,5 @@ def test_lines_have_a_book_of_their_own() -> None:
 
 
 def test_no_lines_have_no_counts() -> None:
-    messages, commands, counts = line_counts(pa.array([], pa.binary()), 0)
+    messages, commands, counts = line_counts(pa.array([], pa.binary()), 0, Statistics())
     assert (len(messages), commands, counts.pruned()) == (0, [], {})

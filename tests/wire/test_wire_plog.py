@@ -87,12 +87,30 @@ def test_tags_become_an_annotation_and_the_key() -> None:
     assert decoded.body["annotations"].to_pylist() == [None, [("tags", "kt:topic\0pk:first\0a\0a\0pk:key")]]
 
 
+def test_the_tags_that_came_last_count_whether_their_fragments_stand_in_one_batch_or_not() -> None:
+    parts = [fragment(b"m" * 25, 1, tags=(tag,), fragment_size=10) for tag in ("one", "two", "pk:3")]
+    sent = [parts[0][2], fragment(b"m" * 25, 1, fragment_size=10)[0], _with_tags(parts[1][1], b"two"), b"plain"]
+    assert len({bytes(part[16:20]) for part in sent[:3]}) == 1
+    for cut in range(5):
+        decoder = PlogDecoder()
+        rounds = [decoder.decode(Datagrams.of(some), 0.0).body for some in (sent[:cut], sent[cut:])]
+        rows = [row for batch in rounds for row in batch.to_pylist()]
+        assert [(row["payload"], row["annotations"]) for row in rows] == [
+            (b"m" * 25, [("tags", "two")]),
+            (b"plain", None),
+        ]
+
+
+def _with_tags(part: bytes, tags: bytes) -> bytes:
+    return part[:20] + len(tags).to_bytes(2, "big") + part[22:24] + tags + part[24:]
+
+
 def test_tags_that_are_no_utf8_do_not_stop_anything() -> None:
     head = fragment(b"", 1)[0][:20] + b"\0\5\0\0"
     decoded = decode(head + b"pk:\xff\xfe")
     decoded.body.validate(full=True)
     assert decoded.body["key"].to_pylist() == [b"\xff\xfe"[:2]]
-    assert decoded.body["annotations"].to_pylist() == [[("tags", "pk:??")]]
+    assert decoded.body["annotations"].to_pylist() == [[("tags", "pk:\ufffd\ufffd")]]
 
 
 def test_of_tags_on_several_fragments_the_last_to_arrive_count() -> None:

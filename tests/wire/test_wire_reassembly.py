@@ -17,7 +17,8 @@ class Bench:
     """A table with counts and a clock."""
 
     def __init__(self, max_size: int = 1000) -> None:
-        self.table = Reassembly(max_size, 10.0, Statistics())
+        self.statistics = Statistics()
+        self.table = Reassembly(max_size, 10.0, self.statistics)
         self.counts = Counts()
         self.now = 0.0
 
@@ -104,7 +105,7 @@ def test_the_table_is_bounded_by_what_its_messages_are_to_become_and_the_oldest_
         bench.add(b"%d" % number * 400, 0, number)
         bench.add(b"1" * 400, 1, 1)
     assert bench.counts["incomplete.evicted"] == 1
-    assert bench.table.knows((1, 2, 2))
+    assert bench.table.known([(1, 2, 2), (1, 2, 9)]) == {(1, 2, 2)}
     bench.add(b"2" * 400, 1, 2)
     assert bench.counts["fragment.discarded"] == 2
     assert (bench.table.open_messages, bench.counts["open"]) == (2, 2)
@@ -137,3 +138,48 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (memory.fate((0, 0, 14), header), memory.fate((0, 0, 15), header)) == (None, Fate.GOOD)
     memory.expire(10.0)
     assert len(memory) == 0
+
+
+def test_of_a_fragment_that_comes_twice_the_last_one_counts_as_in_plog(bench: Bench) -> None:
+    payload = b"x" * 25
+    header = header_of(payload)
+    for part, tags in ((b"y" * 10, b"a"), (b"x" * 10, b"b")):
+        bench.table.add(KEY, header, 0, part, tags, 0.0, bench.counts)
+    bench.table.add(KEY, header, 1, b"x" * 10, b"", 0.0, bench.counts)
+    _, message = bench.table.add(KEY, header, 2, b"x" * 5, b"", 0.0, bench.counts)
+    assert message == (payload, b"b")
+    assert bench.counts.pruned() == {"seen": 1, "accepted": 1, "fragment.used": 3, "fragment.duplicate": 1}
+
+
+def test_an_invalid_fragment_is_classed_by_the_message_it_claims_to_belong_to(bench: Bench) -> None:
+    bench.add(b"x" * 15, 0)
+    bench.table.add((1, 2, 3), Header(9, 10, 85, 0), 1, b"x" * 10, b"", 0.0, bench.counts)
+    bench.table.reject((1, 2, 3), Header(9, 10, 85, 0), 1, bench.counts)
+    assert bench.statistics.as_dict()["v0_invalid_fragments"][1] == [0, 2]
+
+
+@pytest.mark.parametrize(("before", "run"), [((), (0, 1)), ((2,), (0, 1)), ((1,), (0, 2)), ((), (2, 1, 0))])
+def test_a_run_of_fragments_is_taken_at_once_as_one_by_one(before: tuple[int, ...], run: tuple[int, ...]) -> None:
+    payload = bytes(range(25))
+    header = header_of(payload)
+    one, many = Bench(), Bench()
+    for bench in (one, many):
+        for index in before:
+            bench.add(payload, index)
+    single = [one.add(payload, index) for index in run]
+    taken = many.table.add_run(KEY, header, run, [payload[i * 10 : i * 10 + 10] for i in run], 0.0, many.counts)
+    assert taken is not None
+    assert taken[0] is (not before)
+    assert (taken[1].payload if taken[1] else None) == single[-1]
+    assert many.counts == one.counts
+    assert many.statistics.as_dict() == one.statistics.as_dict()
+    assert many.table.held_bytes == one.table.held_bytes
+
+
+@pytest.mark.parametrize("run", [(0, 0), (0, 1, 2, 3), (1, 2)], ids=["twice", "too many", "there already"])
+def test_what_is_no_plain_run_is_left_alone(bench: Bench, run: tuple[int, ...]) -> None:
+    payload = bytes(range(25))
+    bench.add(payload, 2)
+    before = (bench.counts.copy(), bench.statistics.as_dict())
+    assert bench.table.add_run(KEY, header_of(payload), run, [b"x" * 10] * len(run), 0.0, bench.counts) is None
+    assert (bench.counts, bench.statistics.as_dict()) == before

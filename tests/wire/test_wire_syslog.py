@@ -64,6 +64,10 @@ def test_rfc_5424(message: bytes, expected: dict[str, str]) -> None:
         (b"<34>2026-10-11T22:14:15+02:00 h app[1]: x", ("2026-10-11T22:14:15+02:00", "h", "app", "1")),
         (b"<34>Oct 11 22:14:15 h sshd(pam_unix)[9]: x", ("Oct 11 22:14:15", "h", "sshd(pam_unix)", "9")),
         (b"<34>Oct 11 22:14:15 10.0.0.99 Use the BFG!", ("Oct 11 22:14:15", "10.0.0.99", None, None)),
+        (b"<34>2026 Oct 11 22:14:15 h app: x", ("2026 Oct 11 22:14:15", "h", "app", None)),
+        (b"<34>2026-10-11 22:14:15,123 h app: x", ("2026-10-11 22:14:15,123", "h", "app", None)),
+        (b"<34>48: *Oct 11 22:14:15.003: %SYS-5-CONFIG_I: x", ("Oct 11 22:14:15.003", None, "%SYS-5-CONFIG_I", None)),
+        (b"<34>Oct 11 22:14:15 h last message repeated 3 times", ("Oct 11 22:14:15", "h", None, None)),
         (b"<34>app[5]: no header", (None, None, "app", "5")),
         (b"<34>no header at all", (None, None, None, None)),
     ],
@@ -97,13 +101,13 @@ def test_messages_of_all_kinds_keep_their_order() -> None:
     assert names == ["first", None, "third", "4th", "fifth"]
 
 
-def test_bytes_that_are_no_utf8_become_question_marks_in_annotations_only() -> None:
+def test_bytes_that_are_no_utf8_become_replacement_characters_in_annotations_only() -> None:
     message = b"<13>Oct 11 22:14:15 h\xff \xfe\xc3\xa9[1]: \xff"
     decoded = SyslogDecoder().decode(Datagrams.of([message]), 0.0)
     decoded.body.validate(full=True)
     (row,) = decoded.body.to_pylist()
     assert row["payload"] == message
-    assert (dict(row["annotations"])["hostname"], dict(row["annotations"])["app_name"]) == ("h?", "?é")
+    assert (dict(row["annotations"])["hostname"], dict(row["annotations"])["app_name"]) == ("h\ufffd", "\ufffdé")
 
 
 def test_a_round_is_counted_and_whole() -> None:
@@ -128,3 +132,32 @@ def test_any_bytes_are_a_message(messages: list[bytes]) -> None:
         assert names == [name for name in ("facility", "severity", *FIELDS) if name in names]
         assert names[:2] == ["facility", "severity"]
         assert all(value for _, value in found)
+
+
+# Lines as they stand in the log files of a few machines and programs.
+FOUND = {
+    b"Jun 19 04:09:11 combo syslogd 1.4.1: restart.": {"timestamp": "Jun 19 04:09:11", "hostname": "combo"},
+    b"Jul 27 14:41:58 combo kernel: klogd 1.4.1, log source = /proc/kmsg started.": {
+        "timestamp": "Jul 27 14:41:58",
+        "hostname": "combo",
+        "app_name": "kernel",
+    },
+    b"Jun 15 04:06:18 combo su(pam_unix)[21416]: session opened for user cyrus by (uid=0)": {
+        "timestamp": "Jun 15 04:06:18",
+        "hostname": "combo",
+        "app_name": "su(pam_unix)",
+        "proc_id": "21416",
+    },
+    b"Dec 10 06:55:46 LabSZ sshd[24200]: Invalid user webmaster from 173.234.31.186": {
+        "timestamp": "Dec 10 06:55:46",
+        "hostname": "LabSZ",
+        "app_name": "sshd",
+        "proc_id": "24200",
+    },
+    b"[Sun Dec 04 04:47:44 2005] [notice] workerEnv.init() ok /etc/httpd/conf/workers2.properties": {},
+    b"081109 203615 148 INFO dfs.DataNode$PacketResponder: PacketResponder 1 for block blk_38865049064139660": {},
+}
+
+
+def test_lines_of_real_logs_are_read_as_far_as_they_say_something() -> None:
+    assert parsed(*FOUND) == [NOTICE | found for found in FOUND.values()]

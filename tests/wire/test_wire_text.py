@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.text import strings, text
+from penstock.wire.text import MOST_GROWTH, strings, text
 
 
 @given(st.text(st.characters(codec="utf-8")))
@@ -14,9 +14,17 @@ def test_utf8_stays_as_it_is(value: str) -> None:
     assert text(value.encode()) == value
 
 
-@given(st.binary(max_size=30))
-def test_anything_else_never_takes_more_bytes(data: bytes) -> None:
-    assert len(text(data).encode()) <= len(data)
+def test_what_cannot_be_read_is_a_replacement_character_as_in_plog() -> None:
+    assert text(b"a\xff\xe2\x82b\xc3") == "a\ufffd\ufffdb\ufffd"
+
+
+@given(st.binary(max_size=30), st.integers(1, 300))
+def test_a_text_grows_within_bounds(data: bytes, times: int) -> None:
+    assert len(text(data * times).encode()) <= len(data) * times + MOST_GROWTH
+
+
+def test_a_text_that_would_grow_too_large_does_not_grow_at_all() -> None:
+    assert text(b"\xff" * 1000) == "?" * 1000
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=8)), max_size=8))

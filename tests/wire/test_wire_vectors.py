@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import lzma
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from plog_vectors import LAST_LINE_COUNTS, TCP, UDP, expected_stat, sparse
 
 from penstock.counts import Counts, open_books
 from penstock.wire.datagrams import Datagrams
@@ -17,29 +15,11 @@ from penstock.wire.holes import HoleSettings
 from penstock.wire.lines import LineSplitter
 from penstock.wire.plog import PlogDecoder, PlogSettings
 
-RECORDED = json.loads(lzma.decompress((Path(__file__).parent / "vectors" / "plog_v0.json.xz").read_bytes()))
-UDP = [case for case in RECORDED["cases"] if case["transport"] == "udp"]
-TCP = [case for case in RECORDED["cases"] if case["transport"] == "tcp"]
 SETTINGS = {
     "capture": PlogSettings(),
     "capture_small": PlogSettings(max_size=4096, expire_time=0.4),
     "capture_holes": PlogSettings(holes=HoleSettings(ports=4, ids_per_port=5, expire_time=0.4, maximum_hole=3)),
 }
-
-# Where Penstock answers otherwise on purpose: case -> key of STAT -> (our value, why).
-INVALID_FIRST = "an invalid fragment opens no message, so the next one is the first to look for it"
-DIFFERENT: dict[str, dict[str, tuple[Any, str]]] = {
-    "first_payload_longer_than_stated": {"defragmenter": ({"evictions": 0, "hits": 1, "misses": 2}, INVALID_FIRST)},
-    "last_arrives_first_invalid_length": {"defragmenter": ({"evictions": 0, "hits": 1, "misses": 2}, INVALID_FIRST)},
-    "total_smaller_than_fragments_imply": {
-        "exceptions": (0, "a total below what the fragments imply makes each of them invalid, and is no exception"),
-        "v0_invalid_fragments": ({(2, 0): 1, (2, 1): 1, (2, 2): 1}, "the same"),
-        "defragmenter": ({"evictions": 0, "hits": 0, "misses": 3}, INVALID_FIRST),
-    },
-    "holes_late_arrival_after_push_out": {"holes_from_new_message": (0, "a late arrival takes its hole back")},
-    "holes_skip_ten_only": {"holes_from_new_message": (10, "a gap of maximum_hole is a hole")},
-}
-LAST_LINE_COUNTS = {"tcp_last_line_without_newline": ["6f6e65", "74776f"]}
 
 
 def rounds(case: dict[str, Any], together: bool) -> Iterator[tuple[float, list[list[Any]]]]:
@@ -69,23 +49,13 @@ def played(case: dict[str, Any], together: bool) -> tuple[Counter[Any], PlogDeco
     return handled, decoder, counts
 
 
-def sparse(value: Any) -> Any:
-    """Arrays as what is not zero in them, so that a difference can be read."""
-    if not isinstance(value, list):
-        return value
-    if value and isinstance(value[0], list):
-        return {(i, j): count for i, row in enumerate(value) for j, count in enumerate(row) if count}
-    return {i: count for i, count in enumerate(value) if count}
-
-
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "in batches"])
 @pytest.mark.parametrize("case", UDP, ids=lambda case: case["name"])
 def test_udp_is_handled_and_counted_as_by_plog(case: dict[str, Any], together: bool) -> None:
     handled, decoder, _ = played(case, together)
     assert handled == Counter((payload, tuple(tags)) for payload, tags in case["handled"])
     ours = {key: sparse(value) for key, value in decoder.statistics.as_dict().items()}
-    theirs = {key: sparse(value) for key, value in (case["stat"] or {}).items()}
-    expected = theirs | {key: value for key, (value, _) in DIFFERENT.get(case["name"], {}).items()}
+    expected = expected_stat(case)
     assert {key: ours[key] for key in expected} == expected
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark import java
+from penstock import java
 
 
 def fake_java(folder: Path, version: int, *, vector: bool = True) -> Path:

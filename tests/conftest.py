@@ -1,0 +1,28 @@
+"""What tests of several rooms share: one real Kafka broker for the whole run, and property tests that may take long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from penstock.jars import CannotFetch
+from penstock.java import NoJava
+from penstock.kafka.broker import Broker
+
+settings.register_profile("loaded", deadline=None)  # the machine may be busy
+settings.load_profile("loaded")
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A running broker on a free port (``.address``): started by the first test that asks, stopped after the last."""
+    quick = ("-XX:TieredStopAtLevel=1",)
+    broker = Broker(tmp_path_factory.mktemp("kafka") / "broker", memory="256m", options=quick)
+    try:
+        broker.start()
+    except (NoJava, CannotFetch) as error:
+        pytest.skip(str(error))
+    yield broker
+    broker.stop()

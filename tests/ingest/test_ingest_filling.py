@@ -1,0 +1,115 @@
+"""How long the socket is left to fill: large batches, and no more than its buffer holds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.ingest.udp import DATAGRAM_COST, FILL_TIME, LEAST_PAUSE, Filling
+
+SMALL = 1280
+"""Bytes that the kernel books for a small datagram."""
+
+STOCK, LARGE = 212_992, 4 << 20
+"""Bytes that stock kernels grant, and that most senders should have."""
+ROUND, EACH = 400e-6, 0.8e-6
+"""Seconds that a round takes, and a datagram in it."""
+
+
+class Socket:
+    """A socket that ``rate`` datagrams a second come to, and a receiver that reads it, in simulated time."""
+
+    def __init__(self, granted: int, rate: float, slots: int = 1024, booked: int = SMALL) -> None:
+        self.filling = Filling(slots, granted)
+        self.room, self.rate, self.slots = 2 * granted // booked, rate, slots
+        self.now = self.waiting = 0.0
+        self.dropped = 0.0
+        self.rounds: list[float] = []
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self.waiting += self.rate * seconds
+        self.dropped += max(self.waiting - self.room, 0)
+        self.waiting = min(self.waiting, self.room)
+
+    def round(self) -> None:
+        pause = self.filling.pause(self.now)
+        if pause > LEAST_PAUSE:
+            self.pass_time(pause)
+        taken = min(int(self.waiting), self.slots)
+        self.waiting -= taken
+        self.filling.received(taken, self.now)
+        self.pass_time(ROUND + EACH * taken)
+        self.rounds.append(taken)
+
+    def run(self, rounds: int = 300) -> float:
+        """Datagrams of a round, once it runs steadily."""
+        self.pass_time(0.001)
+        for _ in range(rounds):
+            self.round()
+        return sum(self.rounds[100:]) / len(self.rounds[100:])
+
+
+@pytest.mark.parametrize(
+    ("granted", "rate", "least"),
+    [
+        (STOCK, 20_000, 40),
+        (STOCK, 100_000, 80),
+        (STOCK, 250_000, 80),
+        (LARGE, 20_000, 40),
+        (LARGE, 100_000, 200),
+        (LARGE, 250_000, 500),
+        (LARGE, 500_000, 700),
+    ],
+)
+def test_batches_fill_and_nothing_is_dropped(granted: int, rate: float, least: int) -> None:
+    sock = Socket(granted, rate)
+    assert sock.run() >= least
+    assert sock.dropped == 0
+
+
+@pytest.mark.parametrize("granted", [STOCK, LARGE])
+def test_the_same_holds_for_datagrams_that_fill_a_frame(granted: int) -> None:
+    sock = Socket(granted, 60_000, booked=DATAGRAM_COST)
+    assert sock.run() >= 70
+    assert sock.dropped == 0
+
+
+def test_with_a_small_buffer_the_time_that_suits_a_large_one_would_lose_much() -> None:
+    sock = Socket(STOCK, 250_000)
+    sock.filling = Filling(1024, LARGE)
+    sock.run()
+    assert sock.dropped > 1000
+
+
+def test_more_than_can_be_taken_is_read_without_delay() -> None:
+    sock = Socket(LARGE, 2_000_000)
+    sock.run()
+    before = sock.now
+    sock.round()
+    assert sock.rounds[-1] == 1024
+    assert sock.now - before == pytest.approx(ROUND + 1024 * EACH, abs=LEAST_PAUSE)
+
+
+def test_where_little_comes_it_is_read_at_once() -> None:
+    sock = Socket(LARGE, 5_000)
+    sock.run()
+    assert sock.filling.pause(sock.now) == 0
+
+
+def test_after_a_silence_the_first_datagram_does_not_wait() -> None:
+    sock = Socket(LARGE, 250_000)
+    sock.run()
+    sock.filling.idle()
+    assert sock.filling.pause(sock.now) == 0
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1024), st.floats(0, 1)), max_size=20), st.integers(0, 8 << 20))
+def test_it_never_waits_longer_than_a_batch_may_fill(rounds: list[tuple[int, float]], granted: int) -> None:
+    filling, now = Filling(1024, granted), 5.0
+    for taken, passed in rounds:
+        filling.received(taken, now)
+        now += passed
+        assert filling.pause(now) <= FILL_TIME

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from kafka_helpers import Topics
+
+from penstock.kafka.broker import Broker
+
+
+@pytest.fixture
+def topics(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Topics]:
+    """Topics of the broker, named after the test."""
+    made = Topics(kafka_broker, re.sub(r"\W+", "-", request.node.name)[-150:])
+    yield made
+    made.close()

@@ -1,0 +1,57 @@
+"""How far the tables are complete."""
+
+from __future__ import annotations
+
+from penstock.counts import Counts
+from penstock.ledger.balance import Beyond
+from penstock.ledger.book import Landed, Pages
+from penstock.ledger.watermarks import Watermark, watermarks
+
+NOW = 10_000.0
+PRESENT = 9960
+
+
+def pages(**received: int) -> Pages:
+    return Pages(
+        received={("in", 60): Counts({"accepted": 100, **received}), ("in", 120): Counts({"accepted": 10})},
+        logged={"t": {("in", 60): 100, ("in", 120): 10}},
+        ends={"t": 110},
+        landed={
+            "t": Landed(110, 0, {("in", 60): Counts({"landed.event": 90}), ("in", 120): Counts({"duplicate": 10})})
+        },
+    )
+
+
+def test_what_has_all_landed_is_complete_up_to_the_present_minute() -> None:
+    assert watermarks(pages(), {"t": Beyond()}, {}, NOW) == [Watermark("events", "t", PRESENT, 90, 1.0)]
+
+
+def test_a_minute_is_open_for_some_seconds_after_its_end() -> None:
+    assert [mark.until for mark in watermarks(pages(), {}, {}, 9961.0)] == [9900]
+
+
+def test_rows_on_their_way_hold_it_back() -> None:
+    waiting = watermarks(pages(), {"t": Beyond({("in", 120): 1})}, {}, NOW)
+    assert [mark.until for mark in waiting] == [120]
+    buffered = watermarks(pages(), {"t": Beyond()}, {("in", 180): Counts({"accepted": 3})}, NOW)
+    assert [mark.until for mark in buffered] == [180]
+    elsewhere = watermarks(pages(), {"t": Beyond()}, {("other", 180): Counts({"accepted": 3})}, NOW)
+    assert [mark.until for mark in elsewhere] == [PRESENT]
+
+
+def test_what_was_lost_before_the_log_is_missing() -> None:
+    lossy = pages(**{"kernel_dropped": 6, "incomplete.expired": 4})
+    assert watermarks(lossy, {}, {}, NOW) == [Watermark("events", "t", PRESENT, 90, 0.9)]
+
+
+def test_losses_of_a_source_are_divided_over_its_topics() -> None:
+    lossy = pages(kernel_dropped=10)
+    lossy.logged["other"] = {("in", 60): 110}
+    assert watermarks(lossy, {}, {}, NOW)[0].share == round(90 / 95, 6)
+
+
+def test_quarantined_rows_are_missing_events() -> None:
+    bad = pages()
+    bad.landed["t"].counts["in", 60] |= Counts({"quarantined.bad_json": 10, "landed.message": 5})
+    shares = {mark.table: mark.share for mark in watermarks(bad, {}, {}, NOW)}
+    assert shares == {"events": 0.9, "messages": 1.0}

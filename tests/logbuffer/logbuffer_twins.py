@@ -1,0 +1,226 @@
+"""The same calls to the real Aeron and to ours, step by step; both say what became of each in one line."""
+
+from __future__ import annotations
+
+import subprocess
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from logbuffer_aeron import FLAGS, class_path, java, stop
+
+from penstock.logbuffer import (
+    Cleaning,
+    FragmentAssembler,
+    Frame,
+    MessageTooLarge,
+    Publication,
+    Refused,
+    Subscription,
+)
+from penstock.logbuffer.claim import Claim
+from penstock.logbuffer.descriptor import HEADER_DTYPE, Kind, int32
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A stream: what stands in its channel, and in its log buffer's metadata."""
+
+    term_length: int
+    mtu: int
+    session_id: int
+    stream_id: int
+    initial_term_id: int
+    position: int
+    kind: Kind
+    window: int
+    sparse: bool
+    endpoint: str = ""
+    """Of a UDP stream."""
+
+    @property
+    def subscribed(self) -> str:
+        return f"aeron:udp?endpoint={self.endpoint}" if self.endpoint else "aeron:ipc"
+
+    @property
+    def channel(self) -> str:
+        count, offset = divmod(self.position, self.term_length)
+        words = [f"term-length={self.term_length}", f"mtu={self.mtu}", f"session-id={self.session_id}"]
+        words += [f"init-term-id={self.initial_term_id}", f"term-id={int32(self.initial_term_id + count)}"]
+        words += [f"term-offset={offset}", f"sparse={str(self.sparse).lower()}"]
+        words += [f"pub-wnd={self.window}"] if self.window else []
+        return self.subscribed + "?|"[bool(self.endpoint)] + "|".join(words)
+
+
+class Real:
+    """A media driver and a client that do nothing but what they are told. See AeronScript.java."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [java(), *FLAGS, "-cp", class_path(), "AeronScript", str(folder)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._answer() == "ready"
+
+    def __call__(self, *words: object) -> str:
+        assert self._process.stdin is not None
+        print(*words, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.endswith("\n"), "the real Aeron is gone"
+        return line[:-1]
+
+    def stop(self) -> None:
+        stop(self._process)
+
+
+class Ours:
+    """A publication and its subscribers of ours that obey the same words."""
+
+    def __init__(self, path: Path, setting: Setting, correlation_id: int) -> None:
+        self.path = path
+        self.setting = setting
+        self.publication = Publication.create(
+            path,
+            term_length=setting.term_length,
+            mtu=setting.mtu,
+            session_id=setting.session_id,
+            stream_id=setting.stream_id,
+            initial_term_id=setting.initial_term_id,
+            position=setting.position,
+            kind=setting.kind,
+            window=setting.window,
+            sparse=setting.sparse,
+            correlation_id=correlation_id,
+            cleaning=Cleaning.LAGGING if setting.endpoint else Cleaning.CONSUMED,
+            connected=False,
+        )
+        self.joining = setting.position
+        self.subscriptions: list[Subscription] = []
+        self.assemblers: dict[int, FragmentAssembler] = {}
+        self.claimed: Claim | None = None
+
+    def __call__(self, verb: str, *words: Any) -> str:
+        try:
+            return str(getattr(self, verb)(*words))
+        except Refused as refused:
+            return str(refused.code)
+        except MessageTooLarge as error:
+            return f"refused {error}"
+        except ValueError as error:
+            return f"refused {error}"
+
+    # Readers
+
+    def positions(self) -> list[int]:
+        return [subscription.position for subscription in self.subscriptions]
+
+    def subscribe(self, *_: object) -> str:
+        joining = min([self.joining, *self.positions()])
+        self.subscriptions.append(Subscription(self.path, joining))
+        self.publication.connected = True
+        self.turn()
+        return str(joining)
+
+    def unsubscribe(self, which: int) -> str:
+        self.assemblers.clear()
+        self.subscriptions.pop(which).close()
+        return self.turn()
+
+    def turn(self) -> str:
+        self.joining = max([self.joining, *self.positions()])
+        if self.subscriptions:
+            self.publication.consumed(min(self.positions()))
+        else:
+            self.publication.disconnect(self.joining)
+        return "turned"
+
+    def poll(self, which: int, limit: int) -> str:
+        subscription = self.subscriptions[which]
+        return told(subscription, subscription.poll(limit_frames=limit))
+
+    def assemble(self, which: int, limit: int) -> str:
+        subscription = self.subscriptions[which]
+        assembler = self.assemblers.setdefault(which, FragmentAssembler())
+        return told(subscription, assembler.push(subscription.poll(limit_frames=limit)))
+
+    def block_poll(self, which: int, limit: int) -> str:
+        subscription = self.subscriptions[which]
+        block = subscription.block_poll(limit)
+        data = block.data if block else b""
+        return f"{subscription.position} {len(data)} {zlib.crc32(data)}"
+
+    # The writer
+
+    def offer(self, number: int, length: int, reserved: int) -> int:
+        return self.publication.offer(message(number, length), reserved)
+
+    def vector(self, number: int, reserved: int, *lengths: int) -> int:
+        whole, ends = memoryview(message(number, sum(lengths))), np.cumsum(lengths)
+        parts = [whole[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+        return self.publication.offer(parts, reserved)
+
+    def claim(self, length: int) -> int:
+        self.claimed = self.publication.try_claim(length)
+        return self.claimed.position
+
+    def commit(self, number: int, reserved: int) -> str:
+        self._filled(number, reserved).commit()
+        return "ended"
+
+    def abort(self, number: int, reserved: int) -> str:
+        self._filled(number, reserved).abort()
+        return "ended"
+
+    def _filled(self, number: int, reserved: int) -> Claim:
+        claim, self.claimed = self.claimed, None
+        assert claim is not None
+        claim.data[:] = message(number, len(claim.data))
+        if reserved:
+            claim.set_reserved_value(reserved)
+        return claim
+
+    def pad(self, length: int) -> int:
+        return self.publication.append_padding(length)
+
+    def block(self, data: str) -> int:
+        return self.publication.offer_block(bytes.fromhex(data))
+
+    def state(self) -> str:
+        return f"{self.publication.position} {self.publication.position_limit}"
+
+    def end(self) -> str:
+        self.publication.end_of_stream()
+        return "ended"
+
+    def close(self) -> None:
+        for subscription in self.subscriptions:
+            subscription.close()
+        self.publication.close()
+
+
+def told(subscription: Subscription, frames: Sequence[Frame]) -> str:
+    words = [f"{len(f.data)},{f.flags},{f.end},{f.reserved_value},{zlib.crc32(f.data)}" for f in frames]
+    return " ".join([str(subscription.position), *words])
+
+
+def message(number: int, length: int) -> bytes:
+    return (number * 131 + np.arange(length) * (1 + number % 7)).astype(np.uint8).tobytes()
+
+
+def block_for(ours: Ours, lengths: Sequence[int], number: int) -> str:
+    """Frames that would stand at the tail, the third of them perhaps padding, as hex."""
+    s = ours.setting
+    count, offset = divmod(ours.publication.position, s.term_length)
+    frames = b""
+    for index, length in enumerate(lengths):
+        header = np.zeros(1, HEADER_DTYPE)
+        kind = int(index != 2 or number % 2)
+        place = (s.session_id, s.stream_id, int32(s.initial_term_id + count), number)
+        header[0] = (length + 32, 0, 0xC0, kind, offset + len(frames), *place)
+        frames += header.tobytes() + message(number + index, length) + bytes(-length % 32)
+    return frames.hex()

@@ -1,0 +1,66 @@
+"""A listener's writing side with one forwarder, in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "ingest"))
+
+import pyarrow as pa
+from ingest_life import Life, live
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts, Origin
+from penstock.ledger.forwarded import Standing, standings
+from penstock.records import body
+from penstock.sinks import Delivered, Handler
+from penstock.sinks.forwarder import Forwarder
+
+LISTENER = ListenerConfig.model_validate(
+    {"name": "events", "protocol": "udp", "handlers": [{"type": "log"}, {"type": "discard", "name": "mine"}]}
+)
+TERM = 1 << 16
+
+
+class Taking:
+    """Keeps what it gets; ``before`` is called first, with the payloads."""
+
+    def __init__(self, before: Callable[[list[bytes]], None] = lambda payloads: None) -> None:
+        self.payloads: list[bytes] = []
+        self.origins: list[Origin] = []
+        self._before = before
+
+    def deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
+        payloads = batch.column("payload").to_pylist()
+        self._before(payloads)
+        self.payloads += payloads
+        self.origins.append(origin)
+        return Delivered(len(payloads))
+
+
+def publish(life: Life, *payloads: bytes) -> None:
+    counts = Counts({"seen": len(payloads), "accepted": len(payloads)} if payloads else {"empty": 1, "taken": 1})
+    life.publisher.publish(body(list(payloads)), counts, 0)
+
+
+def forward(folder: Path, handler: Handler, said: list[str] | None = None) -> Forwarder:
+    """Forward all there is."""
+    forwarder = Forwarder(folder, "events", "mine", handler, None, (said if said is not None else []).append)
+    forwarder.stop()
+    forwarder.run()
+    return forwarder
+
+
+def standing(folder: Path) -> Standing:
+    (found,) = standings(folder, ["events"])
+    return found
+
+
+def unaccounted(folder: Path) -> int:
+    return standing(folder).route().unaccounted
+
+
+def start(folder: Path) -> Life:
+    return live(folder, LISTENER, TERM)
