@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,8 @@ from penstock.kafka.broker import Broker
 
 @pytest.fixture
 def topics(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Topics]:
-    """Topics of the broker, named after the test."""
-    made = Topics(kafka_broker, re.sub(r"\W+", "-", request.node.name)[-150:])
+    """Topics of the broker, named after the test and its attempt."""
+    name = re.sub(r"\W+", "-", request.node.name)[-150:]
+    made = Topics(kafka_broker, f"{name}-{secrets.token_hex(3)}")
     yield made
     made.close()

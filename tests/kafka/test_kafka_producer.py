@@ -78,7 +78,7 @@ def test_send(topics: Topics) -> None:
     with producer(topics) as sender:
         for value in values:
             sender.produce(topic, value, on_delivery=lambda error, one: told.append((error, one)))
-        assert 0 < len(sender) <= len(values)
+        assert len(sender) > 0
         assert sender.flush(DEADLINE) == 0
         assert len(sender) == 0
     assert [error for error, _ in told] == [None] * len(values)
