@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import platform
+import signal
 import sys
 
 from rich.console import Console
@@ -16,6 +17,7 @@ PARTS = ("ingest", "tables", "logbuffer", "log", "filters", "kafka")
 
 def main() -> None:
     """Run the parts named, else all."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))  # and what was started, with it
     console = Console(stderr=True)
     results: dict[str, object] = {
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"

@@ -1,8 +1,8 @@
 """A cheap sender: ``python -m bench.sender KIND HOST PORT SIZE COUNT RATE``; prints JSON.
 
 ``KIND``: ``datagrams`` of SIZE bytes, ``fragments`` (of 1,400 bytes) of messages of SIZE bytes, or ``lines`` of
-SIZE bytes. ``COUNT`` and ``RATE`` (a second, 0 for as fast as possible) are of these. All is laid out beforehand:
-sender and receiver share the machine.
+SIZE bytes. ``COUNT`` and ``RATE`` (a second, 0 for as fast as possible) are of these. All is laid out beforehand, and
+the kernel cuts datagrams out of larger sends (UDP_SEGMENT, Linux 4.18): sender and receiver share the machine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Protocol
 import mmh3
 import numpy as np
 
-from penstock.client.bulk import Bulk
 from penstock.client.sender import udp_socket
 from penstock.wire.header import FRAGMENT, HEADER, HEADER_SIZE
 
 GROUP = 64
-"""Datagrams of one system call."""
+"""Datagrams of one system call, 64 KiB of them at the most."""
+SOL_UDP, UDP_SEGMENT = 17, 103
 FRAGMENT_SIZE = 1400
 LINES = 2000
 
@@ -41,12 +41,11 @@ class Datagrams:
     units = GROUP
 
     def __init__(self, size: int) -> None:
-        payload = np.full(size, ord("m"), np.uint8)
-        self._bulk = Bulk([payload], np.zeros((GROUP, 1), np.int64), np.full((GROUP, 1), size))
+        self._size, self._data = size, b"m" * (size * GROUP)
 
     def send(self, sock: socket.socket) -> None:
         """Send them."""
-        self._bulk.send(sock)
+        send_cut(sock, memoryview(self._data), self._size)
 
 
 class Fragments:
@@ -54,26 +53,23 @@ class Fragments:
 
     def __init__(self, size: int) -> None:
         count = -(-size // FRAGMENT_SIZE)
-        messages = max(GROUP // count, 1)
-        self.units, self._messages = messages * count, messages
+        self.units, self._next = count, 0
         payload = np.random.default_rng(0).integers(0, 256, size, np.uint8)
-        index = np.tile(np.arange(count), messages)
-        self._headers = np.zeros(self.units, HEADER)
-        self._headers["type"], self._headers["count"], self._headers["index"] = FRAGMENT, count, index
-        self._headers["size"], self._headers["total"] = FRAGMENT_SIZE, size
-        self._headers["hash"] = mmh3.mmh3_32_uintdigest(payload.tobytes(), 0)
-        self._ids = np.repeat(np.arange(messages), count)
-        self._next = 0
-        starts = np.stack([np.arange(self.units) * HEADER_SIZE, index * FRAGMENT_SIZE], axis=1)
-        rest = np.minimum(size - index * FRAGMENT_SIZE, FRAGMENT_SIZE)
-        lengths = np.stack([np.full(self.units, HEADER_SIZE), rest], axis=1)
-        self._bulk = Bulk([self._headers.view(np.uint8), payload], starts, lengths)
+        self._fragments = np.zeros(count, np.dtype([("header", HEADER), ("payload", np.uint8, FRAGMENT_SIZE)]))
+        header = self._fragments["header"]
+        header["type"], header["count"], header["index"] = FRAGMENT, count, np.arange(count)
+        header["size"], header["total"] = FRAGMENT_SIZE, size
+        header["hash"] = mmh3.mmh3_32_uintdigest(payload.tobytes(), 0)
+        padded = np.zeros(count * FRAGMENT_SIZE, np.uint8)
+        padded[:size] = payload
+        self._fragments["payload"] = padded.reshape(count, FRAGMENT_SIZE)
+        self._data = memoryview(self._fragments.view(np.uint8))[: count * HEADER_SIZE + size]
 
     def send(self, sock: socket.socket) -> None:
-        """Send the next messages."""
-        self._headers["id"] = self._next + self._ids
-        self._next += self._messages
-        self._bulk.send(sock)
+        """Send the next message."""
+        self._fragments["header"]["id"] = self._next
+        self._next += 1
+        send_cut(sock, self._data, HEADER_SIZE + FRAGMENT_SIZE)
 
 
 class Lines:
@@ -87,6 +83,14 @@ class Lines:
     def send(self, sock: socket.socket) -> None:
         """Send them."""
         sock.sendall(self._data)
+
+
+def send_cut(sock: socket.socket, data: memoryview, size: int) -> None:
+    """Send ``data`` as datagrams of ``size`` bytes, the last one shorter."""
+    sock.setsockopt(SOL_UDP, UDP_SEGMENT, size)
+    step = min(GROUP, 65_000 // size) * size
+    for begin in range(0, len(data), step):
+        sock.send(data[begin : begin + step])
 
 
 def send(load: Load, sock: socket.socket, count: int, rate: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ from penstock.ingest.buffer import open_buffer
 from penstock.ingest.commands import Commands
 from penstock.ingest.files import slots_file, state_file
 from penstock.ingest.handlers import told_by
-from penstock.ingest.process import die_with_parent
+from penstock.ingest.process import die_with_parent, reuse_memory
 from penstock.ingest.publisher import GaveUp, Publisher
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
@@ -144,6 +144,7 @@ def _say(line: str) -> None:
 def main() -> None:
     """Run the task that stands on standard input."""
     die_with_parent()
+    reuse_memory()
     Receiver(json.load(sys.stdin)).run()
 
 

@@ -13,6 +13,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SO_MEMINFO = 55
 DROPS = 8
 """Place of the drop counter among SO_MEMINFO's 32-bit numbers (SK_MEMINFO_DROPS)."""
+SO_RCVBUFFORCE = 33
 BACKLOG = 1024
 
 
@@ -43,7 +44,7 @@ def open_socket(listener: ListenerConfig) -> socket.socket:
 
 def _bind(sock: socket.socket, listener: ListenerConfig, address: tuple[object, ...]) -> None:
     sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, listener.so_rcvbuf)
+    ask_buffer(sock, listener.so_rcvbuf)
     if listener.protocol == "tcp":
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(address)
@@ -61,6 +62,14 @@ def check_address(key: str, address: str) -> None:
             sock.bind(where)
     except OSError as error:
         raise CannotListen(f"{key}: cannot listen on {address}: {error.strerror or error}") from None
+
+
+def ask_buffer(sock: socket.socket, size: int) -> None:
+    """Ask for ``size`` bytes of receive buffer; with CAP_NET_ADMIN beyond net.core.rmem_max too."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, size)
+    except OSError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
 def granted_buffer(sock: socket.socket) -> int:

@@ -23,6 +23,7 @@ Framing = Literal["newline", "syslog"]
 Spans = tuple[Ints, Ints]
 
 _NEWLINE, _RETURN = 10, 13
+_ANY_NEWLINE = re.compile(rb"\n")
 _COUNT = re.compile(rb"([1-9][0-9]{0,9}) ")
 _PARTIAL_COUNT = re.compile(rb"[1-9][0-9]{0,9}\Z")
 _BEFORE_COUNT = re.compile(rb"\n(?=[1-9][0-9]{0,9} )")
@@ -98,7 +99,7 @@ class LineSplitter:
         if self._wanted:
             return len(self._pending) + len(data) < self._wanted
         is_line = not self._may_count or (bool(self._pending) and not _PARTIAL_COUNT.match(self._pending))
-        return is_line and not (np.frombuffer(data, np.uint8) == _NEWLINE).any()
+        return is_line and not _ANY_NEWLINE.search(data)
 
     def _drop_pending(self) -> int:
         """Drop the pending line if it is too long already; 1 if so."""
