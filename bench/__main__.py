@@ -1,4 +1,4 @@
-"""``python -m bench [ingest] [tables] [logbuffer] [filters] [kafka]``: measure, print a table and JSON."""
+"""``python -m bench [PART ...]``: measure the parts named, else all; print a table and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ("ingest", "tables", "logbuffer", "log", "filters", "kafka")
+PARTS = ("ingest", "tables", "landing", "logbuffer", "log", "filters", "kafka")
 
 
 def main() -> None:

@@ -1,0 +1,170 @@
+"""The pipeline: events landed a second, what an idle trigger costs, how soon a row is visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.counts import Origin
+from penstock.log import Log, TopicSettings
+from penstock.log.topic import Topic
+from penstock.records import body
+from penstock.spark.layout import Layout
+from penstock.spark.lists import table_list
+from penstock.spark.status import status
+
+WARM_UP, EVENTS = 400_000, 1_500_000
+BATCH = 10_000
+TYPES = ("login", "logout", "order", "click", "error")
+IDLE_SECONDS, TRIGGER = 10.0, 0.5
+RATE, LATENCY_SECONDS = 1000, 20
+TICKS = os.sysconf("SC_CLK_TCK")
+PATIENCE = 300.0
+
+
+def measure() -> dict[str, Any]:
+    """All figures of the pipeline, with the default settings (two tasks, target_lag 1 s) into Parquet."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        data = Path(folder) / "data"
+        log = Log(data / "topics", TopicSettings(segment_size_limit=64 << 20))
+        topic = log.topic("events", create=True)
+        layout = Layout.of(data / "tables")
+        with _pipeline(data) as process:
+            _append(topic, 0, WARM_UP)
+            _proved(data, layout, topic.end)
+            landing = _landing(topic, data, layout)
+            idle = _idle(process)
+            latency = _latency(topic, layout)
+        log.close()
+    return {**landing, **idle, **latency}
+
+
+@contextmanager
+def _pipeline(data: Path) -> Iterator[subprocess.Popen[bytes]]:
+    settings = ["-o", f"data_dir={data}", "-o", "pipeline.target_lag=1s"]
+    command = [sys.executable, "-m", "penstock.spark.pipeline", *settings, "--no-ledger"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _events(begin: int, count: int) -> pa.RecordBatch:
+    """Events of about 200 bytes; 1 % have the uuid of the one before, 0.5 % are cut off."""
+    numbers = np.arange(begin, begin + count)
+    rows = []
+    for number in numbers.tolist():
+        same = number - (number % 100 == 99)
+        event = {
+            "type": TYPES[number % len(TYPES)],
+            "uuid": f"{same:08x}-8a5b-4f5e-9d2c-{same * 2654435761 % (1 << 48):012x}",
+            "host": f"web-{number % 20}.example.net",
+            "timestamp": 1_770_000_000_000 + number,
+            "data": {"user": f"vip-{number % 1000}", "n": number, "path": "/catalogue/item", "ok": True},
+        }
+        text = json.dumps(event)
+        rows.append((text[:-9] if number % 200 == 50 else text).encode())
+    return body(pa.array(rows, pa.binary()))
+
+
+def _append(topic: Topic, begin: int, count: int) -> None:
+    for batch in [_events(first, BATCH) for first in range(begin, begin + count, BATCH)]:
+        now = int(time.time() * 1e6)
+        topic.append(batch, Origin("bench", now // 60_000_000 * 60, now, now)).result()
+
+
+def _proved(data: Path, layout: Layout, end: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = status(data / "topics", layout, ["events"])
+        if found.topics[0].proved >= end:
+            assert not found.unaccounted
+            return
+        time.sleep(0.2)
+    raise AssertionError("not landed in time")
+
+
+def _landing(topic: Topic, data: Path, layout: Layout) -> dict[str, Any]:
+    """Rows a second from their append, which takes no more than a fifth of the time, to their proof."""
+    batches = [_events(first, BATCH) for first in range(WARM_UP, WARM_UP + EVENTS, BATCH)]
+    began = time.perf_counter()
+    for batch in batches:
+        now = int(time.time() * 1e6)
+        topic.append(batch, Origin("bench", now // 60_000_000 * 60, now, now)).result()
+    appended = time.perf_counter() - began
+    _proved(data, layout, topic.end)
+    seconds = time.perf_counter() - began
+    return {"landed_and_proved_events_per_s": round(EVENTS / seconds), "landing_append_seconds": round(appended, 1)}
+
+
+def _idle(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """CPU of pipeline, JVM and Python workers while nothing comes, a trigger."""
+    time.sleep(2)
+    assert any(Path(f"/proc/{pid}/comm").read_text() == "java\n" for pid in _family(process.pid))
+    before = {pid: _cpu(pid) for pid in _family(process.pid)}
+    time.sleep(IDLE_SECONDS)
+    spent = sum(max(_cpu(pid) - before.get(pid, 0.0), 0.0) for pid in _family(process.pid))
+    return {"idle_cpu_ms_per_trigger": round(spent / (IDLE_SECONDS / TRIGGER) * 1000, 1)}
+
+
+def _family(pid: int) -> list[int]:
+    """The process and all below it."""
+    found = [pid]
+    for each in found:
+        for task in Path(f"/proc/{each}/task").iterdir():
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def _cpu(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _latency(topic: Topic, layout: Layout) -> dict[str, Any]:
+    """From an append's beginning to the row in a committed file, at RATE events a second in appends of ten."""
+    listed, seen, sent, waits = table_list(layout), set(table_list(layout).active()), {}, []
+    first = topic.end
+    began = time.time()
+    for step in range(LATENCY_SECONDS * RATE // 10):
+        now = time.time()
+        micros = int(now * 1e6)
+        sent[topic.end] = now
+        topic.append(_events(10**7 + step * 10, 10), Origin("bench", int(now) // 60 * 60, micros, micros)).result()
+        if step % 5 == 0:
+            waits += _arrived(layout, listed.active(), seen, sent, first)
+        time.sleep(max(began + (step + 1) * 10 / RATE - time.time(), 0))
+    while len(waits) < LATENCY_SECONDS * RATE * 0.98 and time.time() < began + PATIENCE:  # 1.5 % do not land
+        waits += _arrived(layout, listed.active(), seen, sent, first)
+        time.sleep(0.05)
+    p50, p99 = np.percentile(waits, [50, 99])
+    return {"send_to_row_p50_s": round(float(p50), 2), "send_to_row_p99_s": round(float(p99), 2)}
+
+
+def _arrived(layout: Layout, names: list[str], seen: set[str], sent: dict[int, float], first: int) -> list[float]:
+    """For the rows of files not ``seen`` yet: seconds since they were sent."""
+    new = [name for name in names if name not in seen]
+    seen.update(new)
+    now = time.time()
+    offsets = [pq.read_table(layout.landed / name, columns=["offset"], partitioning=None)["offset"] for name in new]
+    rows = np.concatenate([column.to_numpy() for column in offsets] or [np.zeros(0, np.int64)])
+    starts = np.array(list(sent))
+    rows = rows[rows >= first]
+    return [now - sent[int(start)] for start in starts[np.searchsorted(starts, rows, side="right") - 1]]
