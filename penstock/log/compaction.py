@@ -8,7 +8,7 @@ after a crash between, the data are read themselves.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from penstock.log import framing, index
 from penstock.log.batching import joined
 from penstock.log.files import Bytes, File, FileSystem
 from penstock.log.framing import Message
+from penstock.log.gaps import Gap, uncovered
 from penstock.log.retention import size_of, view_of
 from penstock.log.segment import Files
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Compression
@@ -36,10 +37,11 @@ def is_compacted(fs: FileSystem, files: Files, compression: Compression) -> bool
     return False
 
 
-def compact(fs: FileSystem, files: Files, compression: Compression) -> tuple[int, int]:
+def compact(fs: FileSystem, files: Files, compression: Compression, gaps: Sequence[Gap]) -> tuple[int, int]:
     """Rewrite a sealed segment; its size on the disk before and after.
 
-    Batches that cannot be read must be gaps already: they are left out. Raises OSError, and then nothing has changed.
+    Batches that ``gaps`` (all of the topic) cover are left out, and those that cannot be read, which must be gaps
+    already. Raises OSError, and then nothing has changed.
     """
     before = size_of(files)
     view = view_of(files)
@@ -47,7 +49,7 @@ def compact(fs: FileSystem, files: Files, compression: Compression) -> tuple[int
     codec = None if compression == "none" else compression
     try:
         with _made(fs, data) as file:
-            packed = index.pack(_Rewriting(view, file, codec).run())
+            packed = index.pack(_Rewriting(view, gaps, file, codec).run())
         with _made(fs, records) as file:
             file.write([index.header(_FORMS[compression]) + packed.tobytes()], 0)
         _exchange(fs, files, data, records)
@@ -108,6 +110,7 @@ class _Rewriting:
     """One pass over a segment."""
 
     view: SegmentView
+    gaps: Sequence[Gap]
     file: File
     compression: str | None
     position: int = 0
@@ -116,7 +119,7 @@ class _Rewriting:
     def run(self) -> list[tuple[Any, ...]]:
         """Write the new data; its index records, still without their checks."""
         self._write((framing.PREAMBLE,))
-        for run in _runs(self.view):
+        for run in _runs(self.view, self.gaps):
             if isinstance(run, _Run):
                 self._add(run)
             else:
@@ -139,11 +142,15 @@ class _Rewriting:
         self.position += self.file.write(parts, self.position)
 
 
-def _runs(view: SegmentView) -> Iterator[_Run | np.void]:
-    """Runs of batches of one origin, and the records of what cannot be read."""
+def _runs(view: SegmentView, gaps: Sequence[Gap]) -> Iterator[_Run | np.void]:
+    """Runs of batches of one origin, and the records of what cannot be read any more.
+
+    What a crash left behind of batches that were dropped must not join others: its counts stand in the gap.
+    """
     run = _Run()
     for record in view.records:
-        message = view.message(record)
+        begin, end = int(record["base"]), int(record["base"] + record["rows"])
+        message = view.message(record) if any(uncovered(gaps, begin, end)) else None
         batch = framing.load(view.data, message) if message is not None else None
         if run.messages and (message is None or not run.takes(message, batch)):
             yield run

@@ -66,7 +66,7 @@ class Maintenance:
         sizes = (0, 0)
         if key not in self._final and not is_compacted(fs, one.files, wanted):
             self._verify(one.files.first, one.end)
-            sizes = compact(fs, one.files, wanted)
+            sizes = compact(fs, one.files, wanted, self._gaps.all())
             self._shared.budget.add(sizes[1] - sizes[0])
         self._final.add(key)
         return sizes

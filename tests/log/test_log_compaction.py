@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from log_helpers import BUCKET, UNSYNCED, UnsyncedFiles, fill, flip, offsets, opened, origin, payloads, rows
 
-from penstock.log import Gap, Log, LogFull, Producer, TopicReader, TopicSettings, index
+from penstock.log import Gap, Log, LogFull, Producer, TopicReader, TopicSettings, WriteFailed, index
 from penstock.testing import CrashingFileSystem, FakeClock
 
 SMALL = TopicSettings(segment_size_limit=6000)
@@ -223,3 +223,30 @@ def test_wherever_a_power_cut_comes_all_rows_are_there(tmp_path):
         assert picture(topic) == expected
         assert list(topic.path.glob("*.tmp")) == []
         log.close()
+
+
+def test_what_was_dropped_but_is_still_there_does_not_join_what_came_after_it(tmp_path):
+    """A deletion that came no further than the gap: its counts must not come back with other rows."""
+    fs = CrashingFileSystem(tmp_path)
+    log = Log(tmp_path, fs=fs)
+    topic = log.topic("t", create=True)
+    one = origin(counts={"accepted": 1})
+    for payload in (b"a", b"b"):
+        topic.append(rows(payload), one).result(10)
+    fs.failures["rename"] = 5
+    with pytest.raises(WriteFailed):
+        log.delete("t")
+    fs.failures.clear()
+    for payload in (b"c", b"d"):
+        topic.append(rows(payload), one).result(10)
+    log.configure("t", {"segment_size_limit": 1})
+    fill(topic, [b"e"])
+    topic.compact()
+    assert payloads(topic) == [b"c", b"d", b"e"]
+    assert sum(stored.origin.counts["accepted"] for stored in topic.reader().documents()) == 2
+    assert [(gap.begin, gap.end, gap.reason) for gap in topic.gaps()] == [(0, 2, "deleted")]
+    assert topic.verify() == []
+    log.close()
+    log = Log(tmp_path, fs=fs)
+    assert payloads(log.topic("t")) == [b"c", b"d", b"e"]
+    log.close()
