@@ -133,27 +133,40 @@ def _standard_input() -> Iterable[bytes]:
 
 
 class _Place:
-    """Commits a cursor, where there is a name, behind what was printed; at the end in any case."""
+    """Commits a cursor, where there is a name, behind what was printed: every second, and at the end in any case."""
 
     def __init__(self, log: Log, topic: str, name: str | None) -> None:
         self._log, self._topic, self._name = log, topic, name
         self._offset: int | None = None
-        self._committed = time.monotonic()
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._failure: LogError | None = None
 
     def reached(self, offset: int) -> None:
+        """All before ``offset`` is printed. Raises LogError where the cursor could not be committed."""
         self._offset = offset
-        if time.monotonic() - self._committed >= COMMIT_EVERY:
-            self._commit()
+        if self._failure is not None:
+            raise self._failure
 
     def _commit(self) -> None:
-        if self._name and self._offset is not None:
-            self._log.commit_cursor(self._topic, self._name, self._offset)
-        self._offset, self._committed = None, time.monotonic()
+        with self._lock:
+            offset, self._offset = self._offset, None
+            if self._name and offset is not None:
+                self._log.commit_cursor(self._topic, self._name, offset)
+
+    def _commit_from_time_to_time(self) -> None:
+        try:
+            while not self._ended.wait(COMMIT_EVERY):
+                self._commit()
+        except LogError as error:
+            self._failure = error
 
     def __enter__(self) -> _Place:
+        if self._name:
+            threading.Thread(target=self._commit_from_time_to_time, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._ended.set()
         if not isinstance(error, LogError):
             self._commit()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from penstock.server.topics import Topics, answer
 READ_THREADS = 8
 INLINE_SIZE = 16 << 10
 """Requests up to this size (bytes) are parsed on the event loop: faster than to hand them to a thread."""
+TELL_EVERY = 1.0
+"""Seconds after which a stream says how far it has read, where a filter leaves out all that came."""
 
 T = TypeVar("T")
 Render = Callable[[list[pa.RecordBatch], int], T]
@@ -116,7 +119,8 @@ class Api:
         """Pages from the start asked for, then what is appended, until the caller leaves or the server stops.
 
         Where to start is settled when this returns: what is appended from then on is seen, also from the end on.
-        Raises as ``get``; the pages raise Damaged, Stopping, and NoSuchTopic when the topic is deleted. Close them.
+        With a filter there are also pages without entries, which say how far was read. Raises as ``get``; the pages
+        raise Damaged, Stopping, and NoSuchTopic when the topic is deleted. Close them.
         """
 
         def begin() -> tuple[Topic, TopicReader, int]:
@@ -130,12 +134,16 @@ class Api:
     async def _pages(
         self, topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T]
     ) -> AsyncGenerator[T]:
+        def shown(batches: list[pa.RecordBatch], following: int) -> T:
+            return render(batches, following if query.filter is not None else 0)
+
         def read() -> tuple[int, T | None]:
             _check_there(topic)
             page = read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query)
-            return page.next, render(page.batches, 0) if page.batches else None
+            return page.next, shown(page.batches, page.next) if page.batches else None
 
-        wake = _Wake(asyncio.get_running_loop(), topic.name)
+        loop = asyncio.get_running_loop()
+        wake, told, due = _Wake(loop, topic.name), offset, loop.time() + TELL_EVERY
         self._wakes.add(wake)
         topic.subscribe(wake.on_stored)
         try:
@@ -144,10 +152,14 @@ class Api:
                 wake.clear()
                 before = offset
                 offset, rendered = await self.run(read)
+                untold = query.filter is not None and told < offset
+                if rendered is None and offset == before:
+                    await wake.wait_until(due if untold else math.inf)
+                if rendered is None and untold and loop.time() >= due:
+                    rendered = shown([], offset)
                 if rendered is not None:
                     yield rendered
-                elif offset == before:
-                    await wake.wait()
+                    told, due = offset, loop.time() + TELL_EVERY
             raise Stopping("The server is stopping")
         finally:
             topic.unsubscribe(wake.on_stored)
@@ -202,7 +214,13 @@ class _Wake:
     def __init__(self, loop: asyncio.AbstractEventLoop, topic: str) -> None:
         self._loop, self.topic = loop, topic
         self._event = asyncio.Event()
-        self.clear, self.wait, self.set = self._event.clear, self._event.wait, self._event.set
+        self.clear, self.set = self._event.clear, self._event.set
+
+    async def wait_until(self, due: float) -> None:
+        """Return when something was stored, or at the loop's time ``due``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(due if due < math.inf else None):
+                await self._event.wait()
 
     def on_stored(self, _: Stored | None = None) -> None:
         """Called by the log after each synced commit; never blocks."""

@@ -142,12 +142,16 @@ async def _frames(pages: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
 
 
 def _logs(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
+    return dumps(_page(batches, next_offset))
+
+
+def _frame(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
+    return dumps({"result": _page(batches, next_offset)}) + b"\n"
+
+
+def _page(batches: list[pa.RecordBatch], next_offset: int) -> dict[str, Any]:
     document = logs_document(batches)
-    return dumps({**document, "next_offset": str(next_offset)} if next_offset else document)
-
-
-def _frame(batches: list[pa.RecordBatch], _: int) -> bytes:
-    return dumps({"result": logs_document(batches)}) + b"\n"
+    return {**document, "next_offset": str(next_offset)} if next_offset else document
 
 
 def _error_frame(error: ApiError) -> bytes:

@@ -105,6 +105,17 @@ def test_ctrl_c_ends_a_follower_cleanly_and_its_cursor_is_kept(running: Running)
     assert invoke(running, "consume", "t", "--cursor", "mine") == ""
 
 
+def test_the_cursor_of_a_follower_moves_though_its_filter_takes_nothing(running: Running) -> None:
+    invoke(running, "produce", "t", lines=b"0\n1\n")
+    follower = start(running, "consume", "t", "--follow", "--cursor", "mine", "--filter", "k:none")
+    with Log(running.bound.grpc) as log:
+        while [(one.name, one.lag_entries) for one in log.cursors("t")] != [("mine", 0)]:
+            assert follower.poll() is None
+            time.sleep(0.05)
+    follower.send_signal(signal.SIGINT)
+    assert follower.communicate(timeout=30) == (b"", b"")
+
+
 def test_ctrl_c_ends_produce_with_what_was_read(running: Running) -> None:
     producer = start(running, "produce", "t")
     assert producer.stdin is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from running import Running
 
 from penstock.counts import Origin
 from penstock.records import body
+from penstock.server import api
 from penstock.server import slogd_pb2 as pb
 from penstock.server.slogd_pb2_grpc import StructuredLogStub
 
@@ -168,6 +170,26 @@ def test_a_filter_chooses_entries_and_the_answer_says_where_to_go_on(stub: Struc
             call(bad, timeout=20)
         assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert "^" in raised.value.details()
+
+
+def test_a_filtered_stream_tells_how_far_it_has_read_though_nothing_matches(
+    running: Running, stub: StructuredLogStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "TELL_EVERY", 0.05)
+    logs = [pb.LogEntry(raw_bytes=b"x", annotations={"n": str(n)}) for n in range(5)]
+    stub.AppendLogs(pb.AppendRequest(topic="t", logs=logs), timeout=20)
+    stream = stub.StreamLogs(pb.GetLogsRequest(topic="t", filter="k:n v:3"), timeout=20)
+    page = next(stream)
+    assert ([entry.offset for entry in page.logs], page.next_offset) == ([3], 5)
+    for end in (8, 11):
+        stub.AppendLogs(pb.AppendRequest(topic="t", logs=logs[:3]), timeout=20)
+        page = next(stream)
+        assert (len(page.logs), page.next_offset) == (0, end)
+    stub.AppendLogs(pb.AppendRequest(topic="t", logs=logs[3:]), timeout=20)
+    assert [entry.offset for entry in next(stream).logs] == [11]
+    with running.connection(timeout=20) as connection:
+        connection.request("GET", "/topic/t/logstream?filter=k:none")
+        assert json.loads(connection.getresponse().readline()) == {"result": {"next_offset": "13"}}
 
 
 def test_topics_are_verified_compacted_and_cleaned_up(running: Running, stub: StructuredLogStub) -> None:
