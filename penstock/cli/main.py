@@ -14,6 +14,7 @@ from penstock import __version__
 COMMANDS = {
     "up": "penstock.cli.up",
     "serve": "penstock.cli.serve",
+    "reload": "penstock.cli.reload",
     "send": "penstock.cli.send",
     "ctl": "penstock.cli.ctl",
     "stress": "penstock.cli.stress",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from penstock.cli.common import Config, Override, errors, fail, settings_of
-from penstock.config import ConfigError, Settings, split_address
+from penstock.config import ConfigError, Settings, load, split_address
 from penstock.ingest.notify import Service, listens
 from penstock.ingest.process import die_with_parent
+from penstock.ingest.reloader import Reloader, Signals
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.supervisor import AlreadyRunning, Supervisor
 from penstock.server.access import reachable
@@ -29,15 +31,13 @@ def serve(
 ) -> None:
     """Run the listeners and the log daemon until Ctrl-C."""
     flags = {"log.http": http_addr, "log.grpc": rpc_addr, "data_dir": str(data_dir) if data_dir else None}
-    given = [f"{key}={value}" for key, value in flags.items() if value is not None]
-    run(settings_of(config, [*(override or []), *given]), verbose)
+    overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
+    run(settings_of(config, overrides), partial(load, config, overrides), verbose)
 
 
-def run(settings: Settings, verbose: bool = False) -> None:
-    """Supervise until SIGTERM or SIGINT."""
-    stopped: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _: stopped.append(received))
+def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:
+    """Supervise until SIGTERM or SIGINT; on SIGHUP go on with what ``read`` gives."""
+    signals = Signals()
     try:
         settings.security.check_files()
         supervisor = Supervisor(settings, _say)
@@ -47,13 +47,17 @@ def run(settings: Settings, verbose: bool = False) -> None:
     if verbose:
         _describe(settings)
     service = Service(lambda: listens(split_address(reachable(settings.log.http))))
+    reloader = Reloader(supervisor, read, settings.data_dir, service, _say)
 
     def stopping() -> bool:
         service.tick()
-        return bool(stopped)
+        if signals.take_reload():
+            reloader.reload()
+        return signals.stop
 
     supervisor.run(stopping)
     service.stopping()
+    reloader.close()
     supervisor.stop()
 
 
@@ -68,9 +72,11 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """As a child: the settings stand on standard input."""
+    """As a child: the settings, and where they came from, stand on standard input."""
     die_with_parent()
-    run(Settings.model_validate(json.load(sys.stdin)))
+    task = json.load(sys.stdin)
+    file = Path(task["config"]) if task["config"] else None
+    run(Settings.model_validate(task["settings"]), partial(load, file, task["overrides"]))
 
 
 if __name__ == "__main__":

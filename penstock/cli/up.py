@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import shutil
 import signal
 import socket
@@ -13,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -22,6 +22,7 @@ from penstock.cli.common import Config, Override, console, errors, fail, setting
 from penstock.cli.show import Show
 from penstock.config import Settings
 from penstock.ingest.process import Child
+from penstock.ingest.reloader import Signals
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.ingest.supervisor import ENDPOINTS
 
@@ -58,7 +59,7 @@ def up(
         sys.exit(_demo(config, override, spark=not no_spark))
     settings = settings_of(config, override)
     with_console = not no_console and _can_show(settings)
-    with Up(settings, spark=not no_spark, console=with_console) as running:
+    with Up(settings, config, override, spark=not no_spark, console=with_console) as running:
         show = Show(settings, spark=not no_spark)
         if sample:
             show.sample(running.check)
@@ -91,8 +92,9 @@ def _can_show(settings: Settings) -> bool:
 def _demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
     data_dir = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     try:
-        settings = settings_of(config, [*(override or []), *DEMO, *_free_ports(data_dir)])
-        with Up(settings, spark=spark) as running:
+        override = [*(override or []), *DEMO, *_free_ports(data_dir)]
+        settings = settings_of(config, override)
+        with Up(settings, config, override, spark=spark) as running:
             good = Show(settings, spark=spark).sample(running.check)
         return 0 if good else 1
     finally:
@@ -119,22 +121,23 @@ def _free_ports(data_dir: Path) -> list[str]:
 class Up:
     """The processes of ``penstock up``: started on entry, stopped on exit."""
 
-    def __init__(self, settings: Settings, spark: bool, console: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, config: Path | None, override: list[str] | None, spark: bool, console: bool = False
+    ) -> None:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         task = settings.model_dump(mode="json")
         self._settings = settings
-        self._serve = Child("serve", SERVE, task)
+        source = {"config": str(config) if config else None, "overrides": override or []}
+        self._serve = Child("serve", SERVE, {"settings": task, **source})
         self._children = [self._serve]
         if spark:
             output = settings.data_dir / "pipeline.log"
             self._children.append(Child("pipeline", PIPELINE, task, output=output))
         if console:
             self._children.append(Child("console", CONSOLE, task, output=settings.data_dir / "console.log"))
-        self._stopped = False
+        self._signals = Signals()
 
     def __enter__(self) -> Up:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
         try:
             for child in self._children:
                 child.start()
@@ -154,8 +157,10 @@ class Up:
 
     def check(self) -> None:
         """Look after the processes; ends the command when it was asked to stop, or a listener cannot be opened."""
-        if self._stopped:
+        if self._signals.stop:
             raise typer.Exit(130)
+        if self._signals.take_reload() and self._serve.pid:
+            os.kill(self._serve.pid, signal.SIGHUP)
         if self._serve.pid is None:
             raise typer.Exit(1)  # it has said why
         for child in self._children:
@@ -165,12 +170,9 @@ class Up:
 
     def stay(self) -> None:
         """Until Ctrl-C."""
-        while not self._stopped:
+        while not self._signals.stop:
             self.check()
             time.sleep(LOOK_EVERY)
-
-    def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        self._stopped = True
 
     def _wait_for_daemon(self) -> None:
         with console.status("starting the log daemon"):

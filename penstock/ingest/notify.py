@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"
+RELOADING = "RELOADING=1"
 WATCHDOG = "WATCHDOG=1"
 
 
@@ -36,7 +37,16 @@ class Service:
         if not self._ready and self._answers():
             self._ready = True
             notify(READY)
+        self.alive()
+
+    def alive(self) -> None:
+        """As ``tick``, while it is busy with something that is not over yet."""
         self._watchdog.tick()
+
+    def reloading(self) -> None:
+        """The configuration is read anew; ``tick`` tells when that is over."""
+        notify(f"{RELOADING}\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._ready = False
 
     def stopping(self) -> None:
         """The service ends."""

@@ -28,8 +28,10 @@ STEADY = 10.0
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies (Linux); its files tell the next one all.
 
-    The first argument of the command line is the process id of the parent.
+    The first argument of the command line is the process id of the parent. A terminal that is closed is the parent's
+    affair.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -74,6 +76,10 @@ class Child:
     def pid(self) -> int | None:
         """Its process id; None while it is not running."""
         return self._process.pid if self._process and self._process.poll() is None else None
+
+    def replace_task(self, task: dict[str, Any], descriptors: Sequence[int]) -> None:
+        """Start it with these from the next time on; the process that runs is left alone."""
+        self._task, self._descriptors = task, list(descriptors)
 
     def start(self) -> None:
         """Start it. Call this from the main thread: the kernel ties it to the thread that starts it."""

@@ -5,32 +5,42 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ForwardedHandler, ListenerConfig, Settings
-from penstock.ingest.files import LOG
+from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings
+from penstock.config.changes import differing, in_force
+from penstock.ingest.channel import Channel
 from penstock.ingest.frames import frame_length, least_frame
+from penstock.ingest.intake import Intake
 from penstock.ingest.leavers import see_off
 from penstock.ingest.process import Child
-from penstock.ingest.sockets import CannotListen, check_address, granted_buffer, open_socket
+from penstock.ingest.sockets import CannotListen, check_address
+from penstock.ingest.swap import Swap
 
-RECEIVER = "penstock.ingest.receiver"
-FORWARDER = "penstock.sinks.forwarder"
 HANDLER_CHECK = "penstock.sinks.check"
 DAEMON = "penstock.server.daemon"
 CHECK_EVERY = 0.1
+LOCK = "lock"
 ENDPOINTS = "endpoints.json"
 """In the data directory: the addresses in use and the process ids."""
 
 
 class AlreadyRunning(RuntimeError):
     """Another penstock uses this data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a reload did: ``applied`` in words, and the keys that ``wait`` for the next start."""
+
+    applied: list[str]
+    waiting: list[str]
 
 
 class Supervisor:
@@ -41,17 +51,12 @@ class Supervisor:
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
-        for listener in settings.listener:
-            _check_frame(listener, settings.buffer.term_length)
-        _check_handlers(settings)
+        _check(settings, settings.listener)
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.data_dir)
-        self._sockets: dict[str, socket.socket] = {}
-        self._wakes: dict[str, dict[str, int]] = {}
-        self.children: list[Child] = []
-        self._receivers: list[Child] = []
-        self._readers: list[Child] = []
+        self._intakes: dict[str, Intake] = {}
+        self._channel = Channel()
         self._endpoints: dict[str, Any] = {}
         self._said = ""
         for line in _left_out(settings):
@@ -63,60 +68,68 @@ class Supervisor:
                 if address := getattr(settings.log, key):
                     check_address(f"log.{key}", address)
             for listener in settings.listener:
-                self._open(listener)
+                self._intakes[listener.name] = Intake(listener, settings.buffer, settings.buffers, say)
         except CannotListen:
             self._close()
             raise
+        self._daemon = Child("log daemon", DAEMON, *self._daemon_task())
 
-    def _open(self, listener: ListenerConfig) -> None:
-        sock = open_socket(listener)
-        self._sockets[listener.name] = sock
-        readers = (LOG, *(handler.label for handler in listener.forwarded))
-        self._wakes[listener.name] = {reader: os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for reader in readers}
-        granted = granted_buffer(sock)
-        if listener.protocol == "udp" and granted < listener.so_rcvbuf:
-            self._say(
-                f"listener {listener.name!r}: the kernel grants {granted} bytes of receive buffer instead of "
-                f"{listener.so_rcvbuf}; allow it with: sysctl -w net.core.rmem_max={listener.so_rcvbuf}"
-            )
+    @property
+    def children(self) -> list[Child]:
+        """All processes: the receivers first, then who reads what they write."""
+        return self._receivers + self._readers
+
+    @property
+    def _receivers(self) -> list[Child]:
+        return [one.receiver for one in self._intakes.values()]
+
+    @property
+    def _readers(self) -> list[Child]:
+        return [*(child for one in self._intakes.values() for child in one.forwarders.values()), self._daemon]
 
     def start(self) -> None:
         """Start all children."""
-        self._receivers = [self._receiver(listener) for listener in self._settings.listener]
-        self._readers = [
-            self._forwarder(listener, handler) for listener in self._settings.listener for handler in listener.forwarded
-        ]
-        self._readers.append(self._daemon())
-        self.children = self._receivers + self._readers
         for child in self.children:
             child.start()
         self._write_endpoints()
 
-    def _receiver(self, listener: ListenerConfig) -> Child:
-        sock, wakes = self._sockets[listener.name].fileno(), list(self._wakes[listener.name].values())
-        task = {
-            "listener": listener.model_dump(mode="json"),
-            "buffer": self._settings.buffer.model_dump(mode="json"),
-            "folder": str(self._settings.buffers),
-            "socket": sock,
-            "wakes": wakes,
-        }
-        return Child(f"receiver {listener.name}", RECEIVER, task, [sock, *wakes])
+    def _daemon_task(self) -> tuple[dict[str, Any], list[int]]:
+        """Its task, and the descriptors handed down."""
+        wakes, channel = {name: one.wake for name, one in self._intakes.items()}, self._channel.descriptor
+        task = {"settings": self._settings.model_dump(mode="json"), "wakes": wakes, "channel": channel}
+        return task, [channel, *wakes.values()]
 
-    def _forwarder(self, listener: ListenerConfig, handler: ForwardedHandler) -> Child:
-        wake = self._wakes[listener.name][handler.label]
-        task = {
-            "listener": listener.name,
-            "handler": handler.model_dump(mode="json"),
-            "folder": str(self._settings.buffers),
-            "wake": wake,
-        }
-        return Child(f"forwarder {listener.name} {handler.label}", FORWARDER, task, [wake])
+    def reload(self, settings: Settings, tick: Callable[[], None]) -> Reloaded:
+        """Go on with ``settings``, calling ``tick`` while that takes time.
 
-    def _daemon(self) -> Child:
-        wakes = {name: readers[LOG] for name, readers in self._wakes.items()}
-        task = {"settings": self._settings.model_dump(mode="json"), "wakes": wakes}
-        return Child("log daemon", DAEMON, task, list(wakes.values()))
+        Raises ConfigError and CannotListen: then everything goes on as before.
+        """
+        settings.security.check_files()
+        before, (new, waiting) = self._settings, in_force(self._settings, settings)
+        known = {listener.name: listener for listener in before.listener}
+        try:
+            _check(new, [listener for listener in new.listener if known.get(listener.name) != listener])
+        except ConfigError as error:
+            held = [key for key in waiting if key.startswith("buffer.")]
+            raise ConfigError(f"{error} ({held[0]} changes at the next start only)" if held else str(error)) from None
+        swap = Swap(self._intakes, new, self._say)
+        applied = [*swap.lines, *differing(before, new)]
+        for line in _left_out(new) if swap.lines else ():
+            self._say(line)
+        known_to_daemon = set(self._intakes.values())
+        self._intakes = swap.carry_out(tick)
+        self._settings = new.model_copy(update={"listener": tuple(one.listener for one in self._intakes.values())})
+        if applied:
+            self._tell_daemon({n: x.wake for n, x in self._intakes.items() if x not in known_to_daemon}, tick)
+        self._write_endpoints()
+        return Reloaded(applied, waiting)
+
+    def _tell_daemon(self, wakes: dict[str, int], tick: Callable[[], None]) -> None:
+        task, descriptors = self._daemon_task()
+        self._daemon.replace_task(task, descriptors)
+        running = self._daemon.pid
+        if running and not self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick):
+            self._say("the log daemon has not answered yet; it takes on the new settings as soon as it can")
 
     def check(self) -> None:
         """Start again what has died."""
@@ -144,11 +157,9 @@ class Supervisor:
         self._close()
 
     def _close(self) -> None:
-        for sock in self._sockets.values():
-            sock.close()
-        for wakes in self._wakes.values():
-            for wake in wakes.values():
-                os.close(wake)
+        for one in self._intakes.values():
+            one.close()
+        self._channel.close()
         (self._settings.data_dir / ENDPOINTS).unlink(missing_ok=True)
         os.close(self._lock)
 
@@ -159,7 +170,7 @@ class Supervisor:
         endpoints = {
             "supervisor": os.getpid(),
             "pids": self._pids(),
-            "listeners": {name: list(sock.getsockname()[:2]) for name, sock in self._sockets.items()},
+            "listeners": {name: list(one.sock.getsockname()[:2]) for name, one in self._intakes.items()},
             "http": self._settings.log.http,
             "grpc": self._settings.log.grpc,
             "flight": self._settings.log.flight,
@@ -177,6 +188,13 @@ class Supervisor:
         if line != self._said:
             self._said = line
             self._say(line)
+
+
+def _check(settings: Settings, listeners: Sequence[ListenerConfig]) -> None:
+    """What can be known of ``listeners`` before they are started. Raises ConfigError."""
+    for listener in listeners:
+        _check_frame(listener, settings.buffer.term_length)
+    _check_handlers(listeners)
 
 
 def _check_frame(listener: ListenerConfig, term_length: int) -> None:
@@ -197,11 +215,11 @@ def _left_out(settings: Settings) -> Iterator[str]:
             yield f"listener {listener.name!r}: handler {handler.label!r} gets nothing: {last!r} does not propagate"
 
 
-def _check_handlers(settings: Settings) -> None:
+def _check_handlers(listeners: Sequence[ListenerConfig]) -> None:
     """Have each handler made once, in a process of its own: whatever is wrong with its settings stops the start."""
     given = [
         {"listener": listener.name, "handler": handler.model_dump(mode="json")}
-        for listener in settings.listener
+        for listener in listeners
         for handler in listener.forwarded
         if not isinstance(handler, ConsoleHandler | DiscardHandler)
     ]
@@ -214,7 +232,7 @@ def _check_handlers(settings: Settings) -> None:
 
 
 def _lock(data_dir: Path) -> int:
-    descriptor = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

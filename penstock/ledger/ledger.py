@@ -35,7 +35,7 @@ class Ledger:
     """The books of one log and its listeners. ``buffers`` is the folder of their log buffers."""
 
     def __init__(self, log: Log, buffers: Path, listeners: Iterable[str]) -> None:
-        self._log, self._buffers, self._listeners = log, buffers, list(listeners)
+        self._log, self._buffers, self.listeners = log, buffers, list(listeners)
         self._waiting = Waiting(buffers)
         for name in log.names(internal=True):
             with contextlib.suppress(UnknownFormat):  # it stays as it is, and out of the balance
@@ -69,7 +69,7 @@ class Ledger:
         if isinstance(post, AuditPost):
             return
         if isinstance(post, ClientPost):
-            if post.listener not in self._listeners:
+            if post.listener not in self.listeners:
                 raise BadPost(f"there is no listener {post.listener!r}")
             return
         end = max(post.end, post.through) if is_partition(post.topic) else self._end(post.topic)
@@ -104,7 +104,7 @@ class Ledger:
         return balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
 
     def _in_buffer(self) -> dict[Key, Counts]:
-        return self._waiting.counts(all_listeners(self._buffers, self._listeners))
+        return self._waiting.counts(all_listeners(self._buffers, self.listeners))
 
     def watermarks(self) -> list[Watermark]:
         """How far the tables are complete."""

@@ -212,6 +212,26 @@ class Log:
             topic.writer.settings = settings
             return settings
 
+    def reconfigure(
+        self,
+        defaults: TopicSettings,
+        overrides: Mapping[str, TopicSettings],
+        max_topics: int,
+        max_bytes: int,
+        transactions: Limits,
+    ) -> None:
+        """Go on with another configuration; what was changed for a topic by ``configure`` stays changed.
+
+        ``transactions.producer_memory`` is that of topics opened from now on.
+        """
+        with self._lock:
+            self._defaults, self._overrides, self._max_topics = defaults, overrides, max_topics
+            self._shared.budget.limit, self._shared.producer_memory = max_bytes, transactions.producer_memory
+            self.transactions.limits = transactions
+            for name, topic in self._topics.items():
+                with contextlib.suppress(UnknownFormat):
+                    topic.writer.settings = self._configured(name).changed(kept.read_changes(self._fs, topic.path))
+
     def delete(self, name: str) -> None:
         """Delete a topic: its offsets become a gap ``deleted`` with its counts, then its data goes.
 

@@ -73,7 +73,7 @@ class Transactions:
         self._fs = fs
         self._clock = clock
         self._barrier = barrier
-        self._limits = limits
+        self.limits = limits
         self._new_id = new_id
         self._folder = topics.directory
         self._lock = threading.Lock()
@@ -94,14 +94,14 @@ class Transactions:
     def begin(self, timeout: float | None = None) -> str:
         """A new transaction; aborted by itself after ``timeout`` seconds. Raises LogFull where too many are open."""
         self.expire()
-        seconds = self._limits.timeout if timeout is None else min(timeout, self._limits.timeout)
+        seconds = self.limits.timeout if timeout is None else min(timeout, self.limits.timeout)
         with self._lock:
-            if len(self._open) >= self._limits.max_open:
+            if len(self._open) >= self.limits.max_open:
                 raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open already")
             name = self._new_id()
             deadline = self._clock.micros() + round(seconds * 1e6)
             path = self._folder / (PREFIX + name + staging.SUFFIX)
-            self._open[name] = Staged(name, path, deadline, self._limits.max_size)
+            self._open[name] = Staged(name, path, deadline, self.limits.max_size)
             return name
 
     def append(

@@ -16,35 +16,27 @@ from typing import Any
 import penstock.ingest.lean
 import penstock.server.small  # noqa: F401
 from penstock.config import Settings
+from penstock.ingest.channel import DaemonEnd
 from penstock.ingest.files import listeners_in
 from penstock.ingest.process import die_with_parent
 from penstock.ledger.ledger import Ledger
-from penstock.log import Limits, Log, Sweeper, TopicSettings
+from penstock.log import Log, Sweeper
 from penstock.server.access import internal_token
 from penstock.server.api import Api
-from penstock.server.drain import RECEIPTS, Drain
+from penstock.server.drains import Drains
 from penstock.server.guard import Guard
 from penstock.server.http import create_app
+from penstock.server.reconfigure import Reconfigurer, log_settings
 from penstock.server.reports import Reports
 from penstock.server.serve import serve
 
 
 def open_log(settings: Settings) -> Log:
     """The log in the data directory, recovered."""
-    limits = settings.transactions
-    defaults = TopicSettings.of(settings.log.topic_defaults)
-    overrides = {name: TopicSettings.of(config) for name, config in settings.topic.items()}
-    return Log(
-        settings.topics,
-        defaults,
-        overrides={RECEIPTS: defaults, **overrides},
-        max_topics=settings.log.max_topics,
-        max_bytes=settings.log.max_bytes,
-        transactions=Limits(limits.timeout, limits.max_size, limits.max_open, limits.producer_memory),
-    )
+    return Log(settings.topics, **log_settings(settings))
 
 
-async def run(settings: Settings, wakes: dict[str, int]) -> None:
+async def run(settings: Settings, wakes: dict[str, int], channel: int | None = None) -> None:
     """Until SIGTERM: then the log buffers are emptied once more."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -52,15 +44,15 @@ async def run(settings: Settings, wakes: dict[str, int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = open_log(settings)
     ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
-    names = {*wakes, *listeners_in(settings.buffers)}  # those that are not configured any more too
-    drains = [Drain(name, settings.buffers, log, wakes.get(name), _say) for name in sorted(names)]
-    for drain in drains:
-        drain.start()
+    drains = Drains(settings.buffers, log, _say)
+    drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
     reports = Reports(settings, log, ledger)
     internal = internal_token(settings.data_dir) if settings.security.tokens else None
     api = Api(log, Guard.of(settings.security, internal), reports.post)
     sweeper = Sweeper(log)
     sweeper.start()
+    if channel is not None:
+        Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
     app = create_app(
         api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
     )
@@ -73,10 +65,7 @@ async def run(settings: Settings, wakes: dict[str, int]) -> None:
         security=settings.security,
         stop=stop,
     )
-    for drain in drains:
-        drain.stop()
-    for drain in drains:
-        await asyncio.to_thread(drain.join)
+    await asyncio.to_thread(drains.stop)
     await asyncio.to_thread(sweeper.stop)
     log.close()
 
@@ -98,7 +87,7 @@ def main() -> None:
     task: dict[str, Any] = json.load(sys.stdin)
     # The loop is named: what else is installed (uvloop) changes nothing.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-        runner.run(run(Settings.model_validate(task["settings"]), task["wakes"]))
+        runner.run(run(Settings.model_validate(task["settings"]), task["wakes"], task.get("channel")))
     # A Flight stream that nobody reads may still hold a thread; all that is to be kept is kept.
     sys.stderr.flush()
     os._exit(0)

@@ -76,16 +76,20 @@ class Guard:
     """Knows the callers by their tokens; without tokens, everybody is let in."""
 
     def __init__(self, tokens: Mapping[str, TokenConfig] | None = None, internal: str | None = None) -> None:
-        given = tokens or {}
-        self._callers = {
+        self._internal = internal
+        self.replace(tokens or {})
+
+    def replace(self, tokens: Mapping[str, TokenConfig]) -> None:
+        """Know the callers by other tokens from now on."""
+        callers = {
             _configured(config.token): Caller(
                 name, config.read, config.write, config.admin, config.ledger or config.admin
             )
-            for name, config in given.items()
+            for name, config in tokens.items()
         }
-        if internal is not None:
-            self._callers[_digest(internal)] = Caller("", admin=True, ledger=True, inside=True)
-        self.closed = bool(given)
+        if self._internal is not None:
+            callers[_digest(self._internal)] = Caller("", admin=True, ledger=True, inside=True)
+        self._callers, self.closed = callers, bool(tokens)
 
     @classmethod
     def of(cls, security: SecurityConfig, internal: str | None) -> Guard:

@@ -31,13 +31,13 @@ class Reports:
     """Answers for one daemon. Blocking: to be called on threads."""
 
     def __init__(self, settings: Settings, log: Log, ledger: Ledger) -> None:
-        self._settings, self._log, self._ledger = settings, log, ledger
+        self.settings, self._log, self._ledger = settings, log, ledger
 
     def stat(self) -> dict[str, Any]:
         """plog's statistics by listener, and in sum."""
         listeners: dict[str, Any] = {}
-        for listener in self._settings.listener:
-            path = state_file(self._settings.buffers, listener.name)
+        for listener in self.settings.listener:
+            path = state_file(self.settings.buffers, listener.name)
             if path.exists():
                 page = StatePage(path)
                 listeners[listener.name] = page.read(STATISTICS) or {}
@@ -94,7 +94,7 @@ class Reports:
 
     def config(self) -> dict[str, Any]:
         """The configuration in force, secrets masked."""
-        return {"keys": [asdict(key) for key in keys_of(self._settings)]}
+        return {"keys": [asdict(key) for key in keys_of(self.settings)]}
 
     def router(self) -> APIRouter:
         """The ledger's routes, and the one that has a range of a topic checked."""

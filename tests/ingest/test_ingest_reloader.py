@@ -1,0 +1,61 @@
+"""What a process is asked for by signals, and what is told of a reload."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.ingest import reloader
+from penstock.ingest.reloader import Outcome, Signals
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Puts back the handlers of this process."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_hangup_asks_for_one_reload_and_a_termination_for_the_end() -> None:
+    signals = Signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert (signals.take_reload(), signals.take_reload(), signals.stop) == (True, False, False)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert signals.stop
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_terminal_that_is_closed_ends_it_unless_it_was_told_not_to_mind(
+    nohup: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = tmp_path / "tty"
+    terminal.touch()
+    monkeypatch.setattr(reloader, "TERMINAL", str(terminal))
+    if nohup:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals = Signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert (signals.take_reload(), signals.stop) == (True, False)
+    terminal.unlink()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert signals.stop is not nohup
+
+
+def test_an_outcome_reads_as_sentences() -> None:
+    bad = Outcome(1, error="a.b: bad\nc: worse")
+    assert bad.lines == ["a.b: bad", "c: worse", "the configuration is not reloaded; everything goes on as before"]
+    good = Outcome(1, applied=["listener 'a' is added", "log.max_topics"], waiting=["log.http"])
+    assert good.lines == [
+        "the configuration is reloaded: listener 'a' is added, log.max_topics",
+        "log.http: comes into force at the next start",
+    ]
+    assert Outcome(1).lines == ["the configuration is reloaded: nothing has changed"]
