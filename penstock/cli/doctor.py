@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import asdict
 
+from rich.text import Text
+
+from penstock.cli.checks import MACHINE, Check, Finding
 from penstock.cli.common import AsJson, Config, Override, console, settings_of
 from penstock.config import ListenerConfig, Settings
 from penstock.ingest.sockets import ask_buffer, granted_buffer
@@ -19,19 +21,6 @@ from penstock.ingest.sockets import ask_buffer, granted_buffer
 SMALL_DATAGRAM = 1280
 """Bytes that the kernel books for a datagram of up to a few hundred bytes."""
 STYLES = {"good": "green", "warning": "yellow", "bad": "red"}
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at: ``advice`` is what to do, empty where all is well."""
-
-    check: str
-    state: Literal["good", "warning", "bad"]
-    text: str
-    advice: str = ""
-
-
-Check = Callable[[Settings], Iterator[Finding]]
 
 
 def doctor(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
@@ -47,7 +36,10 @@ def doctor(config: Config = None, override: Override = None, as_json: AsJson = F
 
 
 def _show(finding: Finding) -> None:
-    console.print(f"[{STYLES[finding.state]}]{finding.state:>8}[/]  {finding.check}: {finding.text}", soft_wrap=True)
+    line = Text(f"{finding.state:>8}", style=STYLES[finding.state]).append(
+        f"  {finding.check}: {finding.text}", style="default"
+    )
+    console.print(line, soft_wrap=True)
     if finding.advice:
         console.print(f"          {finding.advice}", soft_wrap=True, markup=False)
 
@@ -73,4 +65,4 @@ def _receive_buffer(listener: ListenerConfig, largest: int) -> Finding:
     return Finding(check, "warning", text, f"allow more with: sysctl -w net.core.rmem_max={largest}")
 
 
-CHECKS: tuple[Check, ...] = (receive_buffers,)
+CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE)

@@ -138,6 +138,14 @@ def ask_reload(data_dir: Path, patience: float) -> Outcome:
     raise NoAnswer(f"process {pid} has not said within {patience:g} s what became of it")
 
 
+def running_supervisor(data_dir: Path) -> int | None:
+    """The process id of the penstock that runs on ``data_dir``, if one does."""
+    try:
+        return _supervisor(data_dir)
+    except (NotRunning, OSError):
+        return None
+
+
 def _supervisor(data_dir: Path) -> int:
     """The process id of the supervisor. Raises NotRunning."""
     try:

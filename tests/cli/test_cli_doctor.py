@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import doctor
-from penstock.cli.doctor import Finding, receive_buffers
+from penstock.cli.checks import Finding
+from penstock.cli.doctor import receive_buffers
 from penstock.config import ListenerConfig, Settings
 
 
@@ -40,15 +41,29 @@ def test_more_than_any_kernel_grants_is_found_without_help() -> None:
 
 @pytest.mark.parametrize(("asked", "status"), [("64KiB", 0), ("1GiB", 1)])
 def test_the_command_prints_findings_and_fails_where_something_is_wrong(
-    tmp_path: Path, asked: str, status: int
+    tmp_path: Path, asked: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (receive_buffers,))
     names = ("events-udp", "syslog-udp")
-    options = [part for name in names for part in ("-o", f"listener.{name}.so_rcvbuf={asked}")]
-    command = [sys.executable, "-m", "penstock.cli.main", "doctor", "-o", f"data_dir={tmp_path}", *options]
-    done = subprocess.run([*command, "--json"], capture_output=True, check=False)
-    findings = [Finding(**finding) for finding in json.loads(done.stdout)]
-    buffers = [finding for finding in findings if finding.check.startswith("receive buffer")]
-    assert done.returncode >= status
-    assert {finding.state for finding in buffers} == {"warning" if status else "good"}
-    shown = subprocess.run(command, capture_output=True, check=False, text=True).stdout
-    assert all(finding.text in shown for finding in buffers)
+    options = [f"data_dir={tmp_path}", *(f"listener.{name}.so_rcvbuf={asked}" for name in names)]
+    with pytest.raises(SystemExit) as ended:
+        doctor.doctor(None, options, as_json=True)
+    findings = [Finding(**finding) for finding in json.loads(capsys.readouterr().out)]
+    assert ended.value.code == status
+    assert {finding.state for finding in findings} == {"warning" if status else "good"}
+    with pytest.raises(SystemExit):
+        doctor.doctor(None, options, as_json=False)
+    shown = capsys.readouterr().out
+    assert all(finding.text in shown and finding.advice in shown for finding in findings)
+
+
+def test_a_real_run_looks_at_everything(tmp_path: Path) -> None:
+    options = [f"data_dir={tmp_path}", *(f"listener.{x}.port=0" for x in ("events-udp", "syslog-tcp"))]
+    command = [sys.executable, "-m", "penstock.cli.main", "doctor", "--json", *(p for o in options for p in ("-o", o))]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    expected = {"data_dir", "disk", "file system", "Java", "clock", "file descriptors", "address log.http"}
+    assert expected <= findings.keys(), done.stderr
+    wrong = [finding for finding in findings.values() if finding["state"] != "good"]
+    assert all(finding["advice"] for finding in wrong)
+    assert done.returncode == (1 if wrong else 0)
