@@ -132,11 +132,17 @@ class FrameEncoder:
 
 def decode_frame(data: memoryview) -> tuple[pa.RecordBatch, Receipt]:
     """Batch (zero-copy on ``data``) and receipt of a frame's payload, its checksum verified. Raises BadBatch."""
-    message = data[: -TRAILER.size]
-    if len(data) <= TRAILER.size or TRAILER.unpack(data[-TRAILER.size :]) != (crc32c.crc32c(message), TRAILER_MARK):
+    if not is_whole(data):
         raise BadBatch("its checksum does not fit")
-    batch, document = decode(message, BODY)
+    batch, document = decode(data[: -TRAILER.size], BODY)
     return batch, Receipt.of(document)
+
+
+def is_whole(data: memoryview) -> bool:
+    """Whether a frame's payload is as it was written, by its checksum."""
+    if len(data) <= TRAILER.size:
+        return False
+    return TRAILER.unpack(data[-TRAILER.size :]) == (crc32c.crc32c(data[: -TRAILER.size]), TRAILER_MARK)
 
 
 def frame_head(data: memoryview) -> memoryview:

@@ -20,7 +20,7 @@ from penstock.counts import Counts, Name, Origin
 from penstock.ingest.buffer import Routes
 from penstock.ingest.files import LOG, state_file
 from penstock.ingest.follower import UNKNOWN, Follower, Group
-from penstock.ingest.frames import Receipt, decode_frame, frame_head, frame_receipt
+from penstock.ingest.frames import Receipt, decode_frame, frame_head, frame_receipt, is_whole
 from penstock.ingest.statepage import StatePage
 from penstock.log import Log, LogError
 from penstock.logbuffer import Frame, ReaderPosition
@@ -28,6 +28,7 @@ from penstock.records import EMPTY_BODY, BadBatch, body
 from penstock.server.splitting import Parts, Splitter
 
 RECEIPTS = "_receipts"
+NOTHING = memoryview(b"")
 GROUP_BYTES = 8 << 20
 """Bytes of frames stored as one group."""
 
@@ -53,8 +54,10 @@ class Drain(Follower):
         self._page = StatePage(state_file(self.folder, self.listener))
 
     def kept(self, frame: Frame) -> memoryview:
-        """Of messages that go elsewhere only the counts."""
-        return frame.data if Routes(self._page).topic(frame.begin) is not None else frame_head(frame.data)
+        """Of messages that go elsewhere only the counts; nothing where they cannot be relied on."""
+        if Routes(self._page).topic(frame.begin) is not None:
+            return frame.data
+        return frame_head(frame.data) if is_whole(frame.data) else NOTHING
 
     def _store(self, group: Group, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []

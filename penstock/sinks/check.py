@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 from penstock.config.handlers import forwarded_handler
-from penstock.sinks.handler import BadSettings, make
+from penstock.sinks.handler import BadSettings
+from penstock.sinks.making import make
 
 
 def bad(listener: str, given: Any) -> list[str]:

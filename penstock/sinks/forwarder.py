@@ -12,7 +12,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,11 +25,12 @@ from penstock.ingest.complaints import to_stderr
 from penstock.ingest.files import hung_file
 from penstock.ingest.follower import UNKNOWN, Follower, Group
 from penstock.ingest.forwarded import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
-from penstock.ingest.frames import Receipt, decode_frame, frame_receipt
+from penstock.ingest.frames import Receipt, decode_frame, frame_receipt, is_whole
 from penstock.ingest.process import die_with_parent
 from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
 from penstock.records import BadBatch
-from penstock.sinks.handler import Delivered, Handler, make
+from penstock.sinks.handler import Delivered, Handler
+from penstock.sinks.making import make
 
 GROUP_BYTES = 4 << 20
 GROUP_FRAMES = 256
@@ -69,7 +70,7 @@ class Forwarder(Follower):
     def taken(self, group: Group, position: ReaderPosition) -> None:
         """Enter what is about to be in the handler's hands, before the writer can know of it."""
         counts, total, shift = Counts(), group.mark, 0
-        for receipt in _receipts(group):
+        for receipt in _receipts(group.frames):
             own = receipt.origin.counts.get(Name.ACCEPTED, 0)
             grown = receipt.total - own - total if total != UNKNOWN else 0
             shift += min(grown, 0)  # the listener's total begins anew
@@ -148,7 +149,8 @@ class Forwarder(Follower):
                 body, receipt = decode_frame(frame.data)
             except BadBatch as error:
                 self.say(f"a frame at {frame.begin} cannot be read: {error}")
-                fates.absorb(_unreadable(frame))
+                for receipt in _receipts([frame]):  # it was taken by that, and only its body is no good
+                    fates.absorb(elsewhere(receipt.origin.bucket, {CORRUPT: receipt.origin.counts[Name.ACCEPTED]}))
                 continue
             if waiting and waiting[0][1].bucket != receipt.origin.bucket:
                 yield _joined(waiting)
@@ -198,19 +200,12 @@ class Forwarder(Follower):
         self._accounts.tell({**stat(), **totals.pruned()})
 
 
-def _receipts(group: Group) -> Iterator[Receipt]:
-    for frame in group.frames:
+def _receipts(frames: Iterable[Frame]) -> Iterator[Receipt]:
+    """Those of frames that are as they were written: of others the next one's total says what they held."""
+    for frame in frames:
         with contextlib.suppress(BadBatch):
-            yield frame_receipt(frame.data)
-
-
-def _unreadable(frame: Frame) -> dict[str, int]:
-    """The messages of a frame that was taken by its receipt, and whose body is no good."""
-    try:
-        origin = frame_receipt(frame.data).origin
-    except BadBatch:
-        return {}  # not taken: the total says how many they were
-    return elsewhere(origin.bucket, {CORRUPT: origin.counts.get(Name.ACCEPTED, 0)})
+            if is_whole(frame.data):
+                yield frame_receipt(frame.data)
 
 
 def _joined(parts: list[tuple[pa.RecordBatch, Origin]]) -> tuple[pa.RecordBatch, Origin]:
@@ -243,7 +238,7 @@ def _read_again(path: Path, account: Account) -> Group | None:
     except Lapped:
         return None
     group = Group(frames, begin, end, account.mark)
-    held = sum(receipt.origin.counts.get(Name.ACCEPTED, 0) for receipt in _receipts(group))
+    held = sum(receipt.origin.counts.get(Name.ACCEPTED, 0) for receipt in _receipts(frames))
     return group if end == account.end and held == account.messages else None
 
 

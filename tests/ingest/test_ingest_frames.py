@@ -16,6 +16,7 @@ from penstock.ingest.frames import (
     encode_frame,
     frame_length,
     frame_receipt,
+    is_whole,
     least_frame,
     published,
     reserved_value,
@@ -33,6 +34,7 @@ def joined(batch: pa.RecordBatch) -> memoryview:
 
 def test_batch_and_receipt_come_back_as_they_were() -> None:
     batch = body([b"one", b"two"])
+    assert is_whole(joined(batch))
     assert decode_frame(joined(batch)) == (batch, RECEIPT)
     assert frame_receipt(joined(EMPTY_BODY)) == RECEIPT
 
@@ -48,6 +50,7 @@ def test_a_message_that_is_no_frame_is_refused() -> None:
 def test_a_changed_byte_anywhere_is_found(at: int, change: int) -> None:
     frame = bytearray(joined(body([b"one", b"two"])))
     frame[at % len(frame)] ^= change
+    assert not is_whole(memoryview(frame))
     with pytest.raises(BadBatch):
         decode_frame(memoryview(frame))
 

@@ -66,6 +66,13 @@ def publish(life: Life, *payloads: bytes) -> None:
     life.publisher.publish(body(list(payloads)) if payloads else EMPTY_BODY, counts, 0)
 
 
+def spoil(path: Path, written: bytes, spoilt: bytes) -> None:
+    at = path.read_bytes().index(written)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(spoilt)
+
+
 def payloads(log: Log, topic: str = "in") -> list[bytes]:
     stored = log.topic(topic, internal=True).reader().read(0)
     return [payload for batch in stored for payload in batch.batch.column("payload").to_pylist()]
@@ -122,11 +129,7 @@ def test_a_frame_that_cannot_be_read_is_told_and_its_messages_are_corrupt(
     publish(life, b"one")
     drained()
     publish(life, b"spoil me", b"me too")
-    path = tmp_path / "events.logbuffer"
-    at = path.read_bytes().index(b"spoil me")
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(b"X")
+    spoil(tmp_path / "events.logbuffer", b"spoil me", b"Xpoil me")
     publish(life, b"last")
     (said,) = drained()
     assert "cannot be read" in said
@@ -295,6 +298,21 @@ def test_without_a_log_handler_the_counts_are_kept_and_nothing_else(
     drained()
     assert log.names() == []
     assert counts(log, RECEIPTS) == {"seen": 2, "accepted": 2, "not_routed.log": 2}
+
+
+def test_counts_that_were_spoilt_are_not_believed_where_nothing_else_is_kept(
+    log: Log, tmp_path: Path, drained: Callable[[], list[str]]
+) -> None:
+    discarding = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
+    life = live(tmp_path, discarding)
+    publish(life, b"one")
+    drained()
+    publish(life, b"two", b"three")
+    spoil(tmp_path / "events.logbuffer", b'"accepted":2', b'"accepted":7')
+    publish(life, b"last")
+    (said,) = drained()
+    assert "cannot be read" in said
+    assert counts(log, RECEIPTS) == {"seen": 4, "accepted": 4, "corrupt": 2, "not_routed.log": 2}
 
 
 def test_messages_of_frames_that_were_missed_and_could_not_be_read_are_corrupt(

@@ -159,16 +159,17 @@ def test_a_handler_that_lags_by_the_whole_buffer_misses_messages_and_the_log_non
     assert not life.publisher.owes
 
 
-def test_a_frame_that_cannot_be_read_is_corrupt(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spoilt", [(b"spoil me", b"Xpoil me"), (b'"accepted":2', b'"accepted":7')])
+def test_a_frame_that_cannot_be_read_is_corrupt(tmp_path: Path, spoilt: tuple[bytes, bytes]) -> None:
     life = start(tmp_path)
     publish(life, b"one")
     publish(life, b"spoil me", b"me too")
     publish(life, b"last")
     path = buffer_file(tmp_path, "events")
-    at = path.read_bytes().index(b"spoil me")
+    at = path.read_bytes().index(spoilt[0])
     with path.open("r+b") as file:
         file.seek(at)
-        file.write(b"X")
+        file.write(spoilt[1])
     said: list[str] = []
     handler = Taking()
     forward(tmp_path, handler, said)

@@ -15,7 +15,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Origin
 from penstock.records import body
 from penstock.sinks import BadSettings, Delivered, Handler
-from penstock.sinks.handler import make
+from penstock.sinks.making import make
 
 SITE = Path(__file__).parent / "site"
 ORIGIN = Origin("x", 60, 0, 0)
