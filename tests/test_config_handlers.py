@@ -85,6 +85,21 @@ def test_plogs_transformation_says_mode_and_padding() -> None:
     assert (handler.encryption.mode, handler.encryption.padded) == ("CFB", True)
 
 
+@pytest.mark.parametrize(
+    ("transformation", "mode", "padded"),
+    [
+        ("aes/gcm/nopadding", "GCM", False),
+        ("AES/cbc/PKCS5PADDING", "CBC", True),
+        ("AES/CFB128/NoPadding", "CFB", False),
+        ("AES/cfb8/NoPadding", "CFB8", False),
+        ("AES/OFB128/NoPadding", "OFB", False),
+    ],
+)
+def test_transformations_are_written_as_java_takes_them(transformation: str, mode: str, padded: bool) -> None:
+    (handler,) = listener({**KAFKA, "encryption": {"key": AES["key"], "transformation": transformation}}).handlers
+    assert (handler.encryption.mode, handler.encryption.padded) == (mode, padded)
+
+
 def test_handlers_of_one_type_are_told_apart_by_name() -> None:
     with pytest.raises(ValueError, match="two are called 'console'"):
         listener({"type": "console"}, {"type": "console"})

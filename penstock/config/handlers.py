@@ -32,6 +32,13 @@ PADDINGS: Mapping[str, tuple[str, ...]] = {
 }
 """Modes that have an initialization vector, each with its paddings, its own first."""
 
+_JAVA_NAMES: Mapping[str, str] = {
+    **{name.upper(): name for mode, paddings in PADDINGS.items() for name in ("AES", mode, *paddings)},
+    "CFB128": "CFB",
+    "OFB128": "OFB",
+}
+"""Names in a transformation as Java takes them, in any case, and ours."""
+
 Overflow = Literal["drop", "block"]
 
 
@@ -96,7 +103,7 @@ class EncryptionConfig(Group):
         """``transformation = "AES/CBC/PKCS5Padding"`` says algorithm, mode and padding, as in plog."""
         if not isinstance(given, dict) or "transformation" not in given:
             return given
-        parts = str(given["transformation"]).split("/")
+        parts = [_JAVA_NAMES.get(part.upper(), part) for part in str(given["transformation"]).split("/")]
         named = dict(zip(("algorithm", "mode", "padding"), parts, strict=False))
         rest = {key: value for key, value in given.items() if key != "transformation"}
         if len(parts) != 3 or any(rest.get(key, value) != value for key, value in named.items()):

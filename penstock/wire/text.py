@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 import pyarrow as pa
 
 QUESTION = "penstock.question"
+REPLACE = "penstock.replace"
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 MOST_GROWTH = 1024
 """Bytes that a text may grow by for what cannot be read in it, so that a message's size bounds its annotations'."""
 
@@ -18,12 +21,21 @@ def _question(error: UnicodeError) -> tuple[str, int]:
     return "?", error.end
 
 
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    """One U+FFFD for what cannot be read, as Java has it: Python has three for a surrogate's bytes."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    surrogate = _SURROGATE.match(error.object, error.start)
+    return "\ufffd", surrogate.end() if surrogate else error.end
+
+
 codecs.register_error(QUESTION, _question)
+codecs.register_error(REPLACE, _replace)
 
 
 def text(data: bytes) -> str:
     """``data`` as UTF-8, with U+FFFD where it is none, as plog reads tags; with "?" where that would grow too large."""
-    readable = data.decode("utf-8", "replace")
+    readable = data.decode("utf-8", REPLACE)
     if len(readable.encode()) - len(data) > MOST_GROWTH:
         return data.decode("utf-8", QUESTION)
     return readable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +15,17 @@ def test_utf8_stays_as_it_is(value: str) -> None:
     assert text(value.encode()) == value
 
 
-def test_what_cannot_be_read_is_a_replacement_character_as_in_plog() -> None:
-    assert text(b"a\xff\xe2\x82b\xc3") == "a\ufffd\ufffdb\ufffd"
+@pytest.mark.parametrize(
+    ("data", "read"),
+    [
+        (b"a\xff\xe2\x82b\xc3", "a\ufffd\ufffdb\ufffd"),
+        (b"\xc0\x80 \xe0\x80\x80 \xf0\x80\x80\x80", "\ufffd" * 2 + " " + "\ufffd" * 3 + " " + "\ufffd" * 4),
+        (b"\xed\xa0\xbd\xed\xb8\x80", "\ufffd" * 2),  # CESU-8: one for each surrogate
+        (b"\xed\xa0b\xf0\x9f\x98", "\ufffdb\ufffd"),
+    ],
+)
+def test_what_cannot_be_read_is_a_replacement_character_as_in_plog(data: bytes, read: str) -> None:
+    assert text(data) == read
 
 
 @given(st.binary(max_size=30), st.integers(1, 300))
