@@ -7,7 +7,7 @@ the frames it misses ride with the next frame (balance, sections 4 and 6).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -45,14 +45,20 @@ class Publisher:
     """The writing side of one listener's log buffer, and the receiver's running totals.
 
     ``before`` is the receipt of the last frame of the receiver before this one, ``published`` the round
-    number and slot end of that frame. ``give_up_at``: the monotonic time after which room is no longer
-    waited for (GaveUp), 0 for never.
+    number and slot end of that frame. ``heed`` gets the counts of each round. ``give_up_at``: the monotonic
+    time after which room is no longer waited for (GaveUp), 0 for never.
     """
 
     def __init__(
-        self, source: str, codec: str, publication: Publication, readers: Sequence[Reader], page: StatePage
+        self,
+        source: str,
+        codec: str,
+        publication: Publication,
+        readers: Sequence[Reader],
+        page: StatePage,
+        heed: Callable[[Counts], None] = lambda counts: None,
     ) -> None:
-        self._publication, self._readers = publication, readers
+        self._publication, self._readers, self._heed = publication, readers, heed
         publication.window = publication.parameters.term_length
         self._source, self._codec = source, codec
         self._released = publication.position
@@ -97,6 +103,7 @@ class Publisher:
         """
         bucket, last = self.clock.stamp()
         self.total += counts[Name.ACCEPTED]
+        self._heed(counts)
         carried = {**counts, **self._missed.ride()}
         origin = Origin(self._source, bucket, first or last, last, self._codec, carried)
         receipt = Receipt(

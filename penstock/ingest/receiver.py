@@ -22,8 +22,10 @@ import penstock.ingest.lean  # noqa: F401
 from penstock.config import BufferConfig, ListenerConfig
 from penstock.ingest.buffer import open_buffer
 from penstock.ingest.commands import Commands
+from penstock.ingest.complaints import to_stderr
 from penstock.ingest.files import slots_file, state_file
 from penstock.ingest.handlers import told_by
+from penstock.ingest.losses import Losses
 from penstock.ingest.process import die_with_parent, reuse_memory
 from penstock.ingest.publisher import GaveUp, Publisher
 from penstock.ingest.slots import Slots
@@ -74,9 +76,10 @@ class Receiver:
         self._sock = socket.socket(fileno=int(task["socket"]))
         self._sock.setblocking(False)
         self._commands = Commands(listener, self._statistics, told_by(folder, listener))
-        publication, readers = open_buffer(folder, listener, buffer.term_length, _say)
+        publication, readers = open_buffer(folder, listener, buffer.term_length, to_stderr)
         self._page = StatePage(state_file(folder, listener.name))
-        self._publisher = Publisher(listener.name, listener.codec, publication, readers, self._page)
+        self._losses = Losses(listener.name, to_stderr)
+        self._publisher = Publisher(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
         self._io = self._make_io(listener, folder, buffer)
         self._running = True
 
@@ -97,8 +100,9 @@ class Receiver:
             self._io.finish()
             self._io.tick()
         except GaveUp as error:
-            _say(f"{error}; ended with messages not published (those that came by UDP are kept)")
+            to_stderr(f"{error}; ended with messages not published (those that came by UDP are kept)")
         self._leave_statistics()
+        self._losses.tell()
 
     def _loop(self) -> None:
         next_tick = time.monotonic()
@@ -108,6 +112,7 @@ class Receiver:
                 next_tick = now + TICK
                 self._io.tick()
                 self._leave_statistics()
+                self._losses.tell()
                 pa.default_memory_pool().release_unused()  # or what batches took stays this process's
             self._io.receive(max(next_tick - now, 0))
 
@@ -135,10 +140,6 @@ class Receiver:
                 **self._commands.stat(),
             },
         )
-
-
-def _say(line: str) -> None:
-    print(f"penstock: {line}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

@@ -132,6 +132,8 @@ def test_commands_from_elsewhere_are_refused_by_name(pipes: Callable[..., Pipe])
     pipe = pipes("listener.events-udp.commands_from=['10.0.0.0/8']")
     pipe.datagrams(b"\x00\x00STAT")
     until(lambda: pipe.counts(UDP) == {"taken": 1, "invalid.command_refused": 1})
+    line = "penstock: listener 'events-udp': commands from where commands_from does not allow them: 1\n"
+    until(lambda: line in pipe.output.read_text())
     assert pipe.settled()["unaccounted"] == 0
 
 

@@ -70,7 +70,7 @@ name = "capture_small-tcp"
 protocol = "tcp"
 max_line = 64
 """
-SETTLE = 1.2
+SETTLE = 0.6
 """Seconds after which a listener that expires after 400 ms has forgotten the case before."""
 TRIES = 4
 Message = tuple[str, tuple[str, ...]]
