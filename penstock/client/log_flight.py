@@ -9,36 +9,53 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.client.log_link import Link
+from penstock.client.log_link import OPTIONS, Link
 from penstock.client.log_types import Start
+
+RECONNECT = [(name, value) for name, value in OPTIONS if "backoff" in name]
+"""A server that comes back is found within a second, as over gRPC."""
 
 
 class Gone(Exception):
     """The stream ended early, or there is no Flight server, or it refuses: gRPC goes on, or tells why."""
 
 
+def flight_client(link: Link) -> Any:
+    """A client of the Flight server, and for each call what ``call_options`` gives. Raises OSError for a bad file."""
+    from pyarrow import flight  # only who reads over it needs it
+
+    scheme = "grpc+tls" if link.tls else "grpc"
+    return flight.connect(f"{scheme}://{link.flight}", generic_options=RECONNECT, **_tls(link))
+
+
+def call_options(link: Link, timeout: float | None = None) -> Any:
+    """What is shown to the server with a call; ``timeout`` in seconds, for all of it."""
+    from pyarrow import flight
+
+    headers = [(name.encode(), value.encode()) for name, value in link.metadata]
+    return flight.FlightCallOptions(timeout=timeout, headers=headers)
+
+
 def flight_batches(
     link: Link, topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The batches in [start, end). Raises Gone."""
-    from pyarrow import flight  # only who reads over it needs it
-
     try:
-        with flight.connect(
-            f"grpc+tls://{link.flight}" if link.tls else f"grpc://{link.flight}", **_tls(link)
-        ) as client:
-            headers = [(name.encode(), value.encode()) for name, value in link.metadata]
-            ticket = flight.Ticket(_ticket(topic, start, end, filter, columns))
-            for chunk in client.do_get(ticket, flight.FlightCallOptions(headers=headers)):
+        with flight_client(link) as client:
+            for chunk in client.do_get(flight_ticket(topic, start, end, filter, columns), call_options(link)):
                 yield chunk.data
     except (pa.ArrowException, OSError, KeyError) as error:  # what pyarrow makes of Flight's errors
         raise Gone(str(error)) from error
 
 
-def _ticket(topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]) -> bytes:
-    asked = start.astimezone(UTC).isoformat() if isinstance(start, datetime) else start
-    given = {"topic": topic, "from": asked, "to": end, "filter": filter, "columns": list(columns)}
-    return json.dumps({name: value for name, value in given.items() if value is not None}).encode()
+def flight_ticket(topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]) -> Any:
+    """A ticket for rows of [start, end) that match the filter."""
+    from pyarrow import flight
+
+    begin = start.astimezone(UTC).isoformat() if isinstance(start, datetime) else start
+    given = {"topic": topic, "from": begin, "to": end, "filter": filter, "columns": list(columns)}
+    asked = {name: value for name, value in given.items() if value is not None}
+    return flight.Ticket(json.dumps(asked).encode())
 
 
 def _tls(link: Link) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,16 @@ def first_offsets(names: Iterable[str]) -> list[int]:
     """The first offsets of the segments among a folder's file names, ascending."""
     stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
     return sorted(int(stem) for stem in stems if len(stem) == DIGITS and stem.isascii() and stem.isdigit())
+
+
+def stored_bytes(directory: Path) -> int:
+    """The bytes of a topic's segments, indices not counted. Raises FileNotFoundError where there is no such topic."""
+    total = 0
+    for entry in os.scandir(directory):
+        if entry.name.endswith(SUFFIX):
+            with contextlib.suppress(FileNotFoundError):  # retention removes segments at any time
+                total += entry.stat().st_size
+    return total
 
 
 def is_part(name: str) -> bool:

@@ -1,7 +1,9 @@
 """Arrow Flight: topics in whole batches, both ways.
 
 A ticket is a JSON object: ``topic``; ``from`` (an offset, ``"earliest"``, ``"latest"`` or an RFC 3339 time) and ``to``
-(an offset, exclusive), by default all there is; ``filter``; ``columns``. A topic as a descriptor's path is all of it.
+(an offset, exclusive), by default all there is; ``filter``; ``columns``, by default those of ``records.SCHEMA``, but
+also ``source``, ``bucket``, ``received`` and ``codec``. A topic as a descriptor's path is all of it. Actions tell
+where topics begin and end, and what is gone (``flight_actions``).
 
 What is put has the columns of ``records.BODY``, ``payload`` at least; those that the log itself gives are left out.
 The path names the topic, or a command does: a JSON object with ``topic`` and, to make retries harmless,
@@ -25,6 +27,7 @@ import pyarrow.flight as flight
 from penstock.log import Appended, LogError, Producer, Topic
 from penstock.records import BODY, SCHEMA
 from penstock.server.errors import ApiError, BadRequest, Code
+from penstock.server.flight_actions import ACTIONS, act
 from penstock.server.flight_read import Scan, Ticket
 from penstock.server.guard import NOBODY_ASKED, Caller, Guard
 from penstock.server.topics import Topics, answer
@@ -85,6 +88,17 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 if self._closing.is_set():
                     raise flight.FlightUnavailableError("The server is stopping")
                 yield batch
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        """What can be asked."""
+        return list(ACTIONS.items())
+
+    def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
+        """The answers to a question: JSON objects."""
+        with _as_flight():
+            body = action.body.to_pybytes() if action.body is not None else b""
+            for document in act(self._topics, _caller(context), action.type, body):
+                yield json.dumps(document).encode()
 
     def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
         """Append batches, each all or none, each answered once it is stored."""

@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.log import CorruptBatch, Stored, Topic
 from penstock.log.filters import Filter
+from penstock.log.provenance import PROVENANCE, with_provenance
 from penstock.records import SCHEMA
 from penstock.server.errors import BadRequest, Damaged, NoSuchTopic
 from penstock.server.query import LAST_OFFSET, parse_filter
@@ -20,6 +21,7 @@ SMALL_ROWS = 8192
 LARGE_BYTES = 4 << 20
 """Batches are sent as they lie in the log; smaller ones are put together up to so many rows or bytes."""
 _KEYS = ("topic", "from", "to", "filter", "columns")
+_COLUMNS = pa.schema([*SCHEMA, *PROVENANCE])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +91,8 @@ def _columns(given: dict[str, Any]) -> tuple[str, ...]:
     names = given.get("columns")
     if names is None:
         return tuple(SCHEMA.names)
-    if not isinstance(names, list) or not names or any(name not in SCHEMA.names for name in names):
-        raise BadRequest(f"columns are of {', '.join(SCHEMA.names)}")
+    if not isinstance(names, list) or not names or any(name not in _COLUMNS.names for name in names):
+        raise BadRequest(f"columns are of {', '.join(_COLUMNS.names)}")
     return tuple(names)
 
 
@@ -105,7 +107,8 @@ class Scan:
             self.begin = self._first(ticket.start)
         except FileNotFoundError:
             raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
-        self.schema = pa.schema([SCHEMA.field(name) for name in ticket.columns])
+        self.schema = pa.schema([_COLUMNS.field(name) for name in ticket.columns])
+        self._has_provenance = bool(set(ticket.columns) & set(PROVENANCE.names))
 
     def _first(self, start: int | str) -> int:
         if isinstance(start, int):
@@ -124,7 +127,7 @@ class Scan:
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         for stored in self._stored():
-            batch = self._wanted(stored.batch)
+            batch = self._wanted(stored)
             if not batch.num_rows:
                 continue
             waiting.append(batch)
@@ -135,9 +138,10 @@ class Scan:
         if waiting:
             yield _joined(waiting)
 
-    def _wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._ticket.filter is not None:
-            batch = self._ticket.filter.apply(batch)
+    def _wanted(self, stored: Stored) -> pa.RecordBatch:
+        batch = stored.batch if self._ticket.filter is None else self._ticket.filter.apply(stored.batch)
+        if self._has_provenance:
+            return with_provenance(batch, stored.origin, self.schema)
         return batch if self.schema.equals(SCHEMA) else batch.select(list(self._ticket.columns))
 
     def _stored(self) -> Iterator[Stored]:

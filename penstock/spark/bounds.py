@@ -16,8 +16,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from penstock.log.reader import TopicReader
-from penstock.spark.slices import Range
+from penstock.spark.stores import Range, TopicView
 
 LOWEST = -(1 << 63)
 HIGHEST = (1 << 63) - 1
@@ -32,15 +31,15 @@ class Bounds:
     offsets: tuple[int, int] = (LOWEST, HIGHEST)
     times: tuple[int, int] = (LOWEST, HIGHEST)
 
-    def cut(self, reader: TopicReader, whole: Range) -> Range:
+    def cut(self, view: TopicView, whole: Range) -> Range:
         """The part of a topic's range that is inside; with no rows where nothing is."""
         if self.topics is not None and whole.topic not in self.topics:
             return Range(whole.topic, whole.begin, whole.begin)
         begin, end = max(whole.begin, self.offsets[0]), min(whole.end, self.offsets[1])
         if self.times[0] > LOWEST:
-            begin = max(begin, reader.at_timestamp(self.times[0]))
+            begin = max(begin, view.at_timestamp(self.times[0]))
         if self.times[1] < HIGHEST:
-            end = min(end, reader.at_timestamp(self.times[1]))
+            end = min(end, view.at_timestamp(self.times[1]))
         return Range(whole.topic, begin, max(begin, end))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import json
 import os
 import re
@@ -13,7 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock.log.filters import BadFilter, Filter
-from penstock.log.reader import TopicReader
+from penstock.spark import connection
+from penstock.spark.connection import BadConnection, Connection
+from penstock.spark.flight_store import FlightStore
+from penstock.spark.folder_store import FolderStore
+from penstock.spark.stores import TopicStore, TopicView
 
 COLUMNS = {
     "topic": "string",
@@ -40,13 +43,15 @@ class BadOption(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """``starting`` and ``ending``: offsets by topic, with the word for all other topics. Offsets are exclusive ends.
+    """``where``: the folder of the topics, or the daemon's Flight server.
+
+    ``starting`` and ``ending``: offsets by topic, with the word for all other topics. Offsets are exclusive ends.
 
     ``starting_last``: how many rows before the latest; ``starting_at``, ``ending_at``: times of the log in
     microseconds since the epoch. They hold for topics that ``starting`` and ``ending`` do not name.
     """
 
-    path: Path
+    where: Path | Connection
     topics: tuple[str, ...]
     starting: Mapping[str, int]
     starting_word: str
@@ -66,13 +71,12 @@ class SourceOptions:
         """From Spark's options (any case of letters). Raises BadOption."""
         given = {name.lower(): value for name, value in options.items()}
         _refuse_unknown(given)
-        if not given.get("path"):
-            raise BadOption("path: say where the topics are")
+        where = _where(given)
         given, last = _without_last(given)
         starting_word, starting = _offsets(given, "startingoffsets", EARLIEST, (EARLIEST, LATEST))
         _, ending = _offsets(given, "endingoffsets", LATEST, (LATEST,))
         return cls(
-            path=Path(given["path"]),
+            where=where,
             topics=tuple(part.strip() for part in given.get("topic", "*").split(",") if part.strip()),
             starting=starting,
             starting_word=starting_word,
@@ -88,40 +92,32 @@ class SourceOptions:
             fail_on_loss=_word(given, "ondataloss", "count", ("count", "fail")) == "fail",
         )
 
-    def selected(self) -> list[str]:
-        """The names of the topics there are and that are asked for, sorted. Internal ones only by their full name."""
-        try:
-            names = sorted(entry.name for entry in os.scandir(self.path) if entry.is_dir())
-        except FileNotFoundError:
-            return []
-        return [name for name in names if self._wanted(name)]
+    def store(self) -> TopicStore:
+        """The place where the topics are; not to be shared by threads, nor sent to other processes."""
+        return FolderStore(self.where) if isinstance(self.where, Path) else FlightStore(self.where)
 
-    def begin(self, topic: str, reader: TopicReader) -> int:
+    def begin(self, topic: str, view: TopicView) -> int:
         """The offset a topic is read from."""
         if topic in self.starting:
             return self.starting[topic]
         if self.starting_at is not None:
-            return reader.at_timestamp(self.starting_at)
+            return view.at_timestamp(self.starting_at)
         if self.starting_word == LATEST:
-            return max(reader.end - self.starting_last, reader.start)
-        return reader.start
+            return max(view.end - self.starting_last, view.start)
+        return view.start
 
-    def end(self, topic: str, reader: TopicReader) -> int:
+    def end(self, topic: str, view: TopicView) -> int:
         """The offset before which a batch read of a topic ends."""
-        end = reader.end
+        end = view.end
         if topic in self.ending:
             return min(end, self.ending[topic])
-        return end if self.ending_at is None else min(end, reader.at_timestamp(self.ending_at))
-
-    def _wanted(self, name: str) -> bool:
-        if name.startswith(("_", ".")):
-            return name in self.topics
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.topics)
+        return end if self.ending_at is None else min(end, view.at_timestamp(self.ending_at))
 
 
 WRITTEN = (
     *("path", "topic", "startingOffsets", "endingOffsets", "maxRowsPerTrigger", "maxBytesPerTrigger"),
     *("startingTimestamp", "endingTimestamp", "partitions", "columns", "filter", "onDataLoss"),
+    *connection.WRITTEN,
 )
 KNOWN = tuple(name.lower() for name in WRITTEN)
 
@@ -132,6 +128,17 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             close = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
             known = WRITTEN[KNOWN.index(close[0])] if close else ", ".join(WRITTEN)
             raise BadOption(f"{name}: unknown option ({'did you mean' if close else 'known are'} {known}?)")
+
+
+def _where(given: Mapping[str, str]) -> Path | Connection:
+    if bool(given.get("path")) == bool(given.get("uri")):
+        raise BadOption("path or uri: say where the topics are, by one of them")
+    if given.get("path"):
+        return Path(given["path"])
+    try:
+        return Connection.of(given)
+    except BadConnection as error:
+        raise BadOption(str(error)) from None
 
 
 def _offsets(given: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> tuple[str, dict[str, int]]:

@@ -3,7 +3,8 @@
     frame.write.format("penstock").option("uri", "127.0.0.1:8845").option("topic", "events").mode("append").save()
 
 The frame needs a column ``payload`` (or ``value``), binary or string; ``key``, ``type_url``, ``annotations`` and
-``topic`` are taken where there are such columns. Options: ``uri`` (the daemon's gRPC address), ``topic``, ``token``.
+``topic`` are taken where there are such columns. Options: ``uri`` (the daemon's gRPC address), ``topic``, and those of
+``penstock.spark.connection``.
 
 A task sends its rows under a producer's name made of the query, the micro-batch and the partition, numbered; a
 task or micro-batch that runs again with the same rows appends nothing twice, for as long as the log remembers
@@ -23,9 +24,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from penstock.records import BODY
+from penstock.spark import connection
+from penstock.spark.connection import BadConnection, Connection
 from penstock.spark.options import BadOption
 
-KNOWN = ("uri", "topic", "token")
+WRITTEN = ("topic", *connection.WRITTEN)
+KNOWN = tuple(name.lower() for name in WRITTEN)
 SPARKS_OWN = ("path", "checkpointlocation")
 REQUEST_BYTES = 8 << 20
 """Bytes of rows in one append."""
@@ -35,9 +39,8 @@ REQUEST_BYTES = 8 << 20
 class SinkOptions:
     """Where rows go. ``topic`` is for rows that name none."""
 
-    uri: str
+    connection: Connection
     topic: str
-    token: str
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType) -> SinkOptions:
@@ -45,7 +48,7 @@ class SinkOptions:
         given = {name.lower(): value for name, value in options.items() if name.lower() not in SPARKS_OWN}
         for name in given:
             if name not in KNOWN:
-                raise BadOption(f"{name}: unknown option for writing (known are {', '.join(KNOWN)})")
+                raise BadOption(f"{name}: unknown option for writing (known are {', '.join(WRITTEN)})")
         if not given.get("uri"):
             raise BadOption("uri: say where the log daemon is, as host:port of its gRPC address")
         columns = {field.name for field in schema.fields}
@@ -53,7 +56,10 @@ class SinkOptions:
             raise BadOption("topic: say which, by the option or by a column of that name")
         if not columns & {"payload", "value"}:
             raise BadOption("the frame has no column payload (or value)")
-        return cls(given["uri"], given.get("topic", ""), given.get("token", ""))
+        try:
+            return cls(Connection.of(given), given.get("topic", ""))
+        except BadConnection as error:
+            raise BadOption(str(error)) from None
 
 
 @dataclass
@@ -103,7 +109,8 @@ def _append(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatc
 
     rows = 0
     numbers: dict[str, int] = {}
-    with Log(options.uri, token=options.token or None) as log:
+    link, patience = options.connection.link, options.connection.retry_for
+    with Log(link.address, token=link.token, tls=link.tls, retry_for=patience) as log:
         for batch in batches:
             for topic, body in bodies(batch, options.topic):
                 for piece in _pieces(body):

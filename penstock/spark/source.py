@@ -1,27 +1,29 @@
-"""The Spark data source ``penstock``: topics as tables and as streams, straight from their folder.
+"""The Spark data source ``penstock``: topics as tables and as streams, from their folder or from the log daemon.
 
     spark.dataSource.register(PenstockSource)
     spark.read.format("penstock").option("topic", "events").load("penstock-data/topics")
+    spark.read.format("penstock").option("topic", "events").option("uri", "127.0.0.1:8846").load()
 
-Options: ``path`` (the folder of the topics), ``topic`` (names or patterns with commas; ``*``, the default, is all
-but internal ones), ``startingOffsets`` (earliest, latest, ``latest-100`` for the last 100 rows of each topic, or JSON
-by topic), ``startingTimestamp`` (ISO, or milliseconds), ``endingOffsets`` and ``endingTimestamp`` (batch only),
-``maxRowsPerTrigger``, ``maxBytesPerTrigger`` (by the average size of a topic's rows), ``columns`` (only these are
-read: Spark does no pruning for Python sources), ``filter`` (an expression on annotations, as the log daemon takes
-it), ``onDataLoss`` and ``partitions``. A topic that appears while a stream runs joins in, from its first offset.
+Options: ``path`` (the folder of the topics) or ``uri`` (the daemon's Flight server, with ``token``, ``tlsCa``,
+``tlsCert``, ``tlsKey``, ``tlsName`` and ``retryFor``: see ``penstock.spark.connection``), ``topic`` (names or patterns
+with commas; ``*``, the default, is all but internal ones), ``startingOffsets`` (earliest, latest, ``latest-100`` for
+the last 100 rows of each topic, or JSON by topic), ``startingTimestamp`` (ISO, or milliseconds), ``endingOffsets`` and
+``endingTimestamp`` (batch only), ``maxRowsPerTrigger``, ``maxBytesPerTrigger`` (by the average size of a topic's rows),
+``columns`` (only these are read: Spark does no pruning for Python sources), ``filter`` (an expression on annotations,
+as the log daemon takes it), ``onDataLoss`` and ``partitions``. A topic that appears while a stream runs joins in, from
+its first offset.
 
-No daemon is needed, and only synced rows are seen. Gaps and corrupt batches are left out, as the balance counts them
-(``onDataLoss`` = count), or end the query with the offsets that are gone (fail). A stream's progress shows beside the
-ends of the topics how far it is behind (``_lag``: rows, and seconds that the oldest of them has waited).
+Both ways give the same rows, synced ones only; with ``path`` no daemon is needed. Gaps and corrupt batches are left
+out, as the balance counts them (``onDataLoss`` = count), or end the query with the offsets that are gone (fail). A
+stream's progress shows beside the ends of the topics how far it is behind (``_lag``: rows, and seconds that the oldest
+of them has waited).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -47,14 +49,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.log.errors import LogError
-from penstock.log.filters import Filter
-from penstock.log.reader import TopicReader
-from penstock.log.segment import SUFFIX
 from penstock.spark.bounds import Bounds, narrow
 from penstock.spark.options import COLUMNS, LATEST, BadOption, SourceOptions
 from penstock.spark.sink import BatchWriter, SinkOptions, StreamWriter
-from penstock.spark.slices import Range, Slice, plan, read_slice
+from penstock.spark.slices import Slice, plan, read_slice
+from penstock.spark.stores import Range, TopicStore, TopicView
 
 FEW_ROWS = 100
 """So few rows are taken whatever their size: a message has 16 MiB at most by default."""
@@ -119,17 +118,17 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
                 self._bounds = bounds
 
     def partitions(self) -> list[Slice]:
-        options = self._options
         ranges = []
-        for topic in options.selected():
+        for topic, view in self._options.store().views(self._options.topics).items():
             with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
-                ranges.append(self._range(topic))
-        return plan([part for part in ranges if part.rows > 0], options.partitions)
+                ranges.append(self._range(topic, view))
+        return plan([part for part in ranges if part.rows > 0], self._options.partitions)
 
-    def _range(self, topic: str) -> Range:
-        options, reader = self._options, TopicReader(self._options.path / topic)
-        begin, end = options.begin(topic, reader), options.end(topic, reader)
-        return self._bounds.cut(reader, Range(topic, max(begin, reader.start), end))
+    def _range(self, topic: str, view: TopicView) -> Range:
+        options = self._options
+        begin, end = options.begin(topic, view), options.end(topic, view)
+        begin = begin if options.fail_on_loss else max(begin, view.start)
+        return self._bounds.cut(view, Range(topic, begin, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition, self._schema)
@@ -145,7 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = _arrow(schema)
-        self._readers: dict[str, TopicReader] = {}
+        self._store: TopicStore | None = None
         self._target: dict[str, int] | None = None
         self._taken: dict[str, int] = {}
 
@@ -153,8 +152,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         options = self._options
         if options.starting_word != LATEST and options.starting_at is None:
             return _ordered(options.starting)
-        self._ends()
-        known = {topic: options.begin(topic, reader) for topic, reader in self._readers.items()}
+        known = {}
+        for topic, view in self._views().items():
+            with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
+                known[topic] = options.begin(topic, view)
         return self._note(_ordered({**known, **options.starting}))
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
@@ -176,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         rows = sum(waiting.values())
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else rows
         if self._options.max_bytes and rows > FEW_ROWS:
-            size = sum(n * row_bytes(self._options.path / topic) for topic, n in waiting.items())
+            size = sum(n * self._topics.row_bytes(topic) for topic, n in waiting.items())
             most = min(most, max(1, round(rows * self._options.max_bytes / max(size, 1))))
         return share(waiting, most)
 
@@ -184,17 +185,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """The ends of the topics, which the query's progress shows beside what it has read, and the lag."""
         ends = self._ends()
         behind = {topic: end - self._taken.get(topic, 0) for topic, end in ends.items()}
-        waits = (self._waiting_since(topic) for topic, rows in behind.items() if rows > 0)
-        oldest = min((at for at in waits if at is not None), default=None)
+        waiting = [topic for topic, rows in behind.items() if rows > 0]
+        since = (self._topics.waiting_since(topic, self._taken.get(topic, 0)) for topic in waiting)
+        oldest = min((at for at in since if at is not None), default=None)
         seconds = round(max(time.time() - oldest / 1e6, 0.0), 3) if oldest is not None else 0.0
         return {**_ordered(ends), "_lag": {"rows": sum(behind.values()), "seconds": seconds}}
-
-    def _waiting_since(self, topic: str) -> int | None:
-        """When the first row of a topic that was not taken came into the log (microseconds); None for unknown."""
-        with contextlib.suppress(LogError, OSError):
-            for stored in self._readers[topic].read(self._taken.get(topic, 0), max_rows=1):
-                return stored.first
-        return None
 
     def _note(self, offsets: dict[str, int]) -> dict[str, int]:
         self._taken = offsets
@@ -210,37 +205,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition, self._schema)
 
+    @property
+    def _topics(self) -> TopicStore:
+        self._store = self._store or self._options.store()
+        return self._store
+
+    def _views(self) -> dict[str, TopicView]:
+        return self._topics.views(self._options.topics)
+
     def _ends(self) -> dict[str, int]:
-        """The end of each topic there is; topics that are gone are forgotten."""
-        path: Path = self._options.path
-        self._readers = {t: self._readers.get(t) or TopicReader(path / t) for t in self._options.selected()}
+        """The end of each topic there is."""
         ends = {}
-        for topic, reader in self._readers.items():
+        for topic, view in self._views().items():
             with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
-                ends[topic] = reader.end
+                ends[topic] = view.end
         return ends
 
     def __getstate__(self) -> dict[str, Any]:
-        """Readers hold open files and stay behind when Spark sends this object to a worker."""
-        return {**self.__dict__, "_readers": {}}
+        """A store holds open files and connections, and stays behind when Spark sends this object to a worker."""
+        return {**self.__dict__, "_store": None}
 
 
 def _read(options: SourceOptions, partition: InputPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     ranges = partition.ranges if isinstance(partition, Slice) else ()
-    wanted = Filter.parse(options.filter) if options.filter else None
-    return read_slice(options.path, ranges, schema, wanted=wanted, fail=options.fail_on_loss)
-
-
-def row_bytes(topic: Path) -> float:
-    """About how many bytes a row of a topic has: its segments' sizes over the offsets they span."""
-    size, first = 0, None
-    with contextlib.suppress(FileNotFoundError):  # retention removes segments at any time
-        for entry in sorted(os.scandir(topic), key=lambda e: e.name):
-            if entry.name.endswith(SUFFIX):
-                size += entry.stat().st_size
-                first = int(entry.name.removesuffix(SUFFIX)) if first is None else first
-        return size / max(TopicReader(topic).end - (first or 0), 1)
-    return 0.0
+    return read_slice(options.store(), ranges, schema, wanted=options.filter, fail=options.fail_on_loss)
 
 
 def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:

@@ -14,8 +14,8 @@ from typing import Any
 from penstock.log.errors import LogError
 from penstock.log.reader import TopicReader
 from penstock.spark.commits import Commit, read_journal
+from penstock.spark.folder_store import topic_names
 from penstock.spark.layout import Layout
-from penstock.spark.options import SourceOptions
 from penstock.spark.prover import Proof, read_proofs
 
 RATE_SECONDS = 60.0
@@ -64,7 +64,6 @@ def status(topics: Path, layout: Layout, patterns: Sequence[str], now: float | N
     commits = list(read_journal(layout))
     proofs = [proof for of_batch in read_proofs(layout) for proof in of_batch]
     last = commits[-1] if commits else None
-    selected = SourceOptions.of({"path": str(topics), "topic": ",".join(patterns)}).selected()
     return Status(
         running=is_running(layout),
         last_batch=last.batch if last else -1,
@@ -74,7 +73,7 @@ def status(topics: Path, layout: Layout, patterns: Sequence[str], now: float | N
         quarantined=sum(proof.total("quarantined.") for proof in proofs),
         duplicates=sum(proof.total("duplicate") for proof in proofs),
         unaccounted=sum(len(proof.unaccounted) for proof in proofs),
-        topics=[_topic(topics / name, commits, proofs, now) for name in selected],
+        topics=[_topic(topics / name, commits, proofs, now) for name in topic_names(topics, patterns)],
     )
 
 

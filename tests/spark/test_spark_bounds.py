@@ -20,7 +20,7 @@ from spark_helpers import append
 
 from penstock.log import TopicReader
 from penstock.spark.bounds import Bounds, narrow
-from penstock.spark.slices import Range
+from penstock.spark.stores import Range
 
 
 def cut(topics: Path, *filters: Filter) -> tuple[int, int]:

@@ -43,31 +43,23 @@ def test_what_cannot_be_used_is_named(option: dict[str, str], said: str) -> None
     assert said in str(error.value)
 
 
-def test_the_path_has_to_be_given() -> None:
-    with pytest.raises(BadOption, match="path"):
-        SourceOptions.of({})
+@pytest.mark.parametrize("given", [{}, {"path": "x", "uri": "127.0.0.1:1"}, {"path": "", "uri": ""}])
+def test_the_path_or_the_uri_has_to_be_given(given: dict[str, str]) -> None:
+    with pytest.raises(BadOption, match="path or uri"):
+        SourceOptions.of(given)
+
+
+def test_what_cannot_be_used_of_a_connection_is_named() -> None:
+    with pytest.raises(BadOption, match="uri: 'here' is not host:port"):
+        SourceOptions.of({"uri": "here"})
 
 
 @given(
-    st.dictionaries(st.sampled_from(["path", "topic", "startingOffsets", "maxRowsPerTrigger", "columns"]), st.text())
+    st.dictionaries(
+        st.sampled_from(["path", "uri", "retryFor", "topic", "startingOffsets", "maxRowsPerTrigger", "columns"]),
+        st.text(),
+    )
 )
 def test_no_text_raises_anything_but_bad_option(options: dict[str, str]) -> None:
     with contextlib.suppress(BadOption):
         SourceOptions.of(options)
-
-
-def test_topics_are_selected_by_name_and_pattern_and_internal_ones_only_by_name(tmp_path: Path) -> None:
-    for name in ("a", "app.one", "app.two", "_ledger", ".hidden"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "LOCK").touch()
-
-    def selected(topic: str) -> list[str]:
-        return SourceOptions.of({"path": str(tmp_path), "topic": topic}).selected()
-
-    assert selected("*") == ["a", "app.one", "app.two"]
-    assert selected("app.*, a") == ["a", "app.one", "app.two"]
-    assert selected("_ledger,missing") == ["_ledger"]
-
-
-def test_without_a_folder_there_are_no_topics(tmp_path: Path) -> None:
-    assert SourceOptions.of({"path": str(tmp_path / "none")}).selected() == []

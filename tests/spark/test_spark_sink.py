@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from spark_daemon import Daemon, daemon
 
 from penstock.client.log import Log
+from penstock.spark.connection import Connection
 from penstock.spark.sink import BatchWriter, SinkOptions, bodies
 
 pytestmark = pytest.mark.spark
@@ -36,7 +37,7 @@ def test_rows_are_appended_with_their_keys_and_annotations(spark: SparkSession, 
 def test_a_task_that_runs_again_appends_nothing_twice(tmp_path: Path) -> None:
     rows = [pa.record_batch({"payload": pa.array([b"a", b"b"])}), pa.record_batch({"payload": pa.array([b"c"])})]
     with daemon(tmp_path) as running:
-        writer = BatchWriter(SinkOptions(running.grpc, "t", ""))
+        writer = BatchWriter(SinkOptions(Connection(running.grpc), "t"))
         writer.write(iter(rows[:1]))
         assert writer.write(iter(rows)).rows == 3
         assert [payload for payload, _, _ in entries(running, "t")] == [b"a", b"b", b"c"]

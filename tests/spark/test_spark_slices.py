@@ -11,8 +11,10 @@ from spark_helpers import BUCKET, append, flip
 
 from penstock import records
 from penstock.spark import slices
+from penstock.spark.folder_store import FolderStore
 from penstock.spark.options import COLUMNS
-from penstock.spark.slices import Range, plan, read_slice
+from penstock.spark.slices import plan, read_slice
+from penstock.spark.stores import Range
 
 STAMP = pa.timestamp("us", "UTC")
 TYPES = {"bigint": pa.int64(), "timestamp": STAMP, "binary": pa.binary(), "string": pa.string()}
@@ -53,7 +55,7 @@ def test_many_small_topics_share_a_task() -> None:
 
 def test_a_slice_is_read_with_the_columns_of_its_origin(topics: Path) -> None:
     append(topics, "t", [b"a", None, b"c"], source="tcp-1", codec="raw")
-    (batch,) = read_slice(topics, [Range("t", 1, 3)], SCHEMA)
+    (batch,) = read_slice(FolderStore(topics), [Range("t", 1, 3)], SCHEMA)
     assert batch.schema.equals(SCHEMA)
     first = batch.to_pylist()[0]
     assert (first["topic"], first["offset"], first["payload"], first["source"], first["codec"]) == (
@@ -69,7 +71,7 @@ def test_a_slice_is_read_with_the_columns_of_its_origin(topics: Path) -> None:
 
 def test_large_batches_are_cut_to_size(topics: Path) -> None:
     append(topics, "t", [b"x"] * 25_000)
-    batches = list(read_slice(topics, [Range("t", 0, 25_000)], SCHEMA))
+    batches = list(read_slice(FolderStore(topics), [Range("t", 0, 25_000)], SCHEMA))
     assert max(batch.num_rows for batch in batches) <= slices.BATCH_ROWS
     assert [o for batch in batches for o in batch.column("offset").to_pylist()] == list(range(25_000))
 
@@ -77,9 +79,9 @@ def test_large_batches_are_cut_to_size(topics: Path) -> None:
 def test_a_corrupt_batch_is_left_out_and_the_rest_is_read(topics: Path) -> None:
     append(topics, "t", [b"one"], [b"damaged", b"too"], [b"three"])
     flip(topics, "t", b"damaged")
-    batches = list(read_slice(topics, [Range("t", 0, 4)], SCHEMA))
+    batches = list(read_slice(FolderStore(topics), [Range("t", 0, 4)], SCHEMA))
     assert [payload for batch in batches for payload in batch.column("payload").to_pylist()] == [b"one", b"three"]
 
 
 def test_a_topic_that_is_gone_has_no_rows(topics: Path) -> None:
-    assert list(read_slice(topics, [Range("gone", 0, 4)], SCHEMA)) == []
+    assert list(read_slice(FolderStore(topics), [Range("gone", 0, 4)], SCHEMA)) == []

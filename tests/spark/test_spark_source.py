@@ -12,11 +12,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
+from spark_flight import served
 from spark_helpers import BUCKET, append, flip
 
+from penstock.config import TokenConfig
 from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import BODY, body
+from penstock.server.guard import Guard
 from penstock.spark.options import SourceOptions
 from penstock.spark.source import StreamReader, share
 
@@ -112,6 +115,27 @@ def test_a_stream_reads_each_offset_once_also_of_topics_that_appear_later(
     second, sizes = streamed()
     assert second == sorted([*first, ("a", 3), ("c", 0)])
     assert sizes == [2]
+
+
+def test_the_log_daemon_is_read_like_a_folder_and_its_token_is_shown_to_nobody_else(
+    spark: SparkSession, two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = "sixteen letters at least"
+    with served(two, Guard({"spark": TokenConfig(token=token, read=("*",))})) as server:
+        options = {"uri": server.address, "token": token}
+        frame = spark.read.format("penstock").options(**options).load()
+        assert offsets(frame) == offsets(read(spark, two))
+        frame.explain("extended")
+        stream = spark.readStream.format("penstock").options(**options, maxRowsPerTrigger="3").load()
+        writer = stream.writeStream.format("memory").queryName("served").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        query.awaitTermination(60)
+        query.explain(True)
+    assert offsets(spark.table("served")) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+    assert [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]] == [3, 2]
+    assert token not in capsys.readouterr().out + json.dumps(query.recentProgress, default=str)
+    written = [path.read_text(errors="replace") for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
+    assert not any(token in text for text in written)
 
 
 def test_a_stream_from_the_latest_offsets_sees_only_what_comes(two: Path) -> None:
