@@ -109,7 +109,33 @@ def _of_name(name: str) -> Family:
     return Family(f"penstock_{metric}_total", "counter", HELP.get(name) or HELP.get(stem + dot) or stem)
 
 
-STATISTICS_HELP = "STAT of a listener"
+STATISTICS_HELP: Mapping[str, str] = {
+    "version": "Version of the receiver",
+    "uptime": "Milliseconds since the receiver started",
+    "receive_buffer": "Bytes of receive buffer that the kernel granted",
+    "kernel_dropped": "Datagrams that the kernel dropped",
+    "udp_simple_messages": "Datagrams that were a message each",
+    "udp_invalid_version": "Datagrams of a version of the protocol that is not known",
+    "v0_invalid_type": "Datagrams of a type that is not known",
+    "v0_invalid_multipart_header": "Fragments whose header could not be read",
+    "unknown_command": "Commands that are not known",
+    "v0_commands": "Commands received",
+    "v0_multipart_messages": "Messages put together from fragments",
+    "exceptions": "Errors of the receiver",
+    "unhandled_objects": "Datagrams that nothing was done with",
+    "holes_from_dead_port": "Holes found in the message numbers of senders that fell silent",
+    "holes_from_new_message": "Holes found in the message numbers of senders as a message came",
+    "v0_fragments": "Fragments, by the class of their index",
+    "v0_invalid_checksum": "Messages whose checksum did not hold, by the class of their number of fragments",
+    "v0_invalid_fragments": "Invalid fragments, by the classes of their message's number of fragments and their index",
+    "dropped_fragments": "Fragments missing from messages given up, by the same classes",
+    "defragmenter": "Table of unfinished messages: found, not found, given up",
+    "cache": "As of the defragmenter",
+    "failed_to_send": "Messages that handlers could not send",
+    "kafka": "Messages to Kafka, by plog's meters",
+    "handlers": "What a handler tells of itself",
+}
+"""What STAT's keys mean."""
 _GAUGES = frozenset({"uptime", "receive_buffer"})
 _NO_METRICS = frozenset({"pid", "incarnation"})
 
@@ -121,14 +147,16 @@ def of_statistics(listeners: Mapping[str, Mapping[str, Any]]) -> list[Family]:
     and ``index`` (class of the fragment's); zeros in arrays of arrays are left out.
     """
     families: dict[str, list[tuple[Labels, float]]] = {}
+    helps: dict[str, str] = {}
     for listener, statistics in listeners.items():
         for key, value in statistics.items():
             if key not in _NO_METRICS:
                 for suffix, labels, number in _samples(key, value):
                     name = _metric(f"penstock_plog_{key}{suffix}")
                     families.setdefault(name, []).append(({"listener": listener, **labels}, number))
+                    helps[name] = STATISTICS_HELP.get(key, f"{key} of STAT")
     return [
-        Family(name, "counter" if name.endswith("_total") else "gauge", STATISTICS_HELP, families[name])
+        Family(name, "counter" if name.endswith("_total") else "gauge", helps[name], families[name])
         for name in sorted(families)
     ]
 

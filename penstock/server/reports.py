@@ -73,6 +73,7 @@ class Reports:
             for fate in ROUTE_FATES
         ]
         waits = [({"listener": route.source, "handler": route.handler}, route.in_buffer) for route in balance.routes]
+        marks = [({"table": mark.table, "topic": mark.topic}, mark.until) for mark in self._ledger.watermarks()]
         return [
             *of_statistics(self.stat()["listeners"]),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
@@ -80,6 +81,7 @@ class Reports:
             Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
             Family("penstock_topic_fate_total", "counter", "What became of a topic's messages", fates),
             Family("penstock_topic_end_offset", "gauge", "End of a topic's offsets", ends),
+            Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
         ]

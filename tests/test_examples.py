@@ -1,0 +1,124 @@
+"""The files in examples/: what they ask of /metrics is what it has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.config import Settings
+from penstock.counts import Counts, Name, Origin
+from penstock.ingest.files import state_file
+from penstock.ingest.statepage import STATISTICS, StatePage
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log
+from penstock.records import body
+from penstock.server.metrics import Family, render
+from penstock.server.reports import ROUTE_FATES, Reports
+from penstock.wire.statistics import Statistics
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+DASHBOARD = json.loads((EXAMPLES / "grafana" / "penstock.json").read_text())
+RULES = yaml.safe_load((EXAMPLES / "prometheus" / "penstock.rules.yml").read_text())
+FUNCTIONS = {"sum", "rate", "increase", "time", "min", "absent", "by", "and"}
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Title and expression of all panels and rules."""
+    for panel in DASHBOARD["panels"]:
+        yield from ((panel["title"], target["expr"]) for target in panel["targets"])
+    for group in RULES["groups"]:
+        yield from ((rule["alert"], rule["expr"]) for rule in group["rules"])
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory: pytest.TempPathFactory) -> list[Family]:
+    """What /metrics has of a listener, its topic and its table."""
+    folder = tmp_path_factory.mktemp("metrics")
+    settings = Settings.model_validate({"data_dir": str(folder), "listener": [{"name": "in", "protocol": "udp"}]})
+    settings.buffers.mkdir()
+    page = StatePage(state_file(settings.buffers, "in"))
+    page.write(STATISTICS, Statistics().as_dict() | {"uptime": 1, "receive_buffer": 1, "handlers": [{"name": "log"}]})
+    page.close()
+    log = Log(settings.topics)
+    ledger = Ledger(log, settings.buffers, ["in"])
+    counts = Counts({"taken": 2, "unboxed": 2, "seen": 2, "accepted": 2})
+    log.topic("t", create=True).append(body([b"x", b"y"]), Origin("in", 60, 0, 0, "plog", counts)).result()
+    log.topic("t").settle()
+    landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
+    ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
+    made = Reports(settings, log, ledger).metrics()
+    log.close()
+    return made
+
+
+def test_every_family_has_samples_help_and_type(families: list[Family]) -> None:
+    lines = render(families).splitlines()
+    for family in families:
+        assert family.samples, family.name
+        assert len(family.help.split()) > 1, family.name
+        assert f"# TYPE {family.name} {family.kind}" in lines
+        assert f"# HELP {family.name} {family.help}" in lines
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("title", "expression"), list(expressions()), ids=lambda text: text.replace(" ", "_")[:30])
+def test_metrics_and_labels_of_an_expression_are_there(title: str, expression: str, families: list[Family]) -> None:
+    known = {family.name: {name for labels, _ in family.samples for name in labels} for family in families}
+    used = re.findall(r"penstock_\w+", expression)
+    assert used
+    assert set(used) <= known.keys(), title
+    labels = set.union(*(known[name] for name in used))
+    asked = set(re.findall(r"(\w+)(?:=~?)\"", expression))
+    asked |= {name.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for name in group.split(",")}
+    assert asked <= labels, title
+    bare = re.sub(r"\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|by \([^)]*\)|penstock_\w+", "", expression)
+    assert set(re.findall(r"[a-z_]+", bare)) <= FUNCTIONS, title
+    assert bare.count("(") == bare.count(")")
+
+
+def test_the_names_and_fates_asked_for_are_those_of_the_balance() -> None:
+    names = [str(name) for name in Name]
+    for title, expression in expressions():
+        for _, text in re.findall(r"(name|fate)=~?\"([^\"]*)\"", expression):
+            for one in text.split("|"):
+                stem = one.replace("[.]", ".").removesuffix("*").rstrip(".")
+                assert stem in ROUTE_FATES or any(
+                    stem in (n, n.rstrip(".")) or (n[-1] == "." and stem.startswith(n)) for n in names
+                ), (title, one)
+
+
+def test_the_reasons_of_gaps_are_those_of_the_log() -> None:
+    text = "".join(path.read_text() for path in (EXAMPLES.parent / "penstock" / "log").glob("*.py"))
+    for _, expression in expressions():
+        for reason in re.findall(r"gap\.(\w+)", expression):
+            assert f'"{reason}"' in text
+
+
+def test_the_dashboard_asks_for_its_datasource_and_no_panels_overlap() -> None:
+    assert DASHBOARD["templating"]["list"][0]["type"] == "datasource"
+    cells: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place: dict[str, Any] = panel["gridPos"]
+        own = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not own & cells, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        cells |= own
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+def test_every_rule_has_a_severity_and_a_summary() -> None:
+    for group in RULES["groups"]:
+        for rule in group["rules"]:
+            assert rule["labels"]["severity"] in ("warning", "critical")
+            assert rule["annotations"]["summary"]
