@@ -16,6 +16,7 @@ from penstock.config.handlers import (
 from penstock.config.ingest import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
 from penstock.config.loader import load
 from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
+from penstock.config.otel import OtelConfig
 from penstock.config.pipeline import PipelineConfig
 from penstock.config.secrets import masked
 from penstock.config.security import SecurityConfig, TokenConfig, is_loopback
@@ -40,6 +41,7 @@ __all__ = [
     "ListenerConfig",
     "LogConfig",
     "LogHandler",
+    "OtelConfig",
     "PipelineConfig",
     "SecurityConfig",
     "Settings",

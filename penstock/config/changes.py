@@ -22,6 +22,7 @@ AT_START = (
     "security.insecure",
     "pipeline",
     "console",
+    "otel",
 )
 """Keys and groups that processes read once, when they start."""
 TOKENS = "security.tokens"

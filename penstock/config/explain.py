@@ -50,7 +50,7 @@ def keys_of(settings: Settings, origins: Mapping[str, str] | None = None) -> lis
 
 
 def _shown(leaf: str, value: Any, field: FieldInfo) -> str:
-    secret = is_secret(leaf, field) and value not in (None, "")
+    secret = is_secret(leaf, field) and value not in (None, "", {})
     return MASK if secret else written(value, field)
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from penstock.config.console import ConsoleConfig
 from penstock.config.ingest import BufferConfig, ListenerConfig
 from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
+from penstock.config.otel import OtelConfig
 from penstock.config.pipeline import PipelineConfig
 from penstock.config.security import SecurityConfig, check_exposure
 from penstock.config.values import Group, Seconds, TopicName
@@ -28,6 +29,7 @@ class Settings(Group):
     security: SecurityConfig = Field(default_factory=SecurityConfig)
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     console: ConsoleConfig = Field(default_factory=ConsoleConfig)
+    otel: OtelConfig = Field(default_factory=OtelConfig)
 
     @model_validator(mode="after")
     def _names_differ(self) -> Settings:

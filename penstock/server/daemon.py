@@ -11,11 +11,12 @@ import os
 import resource
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 import penstock.ingest.lean
 import penstock.server.small  # noqa: F401
-from penstock.config import Settings
+from penstock.config import OtelConfig, Settings
 from penstock.ingest.channel import DaemonEnd
 from penstock.ingest.files import listeners_in
 from penstock.ingest.process import die_with_parent
@@ -26,9 +27,13 @@ from penstock.server.api import Api
 from penstock.server.drains import Drains
 from penstock.server.guard import Guard
 from penstock.server.http import create_app
+from penstock.server.metrics import Family
 from penstock.server.reconfigure import Reconfigurer, log_settings
 from penstock.server.reports import Reports
 from penstock.server.serve import serve
+
+if TYPE_CHECKING:
+    from penstock.server.otel import OtelExport
 
 
 def open_log(settings: Settings) -> Log:
@@ -56,6 +61,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     app = create_app(
         api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
     )
+    export = start_export(settings.otel, reports.metrics)
     await serve(
         api,
         app,
@@ -66,8 +72,21 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         stop=stop,
     )
     await asyncio.to_thread(drains.stop)
+    if export:
+        await asyncio.to_thread(export.stop)
     await asyncio.to_thread(sweeper.stop)
     log.close()
+
+
+def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -> OtelExport | None:
+    """The export of metrics, started, where there is to be one."""
+    if not config.endpoint:
+        return None
+    from penstock.server.otel import OtelExport  # many megabytes that most daemons do without
+
+    export = OtelExport(config, families, _say)
+    export.start()
+    return export
 
 
 def raise_file_limit() -> None:

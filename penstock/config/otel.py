@@ -1,0 +1,42 @@
+"""Keys of the export of metrics by OpenTelemetry."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from pydantic import Field, field_validator
+
+from penstock.config.secrets import SECRET
+from penstock.config.values import Group, Seconds
+
+EXPORTER = "opentelemetry.exporter.otlp.proto.http"
+
+
+class OtelConfig(Group):
+    """Metrics to an OpenTelemetry collector, by OTLP over HTTP."""
+
+    endpoint: str = Field(
+        "", description='where metrics are sent, such as http://127.0.0.1:4318/v1/metrics; "" = nowhere'
+    )
+    every: Seconds = Field(60.0, ge=0.1, description="time from one sending to the next")
+    timeout: Seconds = Field(10.0, gt=0, description="how long one sending may take")
+    headers: dict[str, str] = Field(
+        default_factory=dict, json_schema_extra=SECRET, description="headers of the requests, such as authorization"
+    )
+
+    @field_validator("endpoint")
+    @classmethod
+    def _can_be(cls, endpoint: str) -> str:
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise ValueError(f"{endpoint!r} is not an address such as http://127.0.0.1:4318/v1/metrics")
+        if endpoint and not is_installed():
+            raise ValueError("this needs OpenTelemetry: pip install 'penstock[otel]'")
+        return endpoint
+
+
+def is_installed() -> bool:
+    """Whether the packages are there."""
+    try:
+        return importlib.util.find_spec(EXPORTER) is not None
+    except ModuleNotFoundError:
+        return False
