@@ -187,8 +187,7 @@ def _files(where: Where, error: Unavailable) -> Iterator[_Topics]:
         fail(f"{error}, and there are no topics in {folder}", 2)
     from penstock.server.daemon import open_log  # it brings all of the daemon along
 
-    topics = [path for path in folder.iterdir() if path.is_dir()]
-    known = {path.name: {(gap.begin, gap.end) for gap in Gaps(OS, path).all()} for path in topics}
+    known = {path.name: _known_gaps(path) for path in folder.iterdir() if path.is_dir()}
     try:
         opened = open_log(where.settings)
     except OSError as unusable:
@@ -201,3 +200,10 @@ def _files(where: Where, error: Unavailable) -> Iterator[_Topics]:
         fail(broken)
     finally:
         opened.close()
+
+
+def _known_gaps(topic: Path) -> set[tuple[int, int]]:
+    """The gaps of a topic's folder; none where their format is not known: such a topic is not opened."""
+    with contextlib.suppress(files.UnknownFormat):
+        return {(gap.begin, gap.end) for gap in Gaps(OS, topic).all()}
+    return set()

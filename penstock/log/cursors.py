@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from crc32c import crc32c
-
+from penstock.log.documents import decode, encode
 from penstock.log.errors import write_error
 from penstock.log.files import FileSystem, replace
 from penstock.log.settings import MAX_NAME
@@ -40,12 +38,11 @@ class Cursors:
             raise ValueError(f"{name!r} is not a cursor name: {_NAME.pattern}, at most {MAX_NAME} characters")
         if offset < 0:
             raise ValueError(f"offset {offset} is negative")
-        text = json.dumps({"offset": offset}).encode()
         try:
             if not self._folder.exists():
                 self._fs.make_directory(self._folder)
                 self._fs.sync_directory(self._folder.parent)
-            replace(self._fs, self._folder / (name + _SUFFIX), b"%08x" % crc32c(text) + text)
+            replace(self._fs, self._folder / (name + _SUFFIX), encode({"offset": offset}))
         except OSError as error:
             raise write_error(error) from error
 
@@ -56,7 +53,7 @@ class Cursors:
             self._fs.sync_directory(self._folder)
 
     def all(self) -> dict[str, int]:
-        """All cursors by name; a damaged file counts as none."""
+        """All cursors by name; one whose file is damaged begins again at 0. Raises UnknownFormat."""
         try:
             names = [name for name in self._fs.names(self._folder) if name.endswith(_SUFFIX)]
         except FileNotFoundError:
@@ -66,9 +63,8 @@ class Cursors:
 
     def _read(self, path: Path) -> int | None:
         try:
-            data = self._fs.read(path)
-            if data[:8] != b"%08x" % crc32c(data[8:]):
-                return None
-            return int(json.loads(data[8:])["offset"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return int((decode(self._fs.read(path), path) or {})["offset"])
+        except FileNotFoundError:  # removed just now
             return None
+        except (ValueError, KeyError, TypeError):
+            return 0  # the reader is still registered: what it has not read must not go as read

@@ -7,17 +7,15 @@ at once when something fails, else when the log is opened. Once it is gone, all 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from crc32c import crc32c
-
 from penstock.log import index
 from penstock.log.barrier import Barrier
 from penstock.log.batching import Prepared, Waiting
+from penstock.log.documents import decode, encode
 from penstock.log.errors import LogError, write_error
 from penstock.log.files import FileSystem, replace
 from penstock.log.segment import Files, Segment, State
@@ -68,8 +66,7 @@ class Decision:
             segment.files.directory.name: [segment.files.first, mark.length, mark.batches]
             for segment, mark in self._marks.values()
         }
-        text = json.dumps(places).encode()
-        replace(self._fs, self._intent, b"%08x" % crc32c(text) + text)
+        replace(self._fs, self._intent, encode({"places": places}))
 
     def _write(self, writer: Writer, items: list[Waiting]) -> list[Prepared]:
         stored = writer.append(items)
@@ -103,13 +100,13 @@ class Decision:
 
 
 def undo(fs: FileSystem, intent: Path, topics: Path) -> None:
-    """Take back a transaction that was not decided when the writer died. Raises OSError."""
-    data = fs.read(intent)
-    if data[:8] != b"%08x" % crc32c(data[8:]):
+    """Take back a transaction that was not decided when the writer died. Raises OSError, UnknownFormat."""
+    document = decode(fs.read(intent), intent)
+    if document is None:
         _LOGGER.error("%s cannot be read; a transaction may be stored in part", intent)
         fs.rename(intent, intent.with_suffix(".damaged"))
         return
-    for name, (first, length, batches) in json.loads(data[8:]).items():
+    for name, (first, length, batches) in document["places"].items():
         files = Files(topics / name, first)
         _cut(fs, files.data, length)
         _cut(fs, files.index, index.HEADER_SIZE + batches * index.RECORD.itemsize)

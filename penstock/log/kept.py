@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
+from penstock.log.documents import decode, encode
 from penstock.log.errors import InvalidSetting, UnknownFormat
 from penstock.log.files import FileSystem, replace
 from penstock.log.gaps import FILE_NAME as GAPS
 from penstock.log.settings import checked
 
-FORMAT = 1
 SETTINGS = ("settings.json", "settings.copy.json")
 DELETED = "DELETED"
 """The file that says so; the topic's gaps stay beside it, so that no offset is given again."""
@@ -29,13 +26,9 @@ def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
     """
     found = [fs.read(directory / name) for name in SETTINGS if (directory / name).exists()]
     for data in found:
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, InvalidSetting):
-            document = json.loads(data[8:])
-            if data[:8] != b"%08x" % crc32c(data[8:]):
-                continue
-            if document["format"] != FORMAT:
-                raise UnknownFormat(f"{SETTINGS[0]} has format {document['format']}, this Penstock knows {FORMAT}")
-            return checked(document["settings"])
+        with contextlib.suppress(KeyError, TypeError, AttributeError, InvalidSetting):
+            if (document := decode(data, directory / SETTINGS[0])) is not None:
+                return checked(document["settings"])
     if found:
         raise UnknownFormat(f"{SETTINGS[0]} cannot be read: write the topic's settings anew, or remove the file")
     return {}
@@ -44,9 +37,8 @@ def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
 def write_changes(fs: FileSystem, directory: Path, changes: Mapping[str, Any]) -> None:
     """Keep the changed settings. Raises OSError."""
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in changes.items()}
-    text = json.dumps({"format": FORMAT, "settings": settings}).encode()
     for name in reversed(SETTINGS):
-        replace(fs, directory / name, b"%08x" % crc32c(text) + text)
+        replace(fs, directory / name, encode({"settings": settings}))
 
 
 def is_deleted(directory: Path) -> bool:

@@ -105,7 +105,7 @@ class Log:
 
     def _measure(self) -> int:
         """Bytes of all topics on the disk."""
-        return sum(file.stat().st_size for name in self._names for file in os.scandir(self.directory / name))
+        return sum(_size(self.directory / name) for name in self.names(internal=True))
 
     def _open_all(self) -> None:
         """Bring all topics in order; one whose format is not known is left alone."""
@@ -289,6 +289,15 @@ class Log:
             topic.release()
         self._barrier.close()
         self._unlock()
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files in a topic's folder, also while they come and go."""
+    size = 0
+    for file in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            size += file.stat().st_size
+    return size
 
 
 def _observed(name: str, observer: Observer) -> Callable[[Stored], None]:

@@ -19,6 +19,9 @@ from penstock.log.shared import Shared
 from penstock.log.verify import Verification
 from penstock.log.writer import Writer
 
+ALL = 1 << 63
+"""Beyond any offset."""
+
 
 class Maintenance:
     """The topic in ``path``. One thing at a time; the writer is held up for moments only."""
@@ -79,7 +82,11 @@ class Maintenance:
             due = stale(sealed(fs, self._path), settings, self._writer.size, now)
             self._final -= {key for key in self._final if key[0] in {one.files.first for one in due}}
             read = list(self._cursors.all().values())
-            return list(drop(fs, self._path.name, self._gaps, due, settings, read))
+            swept = list(drop(fs, self._path.name, self._gaps, due, settings, read))
+            # What a reader has still to pass stays in parts: it may count them one by one.
+            with contextlib.suppress(OSError):  # later, then
+                self._gaps.join(min(read, default=ALL))
+            return swept
 
     def remove(self) -> None:
         """Remove everything but the gaps, which then cover all. Raises LogFull, WriteFailed."""

@@ -33,7 +33,7 @@ class TopicReader:
         self._firsts: list[int] = []
         self._listed = 0
         self._gaps: list[Gap] = []
-        self._gaps_file: tuple[int, int] | None = None
+        self._gaps_file: tuple[int, int, int] | None = None
         self._gate = Gate(path.parent)
 
     @property
@@ -85,9 +85,10 @@ class TopicReader:
         try:
             path = self.path / gaps.FILE_NAME
             found = path.stat()
-            if (found.st_ino, found.st_size) != self._gaps_file:
-                self._gaps = gaps.parse(path.read_bytes())
-                self._gaps_file = found.st_ino, found.st_size
+            file = found.st_ino, found.st_size, found.st_mtime_ns
+            if file != self._gaps_file:
+                self._gaps = gaps.load(path)
+                self._gaps_file = file
         except FileNotFoundError:
             self._gaps = []
 

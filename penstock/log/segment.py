@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import struct
 from collections.abc import Iterable, Sequence
@@ -14,6 +13,8 @@ from typing import Any
 from crc32c import crc32c
 
 from penstock.log import index
+from penstock.log.documents import decode, encode
+from penstock.log.errors import UnknownFormat
 from penstock.log.files import Bytes, File, FileSystem, replace
 from penstock.log.framing import PREAMBLE
 
@@ -76,23 +77,31 @@ def is_part(name: str) -> bool:
     return suffix in ("index", "synced", "state") and len(stem) == DIGITS and stem.isascii() and stem.isdigit()
 
 
-# The file .synced: how many bytes of the segment are synced (all that readers look at), the offset after them and
-# a checksum of both, each an int64.
+# The file .synced, three int64: how many bytes of the segment are synced (all that readers look at), the offset after
+# them, and the file's format version above a checksum of all three.
+SYNCED_FORMAT = 1
 
 
-def claim(length: int, end: int) -> tuple[int, int, int]:
+def claim(length: int, end: int, version: int = SYNCED_FORMAT) -> tuple[int, int, int]:
     """The words of a .synced file."""
-    return length, end, crc32c(struct.pack("<qq", length, end))
+    return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version))
 
 
 def read_claim(fs: FileSystem, files: Files) -> tuple[int, int] | None:
-    """Synced length and end offset that the .synced file claims; None when it is missing or damaged."""
+    """Synced length and end offset that the .synced file claims; None when it is missing or damaged.
+
+    Raises UnknownFormat.
+    """
     try:
-        words = _CLAIM.unpack(fs.read(files.synced))
+        length, end, check = _CLAIM.unpack(fs.read(files.synced))
+        version = check >> 32
+        if (length, end, check) != claim(length, end, version):
+            return None
     except (FileNotFoundError, struct.error):
         return None
-    length, end, _ = words
-    return (length, end) if words == claim(length, end) else None
+    if version != SYNCED_FORMAT:
+        raise UnknownFormat(f"{files.synced.name} has format {version}, this Penstock knows {SYNCED_FORMAT}")
+    return length, end
 
 
 def write_claim(fs: FileSystem, files: Files, length: int, end: int) -> None:
@@ -114,18 +123,13 @@ class Known:
 
 def write_known(fs: FileSystem, files: Files, known: Known) -> None:
     """Write the .state file of a new segment."""
-    document = {"positions": known.positions, "producers": known.producers}
-    text = json.dumps(document, separators=(",", ":")).encode()
-    replace(fs, files.known, b"%08x" % crc32c(text) + text)
+    replace(fs, files.known, encode({"positions": known.positions, "producers": known.producers}))
 
 
 def read_known(fs: FileSystem, files: Files) -> Known | None:
-    """What was known when the segment began; None when the file is missing or damaged."""
+    """What was known when the segment began; None when the file is missing or damaged. Raises UnknownFormat."""
     try:
-        data = fs.read(files.known)
-        if data[:8] != b"%08x" % crc32c(data[8:]):
-            return None
-        document = json.loads(data[8:])
+        document = decode(fs.read(files.known), files.known) or {}
         positions = {str(buffer): int(position) for buffer, position in document["positions"].items()}
         return Known(positions, dict(document["producers"]))
     except (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError):

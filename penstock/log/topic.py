@@ -41,7 +41,10 @@ FLUSH_AFTER = 0.1
 
 
 class Topic:
-    """One topic, open for writing. Made by ``Log.topic``. All methods may be called from any thread."""
+    """One topic, open for writing. Made by ``Log.topic``. All methods may be called from any thread.
+
+    Raises UnknownFormat.
+    """
 
     def __init__(self, path: Path, settings: TopicSettings, shared: Shared) -> None:
         self.name = path.name
@@ -59,6 +62,7 @@ class Topic:
         self.writer = Writer(shared, path, self._gaps, settings)
         self._writing = self.writer.lock
         self._maintenance = Maintenance(shared, path, self._gaps, self.cursors, self.writer)
+        self.cursors.all()  # of a format that is not known: refused here
         with contextlib.suppress(LogFull):  # it opens all the same, and is brought in order when there is space
             self.writer.active()
 

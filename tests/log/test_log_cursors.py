@@ -1,9 +1,12 @@
 """Named cursors."""
 
+import json
+
 import pytest
+from crc32c import crc32c
 from log_helpers import fill, opened
 
-from penstock.log import Gap, Lag, LogFull, TopicSettings, WriteFailed
+from penstock.log import Gap, Lag, LogFull, TopicSettings, UnknownFormat, WriteFailed
 from penstock.log.framing import PREAMBLE
 from penstock.testing import CrashingFileSystem, FakeClock
 
@@ -27,12 +30,22 @@ def test_bad_names_and_offsets_are_value_errors(tmp_path, name, offset):
         topic.cursors.commit(name, offset)
 
 
-def test_a_damaged_cursor_counts_as_none(tmp_path):
+def test_a_damaged_cursor_begins_again_so_that_nothing_goes_as_read(tmp_path):
     with opened(tmp_path) as topic:
         topic.cursors.commit("a", 1)
         (topic.path / "cursors" / "a.cursor").write_bytes(b"garbage")
         (topic.path / "cursors" / "b.cursor").write_bytes(b"")
-        assert topic.cursors.all() == {}
+        assert topic.cursors.all() == {"a": 0, "b": 0}
+
+
+def test_a_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
+    with opened(tmp_path) as topic:
+        topic.cursors.commit("a", 1)
+        path = topic.path / "cursors" / "a.cursor"
+        text = json.dumps({"format": 2, "offset": 1}).encode()
+        path.write_bytes(b"%08x" % crc32c(text) + text)
+    with pytest.raises(UnknownFormat, match=r"topic 't' is not opened: a\.cursor has format 2"), opened(tmp_path):
+        pass
 
 
 def test_a_power_cut_leaves_the_old_offset_or_the_new_one(tmp_path):

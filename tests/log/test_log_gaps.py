@@ -1,17 +1,21 @@
 """Gaps and their file."""
 
+import json
 from collections import Counter
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.log import UnknownFormat
 from penstock.log.files import OS
-from penstock.log.gaps import Gap, Gaps, line, parse, uncovered
+from penstock.log.gaps import JOIN_FROM, Gap, Gaps, joined, line, load, parse, uncovered
 from penstock.testing import CrashingFileSystem
 
 ONE = Gap(3, 9, "corrupt", {"events": {60: 4, 120: 2}})
 TWO = Gap(9, 12, "expired unread", {})
+ONE_LATER = Gap(500, 501, "corrupt")
 ENDS = [(ONE, len(line(ONE)) - 1), (TWO, len(line(ONE) + line(TWO)) - 1)]
 
 
@@ -81,3 +85,79 @@ def test_what_was_received_comes_back():
     received = {"a": {60: {"taken": 5, "accepted": 3}}}
     for gap in (Gap(0, 3, "deleted", {"a": {60: 3}}, received), Gap(3, 4, "corrupt"), Gap(4, 5, "deleted", {}, {})):
         assert parse(line(gap)) == [gap]
+
+
+def test_lines_of_another_format_are_refused_by_its_number(tmp_path):
+    told = json.dumps({"v": 2, "begin": 0, "end": 1, "reason": "corrupt", "crc32c": "00000000"}, separators=(",", ":"))
+    (tmp_path / "gaps.jsonl").write_text(told.replace("00000000", f"{crc32c(told.encode()):08x}") + "\n")
+    for read in (lambda: Gaps(OS, tmp_path), lambda: load(tmp_path / "gaps.jsonl")):
+        with pytest.raises(UnknownFormat, match=r"gaps\.jsonl has format 2, this Penstock knows 1"):
+            read()
+
+
+steps = st.tuples(
+    st.integers(0, 1),
+    st.integers(1, 4),
+    st.sampled_from(["expired_read", "expired_unread"]),
+    st.dictionaries(st.sampled_from("ab"), st.dictionaries(st.sampled_from([60, 120]), st.integers(1, 9), min_size=1)),
+    st.booleans(),
+)
+
+
+def total(gaps):
+    """All rows and counts that gaps tell of, and the offsets of each reason."""
+    rows, received, covered = Counter(), Counter(), {}
+    for gap in gaps:
+        rows.update({(s, b, gap.reason): n for s, buckets in gap.counts.items() for b, n in buckets.items()})
+        for source, buckets in (gap.received or {}).items():
+            received.update({(source, b, name): n for b, named in buckets.items() for name, n in named.items()})
+        covered |= dict.fromkeys(range(gap.begin, gap.end), (gap.reason, gap.received is None))
+    return rows, received, covered
+
+
+@given(st.lists(steps, max_size=8), st.integers(0, 30))
+def test_joined_gaps_tell_the_same_together(steps, through):
+    gaps, at = [], 0
+    for skip, size, reason, counts, known in steps:
+        received = {s: {b: {"accepted": n} for b, n in buckets.items()} for s, buckets in counts.items()}
+        gaps.append(Gap(at + skip, at + skip + size, reason, counts, received if known else None))
+        at = gaps[-1].end
+    fewer = joined(gaps, through)
+    assert total(fewer) == total(gaps)
+    assert [gap for gap in fewer if gap.end > through] == [gap for gap in gaps if gap.end > through]
+    below = [gap for gap in fewer if gap.end <= through]
+    kinds = [(gap.reason, gap.received is None) for gap in below]
+    assert all(
+        a.end < b.begin or k != other for a, b, k, other in zip(below, below[1:], kinds, kinds[1:], strict=False)
+    )
+
+
+def test_many_gaps_become_few_and_readers_see_them_before_and_after(tmp_path):
+    gaps, path = Gaps(OS, tmp_path), tmp_path / "gaps.jsonl"
+    for number in range(JOIN_FROM):
+        gaps.add([Gap(number, number + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}})])
+        assert load(path) == gaps.all()
+    gaps.join(JOIN_FROM)
+    assert len(gaps.all()) == JOIN_FROM  # one too few
+    gaps.add([Gap(JOIN_FROM, JOIN_FROM + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}}), ONE_LATER])
+    gaps.join(JOIN_FROM + 1)
+    whole = Gap(0, 101, "expired_read", {"a": {60: 101}}, {"a": {60: {"accepted": 101}}})
+    assert gaps.all() == load(path) == Gaps(OS, tmp_path).all() == [whole, ONE_LATER]
+    path.write_bytes(path.read_bytes() + line(Gap(900, 901, "corrupt"))[:-1])  # without its end
+    assert load(path) == parse(path.read_bytes())
+    path.write_bytes(line(ONE) * 50)
+    assert load(path) == [ONE] * 50
+
+
+def test_when_gaps_cannot_be_joined_all_is_as_before(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    gaps = Gaps(fs, tmp_path)
+    gaps.add([Gap(number, number + 1, "deleted") for number in range(JOIN_FROM + 1)])
+    before = gaps.all()
+    fs.free = 20
+    with pytest.raises(OSError, match="No space"):
+        gaps.join(1000)
+    fs.free = None
+    assert gaps.all() == load(tmp_path / "gaps.jsonl") == before
+    gaps.join(1000)
+    assert gaps.all() == [Gap(0, JOIN_FROM + 1, "deleted")]

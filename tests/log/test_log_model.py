@@ -5,6 +5,7 @@ import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,7 @@ from penstock.log import (
     Producer,
     TopicReader,
     TopicSettings,
+    gaps,
 )
 from penstock.testing import CrashingFileSystem, FakeClock
 
@@ -232,9 +234,9 @@ class Model(RuleBasedStateMachine):
 
     def gone(self, name) -> None:
         """What expired is a gap: it need not be there any more."""
-        gaps = TopicReader(self.folder / name).gaps()
-        assert all(gap.reason != "corrupt" for gap in gaps)
-        for gap in gaps:
+        lost = TopicReader(self.folder / name).gaps()
+        assert all(gap.reason != "corrupt" for gap in lost)
+        for gap in lost:
             for offset in range(gap.begin, gap.end):
                 self.stored[name].pop(offset, None)
 
@@ -303,15 +305,16 @@ class Model(RuleBasedStateMachine):
 
 
 def run(examples: int, steps: int) -> None:
-    run_state_machine_as_test(
-        Model,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    with patch.object(gaps, "JOIN_FROM", 1):
+        run_state_machine_as_test(
+            Model,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=steps,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
 
 
 def test_whatever_is_done_and_whenever_the_power_goes_nothing_acknowledged_is_lost_or_doubled():

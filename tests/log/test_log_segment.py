@@ -1,13 +1,16 @@
 """The files of a segment, and writing the active one."""
 
 import errno
+import json
+import struct
 from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from log_helpers import origin, rows
+from crc32c import crc32c
+from log_helpers import flip, origin, rows
 
-from penstock.log import index, segment
+from penstock.log import UnknownFormat, index, segment
 from penstock.log.batching import Group, Waiting, index_record, prepare
 from penstock.log.files import OS
 from penstock.log.framing import PREAMBLE
@@ -92,3 +95,19 @@ def test_damaged_helper_files_count_as_missing(tmp_path, data):
     files.synced.write_bytes(data)
     assert segment.read_known(OS, files) is None
     assert segment.read_claim(OS, files) is None
+
+
+def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_taken_for_these(tmp_path):
+    files = Files(tmp_path, 0)
+    text = json.dumps({"format": 2, "positions": {}, "producers": {}}).encode()
+    files.known.write_bytes(b"%08x" % crc32c(text) + text)
+    files.synced.write_bytes(struct.pack("<qqq", *segment.claim(300, 5, 2)))
+    for read in (segment.read_known, segment.read_claim):
+        with pytest.raises(UnknownFormat, match=r"0\.(state|synced) has format 2, this Penstock knows 1"):
+            read(OS, files)
+    segment.write_claim(OS, files, 300, 5)
+    for position in range(24):
+        flip(files.synced, position, 2)
+        assert segment.read_claim(OS, files) is None
+        flip(files.synced, position, 2)
+    assert segment.read_claim(OS, files) == (300, 5)
