@@ -37,6 +37,13 @@ def test_loopback_needs_nothing(address: str) -> None:
     load(None, [f"log.http={address}"], {})
 
 
+def test_the_console_asks_nobody_and_so_is_for_loopback_alone() -> None:
+    away = "console.http=0.0.0.0:8840"
+    with pytest.raises(ConfigError, match=r"console\.http: 0\.0\.0\.0:8840 is not loopback, .* asks for no password"):
+        load(None, [away, "security.tls_cert=a.pem", "security.tls_key=b.pem", TOKEN], {})
+    assert load(None, [away, "security.insecure=true"], {}).console.http == "0.0.0.0:8840"
+
+
 def test_flight_may_be_off() -> None:
     assert load(None, ["log.flight="], {}).log.flight == ""
 

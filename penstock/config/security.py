@@ -105,3 +105,12 @@ def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
         missing = " and ".join(security.gaps())
         if address and missing and not is_loopback(address):
             raise ValueError(f"{key}: {address} is not loopback: set security.{missing}, or security.insecure = true")
+
+
+def check_console(address: str, security: SecurityConfig) -> None:
+    """Raises ValueError where others than this machine could read every topic on the console, which asks nobody."""
+    if not is_loopback(address) and not security.insecure:
+        raise ValueError(
+            f"console.http: {address} is not loopback, and the console asks for no password: "
+            "put a proxy that does before it, or set security.insecure = true"
+        )

@@ -12,7 +12,7 @@ from penstock.config.ingest import BufferConfig, ListenerConfig
 from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.otel import OtelConfig
 from penstock.config.pipeline import PipelineConfig
-from penstock.config.security import SecurityConfig, check_exposure
+from penstock.config.security import SecurityConfig, check_console, check_exposure
 from penstock.config.values import Group, Seconds, TopicName
 
 
@@ -42,6 +42,7 @@ class Settings(Group):
     def _not_exposed(self) -> Settings:
         addresses = {"log.grpc": self.log.grpc, "log.http": self.log.http, "log.flight": self.log.flight}
         check_exposure(addresses, self.security)
+        check_console(self.console.http, self.security)
         return self
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Pipe
+from harness import Pipe, command_in
 
 sys.path.append(str(Path(__file__).parents[1] / "server"))  # for its certificates
 
@@ -27,6 +27,17 @@ def pipes(tmp_path: Path) -> Iterator[Callable[..., Pipe]]:
     yield make
     for pipe in made:
         pipe.stop()
+
+
+@pytest.fixture(scope="module")
+def one_pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
+    """A running pipe that all tests of a module share; in its folder are ``bin/penstock`` and ``penstock-data``."""
+    pipe = Pipe(tmp_path_factory.mktemp("pipe"))
+    command_in(pipe.output.parent)
+    (pipe.output.parent / "penstock-data").symlink_to(pipe.data_dir)
+    pipe.start()
+    yield pipe
+    pipe.stop()
 
 
 @pytest.fixture

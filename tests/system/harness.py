@@ -45,6 +45,14 @@ def until(done: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
     return answer
 
 
+def command_in(folder: Path) -> None:
+    """Put the command ``penstock`` into ``folder``'s ``bin``."""
+    (folder / "bin").mkdir()
+    script = folder / "bin" / "penstock"
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m penstock.cli.main "$@"\n')
+    script.chmod(0o755)
+
+
 class Pipe:
     """One ``penstock serve`` in ``folder``; may be stopped and started again."""
 
@@ -100,6 +108,16 @@ class Pipe:
     def endpoints(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.data_dir / "endpoints.json").read_text())
         return document
+
+    def environment(self) -> dict[str, str]:
+        """For commands that find this pipe, and ``penstock`` in ``bin`` beside its output, by themselves."""
+        return {
+            **os.environ,
+            "PATH": f"{self.output.parent / 'bin'}:{os.environ['PATH']}",
+            "PENSTOCK_DATA_DIR": str(self.data_dir),
+            "PENSTOCK_LOG__HTTP": self.http,
+            "PENSTOCK_LOG__GRPC": self.grpc,
+        }
 
     def pid(self, name: str) -> int:
         return int(until(lambda: self.endpoints()["pids"].get(name), what=f"{name} runs"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -20,11 +19,7 @@ def blocks(language: str) -> list[str]:
 def run(pipe: Pipe, command: list[str]) -> str:
     result = subprocess.run(
         command,
-        env={
-            **os.environ,
-            "PATH": f"{pipe.output.parent / 'bin'}:{os.environ['PATH']}",
-            "PENSTOCK_LOG__GRPC": pipe.grpc,
-        },
+        env=pipe.environment(),
         cwd=pipe.output.parent,
         capture_output=True,
         text=True,
@@ -39,20 +34,10 @@ def here(pipe: Pipe, text: str) -> str:
     return text.replace("127.0.0.1:8845", pipe.grpc).replace("127.0.0.1:8844", pipe.http)
 
 
-def with_commands(pipe: Pipe) -> None:
-    """``penstock`` and ``penstock-data`` as the page has them."""
-    (pipe.output.parent / "bin").mkdir()
-    script = pipe.output.parent / "bin" / "penstock"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m penstock.cli.main "$@"\n')
-    script.chmod(0o755)
-    (pipe.output.parent / "penstock-data").symlink_to(pipe.data_dir)
-
-
-def test_the_commands_work_in_their_order(pipe: Pipe) -> None:
-    with_commands(pipe)
+def test_the_commands_work_in_their_order(one_pipe: Pipe) -> None:
     commands = [line for block in blocks("sh") for line in block.splitlines() if line]
     assert len(commands) >= 20
-    said = {command: run(pipe, ["bash", "-c", here(pipe, command)]) for command in commands}
+    said = {command: run(one_pipe, ["bash", "-c", here(one_pipe, command)]) for command in commands}
     silent = [command for command, text in said.items() if not text and "produce" not in command]
     assert silent == []
     assert said["penstock consume numbers --from latest -n 3"].count("\n") == 3
@@ -60,17 +45,15 @@ def test_the_commands_work_in_their_order(pipe: Pipe) -> None:
     assert said["penstock consume notes --filter 'NOT k:author AND v:\"[a-z0-9 -]+\"'"].endswith("hello\n")
 
 
-def test_the_programs_work(pipe: Pipe) -> None:
-    with_commands(pipe)
-    one, two = (run(pipe, [sys.executable, "-c", here(pipe, program)]) for program in blocks("python"))
+def test_the_programs_work(one_pipe: Pipe) -> None:
+    one, two = (run(one_pipe, [sys.executable, "-c", here(one_pipe, program)]) for program in blocks("python"))
     assert "{'clicks': [5002], 'invoices': [0]}" in one.splitlines()
     assert len(two.splitlines()) == 100
 
 
-def test_the_example_of_an_error_is_what_is_said(pipe: Pipe) -> None:
-    with_commands(pipe)
-    (pipe.output.parent / "x").write_text("x\n")
-    run(pipe, ["bash", "-c", "penstock produce notes < x"])
+def test_the_example_of_an_error_is_what_is_said(one_pipe: Pipe) -> None:
+    (one_pipe.output.parent / "x").write_text("x\n")
+    run(one_pipe, ["bash", "-c", "penstock produce notes < x"])
     result = subprocess.run(
         [
             sys.executable,
@@ -79,7 +62,7 @@ def test_the_example_of_an_error_is_what_is_said(pipe: Pipe) -> None:
             "consume",
             "notes",
             "--rpc",
-            pipe.grpc,
+            one_pipe.grpc,
             "--filter",
             "k:userid v:v[0-9+",
         ],

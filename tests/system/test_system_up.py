@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,16 +52,16 @@ def test_up_stays_until_it_is_interrupted_and_stops_everything(tmp_path: Path) -
     assert "Traceback" not in pipe.output.read_text()
 
 
-def test_a_port_in_use_stops_the_start_with_one_line(pipe: Pipe, tmp_path: Path) -> None:
-    host, port = pipe.address("events-tcp")
+def test_a_port_in_use_stops_the_start_with_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
+    host, port = one_pipe.address("events-tcp")
     result = run("serve", "-o", f"data_dir={tmp_path / 'other'}", "-o", f"listener.events-tcp.port={port}", seconds=30)
     assert result.returncode == 1
     (line,) = result.stderr.strip().splitlines()
     assert f"listener 'events-tcp': cannot listen on tcp {host}:{port}" in line
 
 
-def test_a_data_directory_in_use_stops_the_start_with_one_line(pipe: Pipe) -> None:
-    result = run("serve", *pipe.options, seconds=30)
+def test_a_data_directory_in_use_stops_the_start_with_one_line(one_pipe: Pipe) -> None:
+    result = run("serve", *one_pipe.options, seconds=30)
     assert result.returncode == 1
     assert "another penstock uses" in result.stderr
 
@@ -102,29 +100,16 @@ def readme_commands() -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line]
 
 
-def test_the_commands_of_the_readme_work(pipes: Callable[..., Pipe], tmp_path: Path) -> None:
-    pipe = pipes()
-    host, port = pipe.address("events-udp")
-    (tmp_path / "bin").mkdir()
-    script = tmp_path / "bin" / "penstock"
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m penstock.cli.main "$@"\n')
-    script.chmod(0o755)
-    (pipe.output.parent / "penstock-data").symlink_to(pipe.data_dir)
-    environment = {
-        **os.environ,
-        "PATH": f"{script.parent}:{os.environ['PATH']}",
-        "PENSTOCK_LOG__HTTP": pipe.http,
-        "PENSTOCK_LOG__GRPC": pipe.grpc,
-        "PENSTOCK_LISTENER__EVENTS_UDP__PORT": str(port),
-        "PENSTOCK_LISTENER__EVENTS_UDP__HOST": host,
-    }
+def test_the_commands_of_the_readme_work(one_pipe: Pipe) -> None:
+    host, port = one_pipe.address("events-udp")
+    listener = {"PENSTOCK_LISTENER__EVENTS_UDP__PORT": str(port), "PENSTOCK_LISTENER__EVENTS_UDP__HOST": host}
     commands = readme_commands()
     assert len(commands) >= 6
     for command in commands:
         result = subprocess.run(
             ["bash", "-c", command],
-            env=environment,
-            cwd=pipe.output.parent,
+            env=one_pipe.environment() | listener,
+            cwd=one_pipe.output.parent,
             capture_output=True,
             text=True,
             timeout=60,
@@ -132,8 +117,8 @@ def test_the_commands_of_the_readme_work(pipes: Callable[..., Pipe], tmp_path: P
         )
         assert result.returncode == 0, f"{command}: {result.stdout} {result.stderr}"
         time.sleep(0.3)  # as a person would
-    assert pipe.counts("events-udp")["accepted"] == 2
-    assert pipe.get("/topics") == {"topic": [{"name": "events"}, {"name": "notes"}]}
+    assert one_pipe.counts("events-udp")["accepted"] == 2
+    assert one_pipe.get("/topics") == {"topic": [{"name": "events"}, {"name": "notes"}]}
 
 
 def test_the_readme_names_keys_that_exist(tmp_path: Path) -> None:
