@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.cli.completion import key_names
 from penstock.cli.reference import reference_page
 from penstock.config import ConfigError
 from penstock.config.explain import DEFAULT, Key
@@ -30,7 +31,9 @@ def check(config: Config = None, override: Override = None) -> None:
 
 @config.command()
 def explain(
-    pattern: Annotated[str, typer.Argument(help="Only keys that contain this.", show_default=False)] = "",
+    pattern: Annotated[
+        str, typer.Argument(help="Only keys that contain this.", show_default=False, autocompletion=key_names)
+    ] = "",
     config: Config = None,
     override: Override = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only keys that differ from their defaults.")] = False,

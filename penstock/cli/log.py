@@ -20,6 +20,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common import Config, Override, fail
+from penstock.cli.completion import topic_names
 from penstock.cli.connect import Ca, Rpc, TokenFile, Where
 from penstock.cli.progress import Progress
 from penstock.client.log import AtCursor, Entry, Log, LogError, Page, Start, Unsupported
@@ -48,7 +49,7 @@ class Format(StrEnum):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Topic to append to.")],
+    topic: Annotated[str, typer.Argument(help="Topic to append to.", autocompletion=topic_names)],
     config: Config = None,
     override: Override = None,
     rpc: Rpc = None,
@@ -81,7 +82,7 @@ def produce(
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    topic: Annotated[str, typer.Argument(help="Topic to read.", autocompletion=topic_names)],
     config: Config = None,
     override: Override = None,
     rpc: Rpc = None,

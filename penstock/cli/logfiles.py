@@ -15,6 +15,7 @@ import typer
 
 from penstock import log as files
 from penstock.cli.common import AsJson, Config, Override, fail
+from penstock.cli.completion import topic_names
 from penstock.cli.connect import Ca, Rpc, TokenFile, Where, one_line
 from penstock.cli.progress import Progress
 from penstock.cli.topic import size
@@ -23,7 +24,9 @@ from penstock.log.files import OS
 from penstock.log.gaps import CORRUPT, Gaps
 
 log = typer.Typer(help="Check and rewrite the files of the log.", no_args_is_help=True)
-Topics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="These topics; else all.")]
+Topics = Annotated[
+    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="These topics; else all.", autocompletion=topic_names)
+]
 LAST = 2**63 - 1
 
 

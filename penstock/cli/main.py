@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import typer
 
 from penstock import __version__
+from penstock.cli.completion import typed_words
 
 COMMANDS = {
     "up": "penstock.cli.up",
@@ -36,6 +37,7 @@ COMMANDS = {
 }
 """The module of each command; its function, or group of commands, has the command's name."""
 NEEDS_PANDAS = "pipeline"
+COMPLETION = ("--install-completion", "--show-completion")
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
@@ -51,7 +53,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     asked = arguments[0] if arguments else ""
     if asked != NEEDS_PANDAS:
         importlib.import_module("penstock.ingest.lean")
-    for name in [asked] if asked in COMMANDS else COMMANDS:
+    for name in [asked] if asked in COMMANDS else [] if asked in COMPLETION else COMMANDS:
         command = getattr(importlib.import_module(COMMANDS[name]), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
@@ -68,7 +70,8 @@ def _version() -> None:
 def main() -> None:
     """Run the command line."""
     try:
-        build(sys.argv[1:])()
+        typed = typed_words()
+        build(sys.argv[1:] if typed is None else typed)(prog_name="penstock")
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

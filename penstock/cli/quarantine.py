@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.completion import topic_names
 from penstock.cli.connect import Where
 from penstock.spark.layout import Layout
 from penstock.spark.quarantine import BadFix, Replay, load_fix, rows, to_json
@@ -18,7 +19,9 @@ quarantine = typer.Typer(no_args_is_help=True, help="Messages that look like eve
 Reason = Annotated[
     str | None, typer.Option("--where", metavar="REASON", help="Only with this reason.", show_default=False)
 ]
-OfTopic = Annotated[str | None, typer.Option("--topic", help="Only of this topic.", show_default=False)]
+OfTopic = Annotated[
+    str | None, typer.Option("--topic", help="Only of this topic.", show_default=False, autocompletion=topic_names)
+]
 SHOWN = 60
 
 

@@ -15,12 +15,13 @@ import typer
 from rich.table import Table
 
 from penstock.cli.common import AsJson, Config, Override, console, fail
+from penstock.cli.completion import topic_names
 from penstock.cli.connect import Ca, Rpc, TokenFile, Where
 from penstock.cli.progress import Progress
 from penstock.client.log import Log, Swept, Topic, Unsupported
 
 topic = typer.Typer(help="Create, configure, show and delete topics.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="A topic.")]
+Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=topic_names)]
 Settings = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in [log.topic_defaults]: retain_bytes=1GiB"),

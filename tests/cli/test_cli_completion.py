@@ -1,0 +1,80 @@
+"""What the shell offers, asked as bash and zsh ask."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import main
+from penstock.cli.completion import typed_words
+from penstock.log import Log
+
+SCRIPT = "import sys; sys.argv[0] = 'penstock'; from penstock.cli.main import main; main()"
+
+
+@pytest.fixture
+def offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], list[str]]:
+    """What is offered for a line that ends where the cursor is."""
+    monkeypatch.chdir(tmp_path)
+
+    def ask(line: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["penstock"])
+        monkeypatch.setenv("_PENSTOCK_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        with pytest.raises(SystemExit):
+            main.main()
+        return capsys.readouterr().out.split()
+
+    return ask
+
+
+def test_every_command_is_offered_and_a_beginning_chooses(offered: Callable[[str], list[str]]) -> None:
+    assert set(offered("penstock ")) == {*main.COMMANDS, "version"}
+    assert offered("penstock rel") == ["reload"]
+    assert offered("penstock config ex") == ["explain"]
+    assert {"--follow", "--filter"} <= set(offered("penstock consume --f"))
+
+
+def test_topics_are_those_of_the_data_directory_without_deleted_and_internal_ones(
+    offered: Callable[[str], list[str]], tmp_path: Path
+) -> None:
+    log = Log(tmp_path / "here" / "topics")
+    for name in ("events", "errors", "gone"):
+        log.create(name)
+    log.topic("_ledger", create=True, internal=True)
+    log.delete("gone")
+    log.close()
+    assert offered("penstock consume ") == []
+    (tmp_path / "penstock.toml").write_text('data_dir = "here"')
+    assert offered("penstock consume ") == ["errors", "events"]
+    assert offered("penstock consume ev") == ["events"]
+    assert offered("penstock topic delete er") == ["errors"]
+    assert offered("penstock log verify -o data_dir=elsewhere ") == []
+    (tmp_path / "penstock.toml").write_text("unknown = 1")
+    assert offered("penstock consume ") == []
+
+
+def test_keys_are_offered(offered: Callable[[str], list[str]]) -> None:
+    assert offered("penstock config explain log.ht") == ["log.http"]
+
+
+def test_the_words_typed_are_those_of_each_shell() -> None:
+    assert typed_words({"COMP_WORDS": "penstock topic"}) is None
+    assert typed_words({"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock topic "}) == ["topic"]
+    assert typed_words({"_PENSTOCK_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "penstock "}) == []
+    assert typed_words({"_PENSTOCK_COMPLETE": "source_bash"}) == []
+
+
+def test_the_shell_gets_a_function_to_install() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", SCRIPT, "--show-completion", "bash"], capture_output=True, text=True, check=True
+    )
+    assert "_PENSTOCK_COMPLETE=complete_bash" in shown.stdout
+    assert subprocess.run(["bash", "-n"], input=shown.stdout, text=True, check=False).returncode == 0
