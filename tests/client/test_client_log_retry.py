@@ -11,6 +11,7 @@ import pytest
 from client_proxy import Proxy
 from running import Running
 
+from penstock.client import log_link
 from penstock.client.log import Log, LogError, Unavailable
 from penstock.client.log_link import Lanes, Patience
 from penstock.client.log_types import Refused
@@ -38,14 +39,15 @@ def test_an_append_waits_for_a_server_that_is_away(proxy: Proxy, log: Log) -> No
     back.join()
 
 
-def test_what_takes_long_is_told_once(proxy: Proxy) -> None:
+def test_what_takes_long_is_told_once(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_link, "TELL_AFTER", 0.2)
     told: list[str] = []
     proxy.refuse()
-    with Log(proxy.address, retry_for=2.5, on_retry=lambda error: told.append(str(error))) as log:
+    with Log(proxy.address, retry_for=0.8, on_retry=lambda error: told.append(str(error))) as log:
         began = time.monotonic()
         with pytest.raises(Unavailable):
             log.topics()
-        assert time.monotonic() - began >= 2.4
+        assert time.monotonic() - began >= 0.7
     assert told == [f"no log daemon answers at {proxy.address}"]
 
 

@@ -62,11 +62,16 @@ def test_a_killed_child_is_started_again(module: Path) -> None:
 def test_a_child_that_keeps_dying_is_started_more_and_more_seldom(module: Path) -> None:
     child = Child("quick", "quick", {})
     child.start()
-    end = time.monotonic() + 2
-    while time.monotonic() < end:
-        child.check()
-        time.sleep(0.01)
-    assert 1 <= child.restarts <= 4
+    pauses: list[float] = []
+    died, end = 0.0, time.monotonic() + 60
+    while len(pauses) < 3:
+        assert time.monotonic() < end
+        if child.check():
+            died = time.monotonic()
+        elif child.restarts > len(pauses):
+            pauses.append(time.monotonic() - died)
+        time.sleep(0.005)
+    assert all(pause > 0.09 * 2**number for number, pause in enumerate(pauses))
     child.wait(time.monotonic() + 10)
 
 
