@@ -30,6 +30,8 @@ SECONDS = 3.0
 READ = 300_000
 """Entries that are read back."""
 FLIGHT_ROWS, FLIGHT_BATCH = 1_500_000, 10_000
+TOPICS = 1000
+"""As many as a daemon takes by default."""
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 SERVICE = "/slogd.StructuredLog/"
 
@@ -37,7 +39,7 @@ SERVICE = "/slogd.StructuredLog/"
 def measure() -> dict[str, Any]:
     """All figures of the log daemon."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        pipe = Pipe(Path(folder), "log.topic_defaults.segment_size_limit=64MiB")
+        pipe = Pipe(Path(folder), "log.topic_defaults.segment_size_limit=64MiB", f"log.max_topics={TOPICS + 100}")
         pipe.start()
         try:
             idle = _anonymous(pipe)
@@ -97,6 +99,23 @@ async def _append(address: str, topic: str, callers: int, entries: int) -> float
 
         total = sum(await asyncio.gather(*(append() for _ in range(callers))))
         return total / (time.perf_counter() - began)
+
+
+async def _many_topics(address: str) -> float:
+    """Requests a second of 64 callers that write and read ``TOPICS`` topics in turn, 100 entries a request."""
+    async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
+        append, get = channel.unary_unary(SERVICE + "AppendLogs"), channel.unary_unary(SERVICE + "GetLogs")
+        todo = [(_request(f"topic-{number}", 100), f"topic-{number}") for _ in range(2) for number in range(TOPICS)]
+        requests, began = 2 * len(todo), time.perf_counter()
+
+        async def work() -> None:
+            while todo:
+                request, topic = todo.pop()
+                await append(request)
+                await get(pb.GetLogsRequest(topic=topic).SerializeToString())
+
+        await asyncio.gather(*(work() for _ in range(64)))
+        return requests / (time.perf_counter() - began)
 
 
 async def _append_stream(address: str, topic: str, under_way: int) -> float:
@@ -233,11 +252,16 @@ def _live(grpc_address: str, _: str) -> dict[str, Any]:
     }
 
 
+def _topics(grpc_address: str, _: str) -> dict[str, Any]:
+    return {"log_1000_topics_requests_per_s": round(asyncio.run(_many_topics(grpc_address)))}
+
+
 CASES: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "appends": _appends,
     "reads": _reads,
     "flights": _flights,
     "live": _live,
+    "topics": _topics,  # the last one: with so many the loaded daemon's memory is told
 }
 
 if __name__ == "__main__":

@@ -260,6 +260,11 @@ class Topic:
         with self._queue_lock:
             self._closed = None
 
+    @property
+    def closed(self) -> bool:
+        """Whether appends are refused."""
+        return self._closed is not None
+
     def check_open(self) -> None:
         """Raises LogClosed or UnknownTopic, when appends are refused."""
         if self._closed is not None:

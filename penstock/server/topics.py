@@ -93,6 +93,8 @@ class Topics:
                 topic = self._open[name] = self.log.topic(name, create=create, internal=internal)
             except LogError as error:
                 raise answer(error, name) from error
+            if topic.closed:  # deleted just now: the next one who asks gets the new one
+                self._open.pop(name, None)
         return topic
 
     def forget(self, name: str) -> None:

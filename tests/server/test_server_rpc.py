@@ -59,7 +59,7 @@ def test_many_callers_of_one_topic_leave_no_hole(stub: StructuredLogStub) -> Non
 
 
 def test_a_stream_catches_up_and_goes_on(running: Running, stub: StructuredLogStub) -> None:
-    total, seen = 400, []
+    total, seen = 200, []
     stub.AppendLogs(request("t", b"first"), timeout=20)
     call = stub.StreamLogs(pb.GetLogsRequest(topic="t", max_messages=7), timeout=60)
 
