@@ -15,9 +15,11 @@ import yaml
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+from penstock.cli.config import PAGES as PAGES_OF_REFERENCE
+from penstock.cli.config import Page
 from penstock.cli.main import build as build_commands
-from penstock.cli.reference import reference_page
 from penstock.config import load
+from penstock.server import slogd_pb2
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -40,9 +42,23 @@ def listed(entries: list[Any]) -> Iterator[str]:
                 yield from listed(value)
 
 
-def test_the_reference_of_the_configuration_is_that_of_the_code() -> None:
-    page = DOCS / "configuration.md"
-    assert page.read_text() == reference_page(), f"penstock config reference > {page}"
+@pytest.mark.parametrize("name", PAGES_OF_REFERENCE)
+def test_a_page_of_reference_is_that_of_the_code(name: Page) -> None:
+    page = DOCS / f"{name}.md"
+    assert page.read_text() == PAGES_OF_REFERENCE[name](), f"penstock config reference {name} > {page}"
+
+
+def test_the_pages_of_the_apis_name_every_call() -> None:
+    calls = [method.name for method in slogd_pb2.DESCRIPTOR.services_by_name["StructuredLog"].methods]
+    page = (DOCS / "grpc.md").read_text()
+    assert all(f"\n| `{call}` |" in page for call in calls)
+    for name in slogd_pb2.DESCRIPTOR.message_types_by_name:
+        assert f"\nmessage {name} {{" in page
+    page = (DOCS / "http.md").read_text()
+    assert "422" not in page
+    for heading in ("### `POST /topic/{topic}/logs`", "### `GET /balance`", "### `PATCH /topics/{topic}`"):
+        assert f"\n{heading}\n" in page
+    assert "| `logs[].raw_bytes` | byte |" in page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

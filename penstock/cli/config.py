@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from enum import StrEnum
 from itertools import groupby
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.api_reference import grpc_page, http_page
 from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
 from penstock.cli.completion import key_names
 from penstock.cli.reference import reference_page
@@ -52,10 +54,25 @@ def explain(
         console.print(_table(group, list(of_group)))
 
 
+class Page(StrEnum):
+    """A page of reference."""
+
+    CONFIGURATION = "configuration"
+    HTTP = "http"
+    GRPC = "grpc"
+
+
+PAGES = {Page.CONFIGURATION: reference_page, Page.HTTP: http_page, Page.GRPC: grpc_page}
+
+
 @config.command()
-def reference() -> None:
-    """All keys with their defaults, as a page of documentation (Markdown)."""
-    print(reference_page(), end="")
+def reference(
+    page: Annotated[
+        Page, typer.Argument(help="All keys with their defaults, or one of the APIs.")
+    ] = Page.CONFIGURATION,
+) -> None:
+    """A page of the documentation's reference (Markdown)."""
+    print(PAGES[page](), end="")
 
 
 def _table(group: str, keys: list[Key]) -> Table:

@@ -60,10 +60,17 @@ def create_app(
     _add_log_routes(app, _LogRoutes(api))
     app.include_router(manage_router(api))
     app.add_api_route("/stat", _report(stat), methods=["GET"], summary="Statistics of the receivers")
-    app.add_api_route("/balance", _queried(balance), methods=["GET"], summary="What became of every message")
+    app.add_api_route(
+        "/balance",
+        _queried(balance),
+        methods=["GET"],
+        summary="What became of every message",
+        openapi_extra={"parameters": openapi.BALANCE},
+    )
     app.add_api_route("/metrics", _metrics(metrics), methods=["GET"], summary="Counts as Prometheus text")
     for router in routers:
         app.include_router(router)
+    openapi.describe_errors(app)
     _add_error_handlers(app)
     app.add_middleware(CleanPaths)
     app.add_middleware(KnownCallers, guard=api.guard)
@@ -72,10 +79,13 @@ def create_app(
 
 def _add_log_routes(app: FastAPI, routes: _LogRoutes) -> None:
     read = {"parameters": openapi.START}
-    app.add_api_route("/topics", routes.topics, methods=["GET"])
-    app.add_api_route("/topic/{topic}/logs", routes.append, methods=["POST"], openapi_extra=openapi.APPEND)
-    app.add_api_route("/topic/{topic}/logs", routes.get, methods=["GET"], openapi_extra=read)
-    app.add_api_route("/topic/{topic}/logstream", routes.stream, methods=["GET"], openapi_extra=read)
+    for path, method, call, summary, extra in (
+        ("/topics", "GET", routes.topics, "The topics", None),
+        ("/topic/{topic}/logs", "POST", routes.append, "Append", openapi.APPEND),
+        ("/topic/{topic}/logs", "GET", routes.get, "Read", read),
+        ("/topic/{topic}/logstream", "GET", routes.stream, "Read on and on", read),
+    ):
+        app.add_api_route(path, call, methods=[method], summary=summary, openapi_extra=extra)
 
 
 class _LogRoutes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastapi import FastAPI
+
 from penstock.config import TopicConfig
 
 
@@ -36,6 +38,12 @@ START = [
 ]
 """At most one of offset, timestamp, position and cursor."""
 
+BALANCE = [
+    _parameter("bucket", "The minute that begins then alone (seconds since the epoch).", type="integer"),
+    _parameter("since", "Minutes from then on (seconds since the epoch).", type="integer"),
+    _parameter("until", "Minutes before then (seconds since the epoch).", type="integer"),
+]
+
 _ENTRY: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -56,6 +64,10 @@ def _text(description: str) -> dict[str, str]:
     return {"type": "string", "description": description}
 
 
+def _names(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
 APPEND = _body(
     logs={"type": "array", "items": _ENTRY},
     transaction_id=_text("Stage the entries for this transaction; its commit gives the offsets."),
@@ -64,10 +76,35 @@ APPEND = _body(
 )
 SETTINGS = _body(
     **{
-        name: _text(field.description or "")
+        name: _names(field.description or "") if name in ("readers", "writers") else _text(field.description or "")
         for name, field in TopicConfig.model_fields.items()
         if name != "index_after_bytes"
     }
 )
 BEGIN = _body(timeout=_text("Such as 30s: aborted after it; without, the configured time."))
 CURSOR = _body(offset={"type": "string", "format": "uint64", "description": "Of the next entry to read."})
+
+_ERROR: dict[str, Any] = {
+    "description": "An error: what is wrong, and gRPC's code of it.",
+    "content": {
+        "application/json": {
+            "schema": {"type": "object", "properties": {"error": _text("What is wrong."), "code": {"type": "integer"}}}
+        }
+    },
+}
+
+
+def describe_errors(app: FastAPI) -> None:
+    """Have the document say how errors are answered: not as FastAPI does (422), which it says of itself."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = made()
+        for item in document["paths"].values():
+            for operation in item.values():
+                operation["responses"].pop("422", None)
+                operation["responses"]["default"] = _ERROR
+        document.pop("components", None)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

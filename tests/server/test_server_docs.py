@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -26,6 +27,14 @@ def test_the_page_describes_every_route_and_loads_nothing_from_elsewhere(running
     assert not re.search(r"https?://|@import|url\(", page)
     for path in ("/topic/{topic}/logs", "/topic/{topic}/logstream", "/topics", "/transactions", "/balance"):
         assert f"<code>{path}</code>" in page
+
+
+def test_the_document_says_how_errors_are_answered(running: Running) -> None:
+    document = json.loads(running.ask("GET", "/openapi.json")[2])
+    assert "components" not in document
+    for item in document["paths"].values():
+        for operation in item.values():
+            assert operation["responses"].keys() == {"200", "default"}
 
 
 def test_what_is_said_cannot_become_markup() -> None:
