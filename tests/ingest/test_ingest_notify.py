@@ -86,3 +86,14 @@ def test_it_is_seen_whether_somebody_listens() -> None:
         assert not listens(sock.getsockname())
         sock.listen()
         assert listens(sock.getsockname())
+
+
+def test_a_reload_is_told_and_over_with_the_next_tick_but_not_while_it_is_going_on(manager: socket.socket) -> None:
+    service = Service(lambda: True)
+    service.tick()
+    service.reloading()
+    service.alive()
+    service.tick()
+    told = [manager.recv(200) for _ in range(3)]
+    assert (told[0], told[2]) == (b"READY=1", b"READY=1")
+    assert told[1].startswith(b"RELOADING=1\nMONOTONIC_USEC=")
