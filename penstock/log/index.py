@@ -120,4 +120,5 @@ def end_of(many: Records, first: int, position: int) -> tuple[int, int]:
     if not len(many):
         return first, position
     last = many[-1]
-    return int(last["base"] + last["rows"]), int(last["position"] + last["length"])
+    base, rows, begin, length = (int(last[name]) for name in ("base", "rows", "position", "length"))
+    return base + rows, begin + length  # not numpy's sums, which warn where a damaged index has numbers too large
