@@ -92,7 +92,16 @@ class Topic:
 
     def lag(self, cursor: str) -> Lag:
         """How far a cursor is behind; one that was never committed is at the beginning. Raises CorruptBatch."""
-        entries, size, first = self.reader().ahead(self.cursors.all().get(cursor, 0))
+        return self._lag(self.reader(), self.cursors.all().get(cursor, 0))
+
+    def lags(self) -> dict[str, Lag]:
+        """How far each cursor is behind. Raises CorruptBatch."""
+        cursors = self.cursors.all()
+        reader = self.reader() if cursors else None
+        return {name: self._lag(reader, offset) for name, offset in cursors.items() if reader is not None}
+
+    def _lag(self, reader: TopicReader, offset: int) -> Lag:
+        entries, size, first = reader.ahead(offset)
         age = (self._shared.clock.micros() - first) / 1e6 if entries else 0.0
         return Lag(entries, size, max(age, 0.0))
 

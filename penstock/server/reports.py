@@ -18,6 +18,7 @@ from penstock.ledger.posts import BadPost
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.errors import BadRequest, Exhausted, NoSuchTopic
 from penstock.server.metrics import Family, of_statistics
+from penstock.server.topic_metrics import of_topics
 
 MAX_DIGITS = 15
 """Of a time in seconds."""
@@ -81,6 +82,7 @@ class Reports:
             Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
             Family("penstock_topic_fate_total", "counter", "What became of a topic's messages", fates),
             Family("penstock_topic_end_offset", "gauge", "End of a topic's offsets", ends),
+            *of_topics(self._log),
             Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
