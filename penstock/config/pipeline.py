@@ -7,13 +7,16 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from penstock.config.values import Group, Seconds
+from penstock.config.secrets import SECRET
+from penstock.config.values import AddressOrOff, Group, Seconds
 
 
 class PipelineConfig(Group):
     """Topics to tables."""
 
     source: Literal["penstock", "kafka"] = Field("penstock", description="where messages are read")
+    uri: AddressOrOff = Field("", description="Flight server that topics are read from; default: from their folder")
+    token: str = Field("", json_schema_extra=SECRET, description="token shown there; default: the one in data_dir")
     kafka: dict[str, str] = Field(default_factory=dict, description="properties of Kafka's client, with that source")
     expiry_gap: int = Field(1000, ge=1, description="offsets that a large message may span in Kafka")
     topics: tuple[str, ...] = Field(("*",), description="topics read; * = all but internal ones")
@@ -34,4 +37,10 @@ class PipelineConfig(Group):
     def _kafka_can_be_reached(self) -> PipelineConfig:
         if self.source == "kafka" and not self.kafka.get("bootstrap.servers"):
             raise ValueError('kafka."bootstrap.servers" is missing: source = "kafka" needs it')
+        return self
+
+    @model_validator(mode="after")
+    def _one_source(self) -> PipelineConfig:
+        if self.uri and self.source != "penstock":
+            raise ValueError(f'uri is for source = "penstock", not "{self.source}"')
         return self

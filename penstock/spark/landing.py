@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.spark.admission import register_landing
+from penstock.spark.connection import Connection
 from penstock.spark.kafka_source import EXPIRY_GAP, kafka_rows
 from penstock.spark.kinds import Rules, classified
 from penstock.spark.layout import Layout
@@ -37,7 +38,8 @@ PARTITION_COLUMNS = ("kind", "date", "type")
 class Landing:
     """What is landed and how. ``topics`` and ``tables`` are folders; times in seconds.
 
-    ``topic``: names or patterns with commas. ``kafka``: properties of the client where the topics are Kafka's and not
+    ``topic``: names or patterns with commas. ``log``: the log daemon, where its topics are read from there and not from
+    their folder. ``kafka``: properties of the client where the topics are Kafka's and not
     the log's; ``expiry_gap``: how many offsets a large message may span there. ``max_rows``, ``max_bytes``: most of one
     micro-batch (bytes as stored; of the log alone).
     """
@@ -53,6 +55,7 @@ class Landing:
     schemas: Mapping[str, str] = field(default_factory=dict)
     duplicate_window: float = 600.0
     target_lag: float = 1.0
+    log: Connection | None = None
     kafka: Mapping[str, str] | None = None
     expiry_gap: int = EXPIRY_GAP
     max_rows: int = 500_000
@@ -108,8 +111,10 @@ def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
         rows, gap = landing.max_rows, landing.expiry_gap
         return kafka_rows(spark, topics, landing.kafka, landing.registry, max_rows=rows, gap=gap)
     register_landing(spark)
+    where = landing.log.options() if landing.log else {"path": str(Path(landing.topics).absolute())}
     return (
         spark.readStream.format("penstock_landing")
+        .options(**where)
         .option("topic", landing.topic)
         .option("maxRowsPerTrigger", landing.max_rows)
         .option("maxBytesPerTrigger", landing.max_bytes)
@@ -117,7 +122,7 @@ def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
         .option("maxTypes", landing.registry[1])
         .option("landedBefore", last_landing(landing.layout.checkpoint))
         .option("holdFile", str(landing.layout.hold))
-        .load(str(Path(landing.topics).absolute()))
+        .load()
     )
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from penstock import config
 from penstock.server.access import Access
+from penstock.spark.connection import Connection
 from penstock.spark.landing import Landing, start_landing
 from penstock.spark.layout import Layout
 from penstock.spark.mending import mend, sweep
@@ -89,13 +90,19 @@ def _land(
     session: SparkSession, landing: Landing, reconciler: Reconciler, once: bool, stop: threading.Event, say: Say
 ) -> int:
     query = start_landing(session, landing, available_now=once)
-    say(f"landing {landing.topic} from {landing.topics} into {landing.layout.landed}")
+    say(f"landing {landing.topic} from {_source(landing)} into {landing.layout.landed}")
     failed = _watch(query, reconciler, stop, say)
     _end(query, landing.layout)
     if not reconciler.stop(SHUTDOWN_PATIENCE):
         say("not everything could be proved and posted; the next start does it")
     say(_report(reconciler, query))
     return 1 if failed else 0
+
+
+def _source(landing: Landing) -> str:
+    if landing.kafka is not None:
+        return "Kafka"
+    return landing.log.address if landing.log else str(landing.topics)
 
 
 def _watch(query: StreamingQuery, reconciler: Reconciler, stop: threading.Event, say: Say) -> bool:
@@ -162,9 +169,23 @@ def landing_of(settings: config.Settings) -> Landing:
         schemas=pipeline.schemas,
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
+        log=connection_of(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,
     )
+
+
+def connection_of(settings: config.Settings) -> Connection | None:
+    """How the pipeline reaches the log daemon's topics; None where it reads their folder.
+
+    Raises OSError for a token or certificate that cannot be read, ConfigError for a certificate that cannot be used.
+    """
+    pipeline, access = settings.pipeline, Access(settings)
+    if not pipeline.uri:
+        return None
+    ca, key, cert = access.certificates
+    token = pipeline.token or access.token or ""
+    return Connection(pipeline.uri, token, ca is not None, ca, cert, key, access.peer)
 
 
 def main(arguments: list[str] | None = None) -> int:

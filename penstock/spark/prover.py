@@ -82,7 +82,8 @@ class Proof:
 class Prover:
     """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
 
-    ``kafka``: the records of Kafka's partitions, where these are landed.
+    ``kafka``: the records of Kafka's partitions, where these are landed; ``log``: those of the log, where there is no
+    folder of topics.
     """
 
     def __init__(
@@ -94,9 +95,10 @@ class Prover:
         event_types: Sequence[str] = (),
         verify: Verify | None = None,
         kafka: Records | None = None,
+        log: Records | None = None,
     ) -> None:
         self._layout = layout
-        self._log = LogRecords(topics, event_types)
+        self._log = log or LogRecords(topics, event_types)
         self._kafka = kafka
         self._verify = verify
         self._landed = Landed(layout.landed, window)

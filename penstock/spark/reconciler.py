@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.spark.commits import Commit, Journal, read_journal, read_lines_from
+from penstock.spark.flight_again import log_records
 from penstock.spark.kafka_proof import kafka_records
 from penstock.spark.landing import Landing
 from penstock.spark.layout import Layout
@@ -70,6 +71,7 @@ class Reconciler:
             event_types=landing.event_types,
             verify=self._verify if ledger else None,
             kafka=self._kafka,
+            log=log_records(landing.log, landing.event_types),
         )
         self._unproved = self._resume()
         self._through: dict[str, int] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,12 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from penstock.java import cache_folder, find_java
+from penstock.spark.package import package_zip
 
 DEFAULT_MASTER = "local[2,3]"
 """Two tasks at a time, three tries each: plain ``local[2]`` never tries a task again."""
+_IN_PROCESS = re.compile(r"local(\[.*\])?")
+_LOOPBACK = re.compile(r"spark://(localhost|127\.\d+\.\d+\.\d+|\[::1\]):.*|local-cluster\[.*\]")
 
 SETTINGS: dict[str, str] = {
     # Times are UTC, and microseconds as other tools expect them (Spark's default is still INT96).
@@ -76,12 +80,14 @@ def build_session(
 
     ``inherit``: open files that the JVM keeps open as well, so that a lock on them is held as long as it lives.
     ``scratch``: an existing folder for everything temporary, which a killed JVM leaves behind.
+    The executors of a cluster are sent this package. Their Python is this one's path, or that of ``pyspark.python``
+    or PYSPARK_PYTHON.
     Raises NoJava where there is nothing to run it on. A second call in one process returns the running session.
     """
     given = _spark_keys(settings or {})
     master = given.pop("spark.master", DEFAULT_MASTER)
-    _prepare_environment(master)
-    local = LOCAL_SETTINGS if master.startswith("local") else {}
+    _prepare_environment(master, given.get("spark.pyspark.python"))
+    local = LOCAL_SETTINGS if is_here(master) else {}
     options = {**SETTINGS, **local, **given, "spark.master": master, "spark.app.name": name}
     options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
     if SparkContext._gateway is None:
@@ -92,7 +98,14 @@ def build_session(
     for key, value in options.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
+    if not _IN_PROCESS.fullmatch(master):
+        session.sparkContext.addPyFile(str(package_zip()))
     return session
+
+
+def is_here(master: str) -> bool:
+    """Whether all of Spark runs on this machine: it then listens on loopback alone."""
+    return bool(_IN_PROCESS.fullmatch(master) or _LOOPBACK.fullmatch(master))
 
 
 def _java_options(given: str, scratch: Path | None) -> str:
@@ -113,11 +126,13 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _prepare_environment(master: str) -> None:
+def _prepare_environment(master: str, python: str | None) -> None:
     """What the JVM and the Python workers read from the environment; must be set before the JVM starts."""
     os.environ["JAVA_HOME"] = str(find_java().home)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if master.startswith("local"):
+    own = sys.executable if _IN_PROCESS.fullmatch(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = python or own
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_here(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 

@@ -140,6 +140,23 @@ def test_the_configuration_says_what_is_landed(tmp_path: Path) -> None:
     assert (landing.duplicate_window, landing.data_format, landing.max_types) == (300.0, "variant", 1000)
 
 
+def test_the_log_daemon_is_read_where_the_configuration_names_it(tmp_path: Path) -> None:
+    tokens = 'security.tokens.spark = {token = "sixteen letters at least", read = ["*"]}'
+    given = [f"data_dir={tmp_path}", "pipeline.uri=127.0.0.1:8846"]
+    plain, closed = (landing_of(load(None, options, {})) for options in (given, [*given, tokens]))
+    named = landing_of(load(None, [*given, tokens, "pipeline.token=another one altogether"], {}))
+    assert plain.log is not None
+    assert (plain.log.address, plain.log.token, plain.log.tls) == ("127.0.0.1:8846", "", False)
+    assert closed.log is not None
+    assert closed.log.token == (tmp_path / "token").read_text()
+    assert named.log is not None
+    assert named.log.token == "another one altogether"
+    assert "another" not in repr(named)
+
+
 def test_a_bad_configuration_stops_the_start_with_its_key(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["-o", "pipeline.tabels=x"]) == 2
     assert "pipeline.tabels" in capsys.readouterr().err
+    kafka = ["pipeline.source=kafka", "pipeline.kafka.bootstrap.servers=h:1", "pipeline.uri=h:1"]
+    assert main([part for one in kafka for part in ("-o", one)]) == 2
+    assert 'uri is for source = "penstock"' in capsys.readouterr().err

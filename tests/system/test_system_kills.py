@@ -14,60 +14,14 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from harness import Pipe, alive, until
-
-from penstock.spark.commits import read_journal
-from penstock.spark.layout import Layout
+from landing import Driver, landed_rows
 
 RATE = 500
 UDP = "events-udp"
-
-
-class Driver:
-    """``penstock pipeline run`` as a user starts it."""
-
-    def __init__(self, pipe: Pipe) -> None:
-        self._pipe = pipe
-        self._output = pipe.output.with_name("pipeline.log")
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", *self._pipe.options]
-        with self._output.open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output)
-
-    def kill(self) -> None:
-        assert self.process
-        jvms = [pid for pid in _descendants(self.process.pid) if "java" in _command(pid)]
-        self.process.kill()
-        self.process.wait()
-        until(lambda: not any(alive(pid) for pid in jvms), 30, "the JVM ends with its driver")
-
-    def stop(self) -> None:
-        if self.process and self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(60)
-
-
-def _descendants(pid: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    children = [int(child) for child in text.split()]
-    return children + [below for child in children for below in _descendants(child)]
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
 
 
 class Flow(threading.Thread):
@@ -110,17 +64,6 @@ def driver(pipe: Pipe) -> Iterator[Driver]:
     made = Driver(pipe)
     yield made
     made.stop()
-
-
-def landed_rows(tables: Path) -> list[dict[str, Any]]:
-    """All rows of committed files."""
-    layout = Layout.of(tables)
-    files = [name for commit in read_journal(layout) for name in commit.files]
-    return [
-        {"kind": name.split("kind=")[1].split("/")[0], **row}
-        for name in files
-        for row in pq.read_table(layout.landed / name, columns=["offset", "uuid"]).to_pylist()
-    ]
 
 
 def kill_at_random(pipe: Pipe, driver: Driver, dice: random.Random, rounds: int) -> None:

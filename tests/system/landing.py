@@ -1,0 +1,70 @@
+"""The pipeline as tests of the whole run it, and what it landed."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from harness import Pipe, alive, until
+
+from penstock.spark.commits import read_journal
+from penstock.spark.layout import Layout
+
+
+class Driver:
+    """``penstock pipeline run`` as a user starts it."""
+
+    def __init__(self, pipe: Pipe, *further: str) -> None:
+        self._pipe, self._further = pipe, further
+        self.output = pipe.output.with_name("pipeline.log")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", *self._pipe.options, *self._further]
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def kill(self) -> None:
+        assert self.process
+        jvms = [pid for pid in descendants(self.process.pid) if "java" in command_of(pid)]
+        self.process.kill()
+        self.process.wait()
+        until(lambda: not any(alive(pid) for pid in jvms), 30, "the JVM ends with its driver")
+
+    def stop(self) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(60)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, from any of its threads, and those that they did."""
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children += [int(child) for child in (thread / "children").read_text().split()]
+    return children + [below for child in children for below in descendants(child)]
+
+
+def command_of(pid: int) -> str:
+    """The command of a process; "" where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def landed_rows(tables: Path) -> list[dict[str, Any]]:
+    """All rows of committed files."""
+    layout = Layout.of(tables)
+    files = [name for commit in read_journal(layout) for name in commit.files]
+    return [
+        {"kind": name.split("kind=")[1].split("/")[0], **row}
+        for name in files
+        for row in pq.read_table(layout.landed / name, columns=["offset", "uuid"]).to_pylist()
+    ]
