@@ -218,7 +218,7 @@ def show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
     if document.get("audits"):
         out(_audits_table(document["audits"]))
     for line in document.get("differs", []):
-        out(f"differs from the ledger: {line}")
+        out(f"differs: {line}")
     out(f"pending: {document['pending']}")
 
 

@@ -8,7 +8,9 @@ import httpx
 
 from penstock.config import Settings
 from penstock.ledger.balance import Within
-from penstock.ledger.ledger import all_listeners, balance_of, load
+from penstock.ledger.book import Book
+from penstock.ledger.ledger import all_listeners, balance_of
+from penstock.ledger.loading import anew, posted, usable
 from penstock.ledger.posts import ClientPost, LandedPost
 from penstock.ledger.waiting import waiting
 from penstock.server.access import Access
@@ -18,19 +20,28 @@ from penstock.spark.prover import rebuild
 
 
 def rebuilt(settings: Settings, within: Within = None, **parameters: str) -> dict[str, Any]:
-    """The balance anew, with ``differs``: where the running daemon's ledger says something else.
+    """The balance anew, with ``differs``: where the running daemon's ledger or its checkpoint says something else.
 
     ``parameters`` are those of ``/balance`` that ask for the buckets ``within``.
     """
     before = _ledger(settings, parameters)
-    document = _compute(settings, within)
+    plain, checkpoint = anew(settings.topics)
+    book = posted(plain, settings.topics, (ClientPost,))
+    book.roll_up(_rolled(settings, before))
+    document = _compute(settings, book, within)
     after = _ledger(settings, parameters)
     settled = before is not None and before == after
-    return document | {"differs": differences(before or {}, document) if settled else []}
+    return document | {"differs": [*(differences(before or {}, document) if settled else []), *checkpoint]}
 
 
-def _compute(settings: Settings, within: Within) -> dict[str, Any]:
-    book = load(settings.topics, (ClientPost,))
+def _rolled(settings: Settings, ledger: dict[str, Any] | None) -> int:
+    """What the ledger has rolled up by day, by its answer or its checkpoint."""
+    pages, _ = (None, "") if ledger else usable(settings.topics)
+    return int(ledger["by_day_before"]) if ledger else pages.rolled if pages else 0
+
+
+def _compute(settings: Settings, book: Book, within: Within) -> dict[str, Any]:
+    """The balance of ``book`` with what the tables hold."""
     pipeline = settings.pipeline
     window, types = pipeline.duplicate_window, pipeline.event_types
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)

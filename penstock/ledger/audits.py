@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from penstock.counts import Counts
 from penstock.ledger.balance import Within, inside
 from penstock.ledger.book import Pages
+from penstock.ledger.rollup import place, widened
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,10 @@ class Audited:
 
 def audited(pages: Pages, within: Within = None) -> list[Audited]:
     """By tier, source and topic; of the buckets ``within`` alone where given."""
+    within = widened(within, pages.rolled)
     found: dict[tuple[str, str, str], Counts] = {}
     for (tier, source, _), told in pages.audits.items():
         for (topic, minute), (_, counts) in told.items():
-            if inside(minute, within):
+            if inside(place((topic, minute), pages.rolled)[1], within):
                 found.setdefault((tier, source, topic), Counts()).absorb(counts)
     return [Audited(*names, counts.pruned()) for names, counts in sorted(found.items())]

@@ -16,6 +16,7 @@ from penstock.counts import Counts, Name, OpenBook, bucket_of, open_books, summe
 from penstock.ingest.files import LOG
 from penstock.ledger.book import Pages
 from penstock.ledger.posts import Key
+from penstock.ledger.rollup import roll_counts, roll_rows, widened
 
 Value = TypeVar("Value")
 
@@ -45,6 +46,10 @@ class Beyond:
 
     pending: Mapping[Key, int] = field(default_factory=dict)
     gaps: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+
+    def rolled(self, before: int) -> Beyond:
+        """The same with what is older than ``before`` by day."""
+        return Beyond(roll_rows(self.pending, before), roll_counts(self.gaps, before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +103,12 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Everything, as of one moment."""
+    """Everything, as of one moment; before ``by_day_before`` (seconds since the epoch) minutes are not told apart."""
 
     listeners: list[Listener]
     routes: list[Route]
     topics: list[TopicBalance]
+    by_day_before: int = 0
 
     @property
     def unaccounted(self) -> int:
@@ -121,6 +127,7 @@ class Balance:
         return {
             "unaccounted": self.unaccounted,
             "pending": self.pending,
+            "by_day_before": self.by_day_before,
             "listeners": [asdict(listener) for listener in self.listeners],
             "routes": [asdict(r) | {"unaccounted": r.unaccounted} for r in self.routes],
             "topics": [asdict(t) | {"unaccounted": t.unaccounted} for t in self.topics],
@@ -133,10 +140,12 @@ def balance(
     """The balance of ``pages``, of the buckets ``within`` alone where given.
 
     ``in_buffer`` are the counts of the frames that wait in log buffers, by source and bucket; ``beyond``
-    what lies in each topic between its last landed offset and the end that ``pages`` covers.
+    what lies in each topic between its last landed offset and the end that ``pages`` covers. Of a day that is rolled
+    up ``within`` has the whole: the one that its first second is in.
     """
-    view = _View(within)
-    received = [view.by_source(pages.received), view.by_source(in_buffer)]
+    before = pages.rolled
+    view = _View(widened(within, before))
+    received = [view.by_source(pages.received), view.by_source(roll_counts(in_buffer, before))]
     delivered = Counts()
     for logged in pages.logged.values():
         delivered.absorb(view.rows_by_source(logged))
@@ -146,7 +155,8 @@ def balance(
     return Balance(
         [_listener(pages, s, totals[s], within) for s in sources if s not in API_SOURCES],
         [_route(s, totals[s], delivered[s], waiting[s]) for s in sources if _is_logged(totals[s])],
-        [_topic(pages, t, beyond.get(t, Beyond()), view) for t in sorted(pages.logged)],
+        [_topic(pages, t, beyond.get(t, Beyond()).rolled(before), view) for t in sorted(pages.logged)],
+        before,
     )
 
 

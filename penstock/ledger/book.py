@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from penstock.counts import Counts, Name, Origin, by_bucket, summed
 from penstock.ledger.posts import AuditPost, ClientPost, Key, LandedPost, Post, is_partition
+from penstock.ledger.rollup import place, plus, roll_counts, roll_rows
 from penstock.log.gaps import Gap
 
 
@@ -29,9 +30,25 @@ Life = tuple[str, str, str]
 """Tier, source and incarnation of an auditor."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a topic is entered: its offsets before ``end``, of which the last has the timestamp ``time``.
+
+    ``time`` is in microseconds; 0 where the last offset is in a gap.
+    """
+
+    end: int = 0
+    time: int = 0
+
+
 @dataclass(slots=True)
 class Pages:
-    """The counts of all tiers; ``ends`` are the ends of the topics' offsets that ``logged`` covers."""
+    """The counts of all tiers; ``ends`` are the ends of the topics' offsets that ``logged`` covers.
+
+    ``covered``: how far each topic, the internal ones too, is entered; ``lost``: its gaps before there of whose batches
+    no counts are known. What is older than ``rolled`` (seconds since the epoch) is kept by day. Counts in here are
+    never changed, only replaced.
+    """
 
     received: dict[Key, Counts] = field(default_factory=dict)
     logged: dict[str, dict[Key, int]] = field(default_factory=dict)
@@ -40,16 +57,22 @@ class Pages:
     clients: dict[tuple[str, str], ClientPost] = field(default_factory=dict)
     audits: dict[Life, dict[Key, tuple[int, Counts]]] = field(default_factory=dict)
     """By topic and bucket, with the version that told them."""
+    covered: dict[str, Mark] = field(default_factory=dict)
+    lost: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    rolled: int = 0
 
     def copy(self) -> Pages:
         """A copy that shares nothing that changes."""
         return Pages(
-            _copied(self.received),
+            dict(self.received),
             {topic: dict(rows) for topic, rows in self.logged.items()},
             dict(self.ends),
-            {topic: Landed(x.through, x.version, _copied(x.counts)) for topic, x in self.landed.items()},
+            {topic: Landed(x.through, x.version, dict(x.counts)) for topic, x in self.landed.items()},
             dict(self.clients),
             {life: dict(told) for life, told in self.audits.items()},
+            dict(self.covered),
+            {topic: list(ranges) for topic, ranges in self.lost.items()},
+            self.rolled,
         )
 
     def sent(self, listener: str) -> Counts | None:
@@ -61,44 +84,84 @@ class Pages:
 class Book:
     """The pages, for several threads at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages: Pages | None = None) -> None:
         self._lock = threading.Lock()
-        self._pages = Pages()
+        self._pages = pages or Pages()
+        self.skipped: set[str] = set()
+        """Topics of which offsets were passed over: not all that their files tell is entered."""
 
     def snapshot(self) -> Pages:
         """All counts as of one moment."""
         with self._lock:
             return self._pages.copy()
 
-    def enter(self, topic: str, origin: Origin, base: int, rows: int) -> None:
-        """A batch of ``topic`` (offsets from ``base`` on) with its counts; in an internal topic only these matter."""
+    def covered(self, topic: str) -> int:
+        """Up to which offset a topic is entered."""
+        return self._pages.covered.get(topic, Mark()).end
+
+    def cover(self, topic: str, end: int, time: int = 0) -> None:
+        """A topic is entered up to ``end`` (exclusive), whose last row has the timestamp ``time``."""
+        if end > self.covered(topic):
+            self._pages.covered[topic] = Mark(end, time)
+
+    def roll_up(self, before: int) -> None:
+        """Keep what is older than ``before`` (seconds since the epoch, the start of a day) by day."""
+        with self._lock:
+            pages = self._pages
+            if before > pages.rolled:
+                pages.rolled = before
+                pages.received = roll_counts(pages.received, before)
+                pages.logged = {topic: roll_rows(rows, before) for topic, rows in pages.logged.items()}
+                for landed in pages.landed.values():
+                    landed.counts = roll_counts(landed.counts, before)
+
+    def enter(self, topic: str, origin: Origin, base: int, rows: int, last: int = 0) -> None:
+        """A batch of ``topic`` (offsets from ``base`` on) with its counts; in an internal topic only these matter.
+
+        ``last`` is its last timestamp in microseconds.
+        """
         with self._lock:
             for bucket, counts in by_bucket(origin.bucket, origin.counts).items():
-                self._pages.received.setdefault((origin.source, bucket), Counts()).absorb(counts)
+                self._receive((origin.source, bucket), counts)
             if not topic.startswith("_"):
                 self._add_rows(topic, (origin.source, origin.bucket), base, rows)
+            if base != self.covered(topic):
+                self.skipped.add(topic)
+            self.cover(topic, base + rows, last)
 
     def enter_lost(self, topic: str, key: Key, base: int, rows: int) -> None:
         """``rows`` rows that the log once took and whose counts can no longer be read."""
         with self._lock:
-            lost: dict[str, int] = {Name.SEEN: rows, Name.ACCEPTED: rows}
-            self._pages.received.setdefault(key, Counts()).absorb(lost)
+            self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
             self._add_rows(topic, key, base, rows)
+
+    def enter_gap(self, topic: str, gap: Gap) -> None:
+        """A gap whose counts nobody knows, after its rows were entered as lost."""
+        with self._lock:
+            self._pages.lost.setdefault(topic, []).append((gap.begin, gap.end))
+            self.cover(topic, gap.end)
 
     def enter_gone(self, topic: str, gap: Gap, rows: Mapping[Key, int]) -> None:
         """Batches that retention dropped, with the counts they had; in an internal topic only these matter."""
         with self._lock:
             for source, buckets in (gap.received or {}).items():
                 for bucket, counts in buckets.items():
-                    self._pages.received.setdefault((source, bucket), Counts()).absorb(counts)
+                    self._receive((source, bucket), counts)
             if not topic.startswith("_"):
                 for key, count in rows.items():
                     self._add_rows(topic, key, gap.begin, count)
                 self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), gap.end)
+            self.cover(topic, gap.end)
+
+    def _receive(self, key: Key, counts: Mapping[str, int]) -> None:
+        if any(counts.values()):  # the files do not tell of nothing
+            at = place(key, self._pages.rolled)
+            self._pages.received[at] = plus(self._pages.received.get(at), counts)
 
     def _add_rows(self, topic: str, key: Key, base: int, rows: int) -> None:
         logged = self._pages.logged.setdefault(topic, {})
-        logged[key] = logged.get(key, 0) + rows
+        at = place(key, self._pages.rolled)
+        logged[at] = logged.get(at, 0) + rows
         self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), base + rows)
 
     def post(self, post: Post) -> bool:
@@ -128,7 +191,8 @@ class Book:
         if is_partition(post.topic):
             self._add_records(post)
         for key, counts in post.counts.items():
-            landed.counts.setdefault(key, Counts()).absorb(counts)
+            at = place(key, self._pages.rolled)
+            landed.counts[at] = plus(landed.counts.get(at), counts)
         landed.through, landed.version = post.through, post.version
         return True
 
@@ -136,7 +200,7 @@ class Book:
         """What came by Kafka was accepted and logged there: as many records as have a fate."""
         for key, counts in post.counts.items():
             rows = counts.total()
-            self._pages.received.setdefault(key, Counts()).absorb({Name.SEEN: rows, Name.ACCEPTED: rows})
+            self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
             self._add_rows(post.topic, key, post.through - rows, rows)
         self._pages.ends[post.topic] = max(self._pages.ends.get(post.topic, 0), post.end, post.through)
 
@@ -144,7 +208,3 @@ class Book:
 def _version(told: Mapping[Key, tuple[int, Counts]], key: Key) -> int:
     before = told.get(key)
     return -1 if before is None else before[0]
-
-
-def _copied(counts: dict[Key, Counts]) -> dict[Key, Counts]:
-    return {key: Counts(of_key) for key, of_key in counts.items()}

@@ -19,6 +19,7 @@ from penstock.ingest.missed import MOST_BUCKETS, dropped
 from penstock.ingest.statepage import StatePage
 from penstock.ledger.balance import Route, Within, inside
 from penstock.ledger.posts import Key
+from penstock.ledger.rollup import roll_counts, widened
 from penstock.ledger.waiting import waiting_for
 from penstock.logbuffer import LogBufferError, ReaderPosition, Subscription
 from penstock.records import BadBatch
@@ -33,6 +34,7 @@ class Standing:
 
     ``fates`` are counts by bucket and fate. ``through``: position behind the last frame that is in its hands, or done;
     ``taken``: messages in its hands by bucket. ``whole``: it has been there from the listener's first message on.
+    Up to the bucket ``folded`` minutes are not told apart.
     """
 
     listener: str
@@ -43,6 +45,12 @@ class Standing:
     through: int
     taken: Mapping[int, Counts]
     whole: bool
+    folded: int = -1
+
+    def rolled(self, before: int) -> Standing:
+        """The same with what is older than ``before`` by day, and with what its account has folded itself."""
+        folded = min(self.fates) if len(self.fates) >= MOST_BUCKETS else self.folded
+        return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before), folded=folded)
 
     def route(self) -> Route:
         """The whole route."""
@@ -56,7 +64,7 @@ class Standing:
 
         ``accepted`` is what the listener accepted in it, ``in_buffer`` what of it is before the reader.
         """
-        if len(self.fates) >= MOST_BUCKETS and bucket <= min(self.fates):
+        if bucket <= self.folded:
             return None
         fates = self.fates.get(bucket, Counts())
         waits = in_buffer + self.taken.get(bucket, Counts()).total()
@@ -68,13 +76,18 @@ def _route(standing: Standing, accepted: int, fates: Counts, in_buffer: int) -> 
     return Route(standing.listener, standing.handler, accepted, *terms, in_buffer)
 
 
-def routes(folder: Path, standings: Iterable[Standing], accepted: Mapping[Key, int], within: Within) -> list[Route]:
-    """The routes of all forwarders, of the buckets ``within`` alone where given; ``accepted`` by source and bucket."""
+def routes(
+    folder: Path, standings: Iterable[Standing], accepted: Mapping[Key, int], within: Within, rolled: int = 0
+) -> list[Route]:
+    """The routes of all forwarders, of the buckets ``within`` alone where given; ``accepted`` by source and bucket.
+
+    What is older than ``rolled`` is there by day, also in ``accepted``.
+    """
     if within is None:
         return [standing.route() for standing in standings]
-    found = []
-    for standing in standings:
-        waits = waiting_for(folder, standing.listener, standing.through)
+    found, within = [], widened(within, rolled)
+    for standing in (one.rolled(rolled) for one in standings):
+        waits = roll_counts(waiting_for(folder, standing.listener, standing.through), rolled)
         keys = {*accepted, *waits, *((standing.listener, bucket) for bucket in {*standing.fates, *standing.taken})}
         buckets = {bucket for source, bucket in keys if source == standing.listener and inside(bucket, within)}
         parts = [
@@ -200,3 +213,7 @@ def _by_bucket(*many: Mapping[str, int]) -> dict[int, Counts]:
         for bucket, named in by_bucket(0, counts).items():
             total.setdefault(bucket, Counts()).absorb(named)
     return total
+
+
+def _by_day(counts: Mapping[int, Counts], before: int) -> dict[int, Counts]:
+    return {bucket: of for (_, bucket), of in roll_counts({("", b): c for b, c in counts.items()}, before).items()}

@@ -3,49 +3,64 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.counts import Counts, Name, Origin, bucket_of
 from penstock.ingest.files import listeners_in
+from penstock.ledger import checkpoint
 from penstock.ledger.audits import Audited, audited
 from penstock.ledger.balance import Balance, Beyond, Within, balance
-from penstock.ledger.book import Book, Landed, Pages
+from penstock.ledger.book import Landed, Pages
 from penstock.ledger.forwarded import routes, standings
+from penstock.ledger.loading import TOPIC, Say, gap_rows, resume, unreadable
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, Key, LandedPost, Post, dump, is_partition, parse
+from penstock.ledger.rollup import horizon, roll_counts
 from penstock.ledger.series import document, series, whole_step
 from penstock.ledger.waiting import Waiting
 from penstock.ledger.watermarks import Watermark, watermarks
-from penstock.log import CorruptBatch, Gap, InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
+from penstock.log import InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
 from penstock.records import body
 
-TOPIC = "_ledger"
-Verify = Callable[[str, int, int], object]
-"""Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
 CURSOR = "pipeline"
 """The cursor of each topic that says up to where the pipeline has landed and proved it."""
 
 
 class Ledger:
-    """The books of one log and its listeners. ``buffers`` is the folder of their log buffers."""
+    """The books of one log and its listeners. ``buffers`` is the folder of their log buffers.
 
-    def __init__(self, log: Log, buffers: Path, listeners: Iterable[str]) -> None:
+    ``say`` gets a line for people; ``now`` tells seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        buffers: Path,
+        listeners: Iterable[str],
+        say: Say = lambda line: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
+        self._say, self._time = say, now
         self._waiting = Waiting(buffers)
         for name in log.names(internal=True):
             with contextlib.suppress(UnknownFormat):  # it stays as it is, and out of the balance
                 log.topic(name, internal=True)  # recovered before it is read
-        self._book = load(log.directory, verify=self._verify)
+        self._book = resume(log.directory, say, self._verify)
+        self._posting: list[int] = []
+        self._kept: Pages | None = None
+        self._why = ""
+        self._keeping = threading.Lock()
         log.observe(self._stored)
+        self.roll_up()
 
     def _stored(self, topic: str, stored: Stored) -> None:
         if topic != TOPIC:
-            self._book.enter(topic, stored.origin, stored.base, stored.rows)
+            self._book.enter(topic, stored.origin, stored.base, stored.rows, stored.last)
 
     def _verify(self, topic: str, begin: int, end: int) -> None:
         self._log.topic(topic, internal=True).verify(begin, end)
@@ -54,15 +69,58 @@ class Ledger:
         """Keep a post; whether it told something new, once it is synced. Raises BadPost, and LogFull."""
         post = parse(told)
         self._check(post)
-        now = time.time()
+        now = self._time()
         origin = Origin("ledger", bucket_of(now), int(now * 1e6), int(now * 1e6))
         topic = self._log.topic(TOPIC, create=True, internal=True)
-        topic.append(body([dump(post)]), origin).result()
-        new = self._book.post(post)
+        with self._under_way(topic.end):
+            topic.append(body([dump(post)]), origin).result()
+            new = self._book.post(post)
         if isinstance(post, LandedPost) and not is_partition(post.topic):  # the proof is kept: its evidence may go now
             with contextlib.suppress(UnknownTopic):  # deleted: what was left of it is proved to be a gap
                 self._log.topic(post.topic).cursors.commit(CURSOR, post.through)
         return new
+
+    @contextlib.contextmanager
+    def _under_way(self, offset: int) -> Iterator[None]:
+        """What is kept of ``_ledger`` at or behind ``offset`` is perhaps not in the book yet."""
+        self._posting.append(offset)
+        try:
+            yield
+        finally:
+            self._posting.remove(offset)
+
+    def keep(self) -> None:
+        """Write a checkpoint if there is something new. Raises OSError."""
+        self.roll_up()
+        with self._keeping:
+            pages = self._keepable()
+            if pages == self._kept:
+                return
+            why = self._withheld(pages)
+            if why and why != self._why:
+                self._say(f"the ledger keeps no checkpoint, so that the next start reads all batches: {why}")
+            if not why:
+                checkpoint.write(self._log.directory, pages)
+            self._kept, self._why = pages, why
+
+    def _keepable(self) -> Pages:
+        """The pages, with the posts up to those that may still be under way."""
+        end = self._log.topic(TOPIC, internal=True).end if TOPIC in self._log.names(internal=True) else 0
+        self._book.cover(TOPIC, min([end, *self._posting]))  # in this order: what began later is behind the end
+        return self._book.snapshot()
+
+    def _withheld(self, pages: Pages) -> str:
+        """Why a book built anew from the topics' files would differ from ``pages``; empty when it would not."""
+        for name, mark in sorted(pages.covered.items()):
+            gaps = TopicReader(self._log.directory / name).gaps()
+            if name in self._book.skipped or unreadable(gaps, mark.end) != sorted(pages.lost.get(name, [])):
+                return f"offsets of topic {name} can no longer be read"
+        return ""
+
+    def roll_up(self) -> None:
+        """Keep by day what is older than the retention of every topic."""
+        ages = [self._log.settings(name).stale_after for name in self._log.names()]
+        self._book.roll_up(horizon(self._time(), ages))
 
     def _check(self, post: Post) -> None:
         """Refuse what cannot be true: a post is kept for ever."""
@@ -109,7 +167,7 @@ class Ledger:
     def watermarks(self) -> list[Watermark]:
         """How far the tables are complete."""
         in_buffer = self._in_buffer()  # upstream first: what moves meanwhile holds it back twice
-        return watermarks(*self._now(), in_buffer, time.time())
+        return watermarks(*self._now(), in_buffer, self._time())
 
     def _now(self) -> tuple[Pages, dict[str, Beyond]]:
         pages = self._book.snapshot()
@@ -119,70 +177,7 @@ class Ledger:
         """The balance over time from ``since`` (seconds since the epoch) on, in stretches of ``step`` seconds."""
         pages, beyond = self._now()
         step = whole_step(step)
-        return document(series(pages, beyond, self._in_buffer(), since, step), step)
-
-
-TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost)
-
-
-def load(topics: Path, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> Book:
-    """The book as the topics' own files tell it, with the posts of ``tiers``.
-
-    A corrupt range is handed to ``verify``, which makes it a gap; without it, its rows are of source ``unknown``.
-    """
-    book = Book()
-    for path in sorted(path for path in topics.iterdir() if path.is_dir()):
-        reader = TopicReader(path)
-        if path.name != TOPIC:
-            with contextlib.suppress(UnknownFormat):
-                enter_topic(book, path.name, reader, verify)
-            continue
-        for post in _posts(reader, verify):
-            if isinstance(post, tiers):
-                book.post(post)
-    return book
-
-
-def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | None = None) -> None:
-    """Enter all batches of a topic, and its gaps for those that can no longer be read."""
-
-    def lost(begin: int, end: int) -> None:
-        book.enter_lost(name, ("unknown", 0), begin, end - begin)
-
-    for stored in _readable(reader, partial(verify, name) if verify else lost):
-        book.enter(name, stored.origin, stored.base, stored.rows)
-    for gap in reader.gaps():
-        if gap.received is not None:
-            book.enter_gone(name, gap, gap_rows(gap, gap.begin))
-        elif not name.startswith("_"):
-            for key, rows in gap_rows(gap, gap.begin).items():
-                book.enter_lost(name, key, gap.begin, rows)
-
-
-def gap_rows(gap: Gap, begin: int) -> dict[Key, int]:
-    """The rows of a gap from ``begin`` on by source and bucket; those it cannot name are of source ``unknown``."""
-    return {(source or "unknown", bucket): n for (source, bucket), n in gap.places(begin, gap.end).items()}
-
-
-def _readable(reader: TopicReader, corrupt: Callable[[int, int], object]) -> Iterator[Stored]:
-    """All batches that can be read; the ranges of others are told to ``corrupt``."""
-    offset, stop = 0, False
-    while not stop:
-        stop = True
-        try:
-            for stored in reader.documents(offset):
-                yield stored
-                offset = stored.end
-        except CorruptBatch as error:
-            corrupt(error.begin, error.end)
-            offset, stop = error.end, False
-
-
-def _posts(reader: TopicReader, verify: Verify | None) -> Iterator[Post]:
-    corrupt = partial(verify, TOPIC) if verify else lambda begin, end: None
-    for stored in _readable(reader, corrupt):
-        for payload in stored.batch.column("payload").to_pylist():
-            yield parse(json.loads(payload))
+        return document(series(pages, beyond, self._in_buffer(), since, step), step, pages.rolled)
 
 
 def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:
@@ -201,8 +196,8 @@ def balance_of(
     result = balance(pages, beyond, in_buffer, within)
     if buffers is None:
         return result
-    accepted = summed_accepted(pages.received, in_buffer)
-    others = routes(buffers, standings(buffers, listeners_in(buffers)), accepted, within)
+    accepted = summed_accepted(pages.received, roll_counts(in_buffer, pages.rolled))
+    others = routes(buffers, standings(buffers, listeners_in(buffers)), accepted, within, pages.rolled)
     return replace(result, routes=sorted([*result.routes, *others], key=lambda route: (route.source, route.handler)))
 
 

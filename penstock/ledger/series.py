@@ -9,6 +9,7 @@ from penstock.counts import BUCKET_SECONDS, Counts, Name
 from penstock.ledger.balance import Beyond
 from penstock.ledger.book import Pages
 from penstock.ledger.posts import Key
+from penstock.ledger.rollup import day_of, roll_counts
 
 PENDING = "pending"
 LOGGED = "logged"
@@ -31,7 +32,11 @@ def series(
     """Counts by stretch of ``step`` seconds (a multiple of a bucket) from ``since`` on, by its start.
 
     ``accepted``, the ends that the receivers know (LOST), the fates of what has landed, ``logged`` and ``pending``.
+    A day that is rolled up stands in the stretch that it begins in, also when ``since`` is later in that day.
     """
+    before = pages.rolled
+    since = day_of(since) if since < before else since
+    in_buffer = roll_counts(in_buffer, before)
     found: dict[int, Counts] = {}
 
     def add(bucket: int, counts: Mapping[str, int]) -> None:
@@ -49,7 +54,7 @@ def series(
     for landed in pages.landed.values():
         for (_, bucket), counts in landed.counts.items():
             add(bucket, counts)
-    for of_topic in beyond.values():
+    for of_topic in (one.rolled(before) for one in beyond.values()):
         for (_, bucket), rows in of_topic.pending.items():
             add(bucket, {PENDING: rows})
         for (_, bucket), fates in of_topic.gaps.items():
@@ -64,9 +69,13 @@ def _ends(counts: Counts) -> dict[str, int]:
     }
 
 
-def document(found: Mapping[int, Counts], step: int) -> dict[str, Any]:
-    """As JSON-ready mapping, in order of time."""
-    return {"step": step, "series": [{"bucket": b, "counts": found[b].pruned()} for b in sorted(found)]}
+def document(found: Mapping[int, Counts], step: int, rolled: int = 0) -> dict[str, Any]:
+    """As JSON-ready mapping, in order of time; before ``rolled`` there are only whole days."""
+    return {
+        "step": step,
+        "by_day_before": rolled,
+        "series": [{"bucket": b, "counts": found[b].pruned()} for b in sorted(found)],
+    }
 
 
 def whole_step(step: int) -> int:

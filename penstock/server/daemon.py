@@ -20,6 +20,7 @@ from penstock.config import OtelConfig, Settings
 from penstock.ingest.channel import DaemonEnd
 from penstock.ingest.files import listeners_in
 from penstock.ingest.process import die_with_parent
+from penstock.ledger.keeper import Keeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
 from penstock.server.access import internal_token
@@ -48,14 +49,15 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = open_log(settings)
-    ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
+    ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener], _say)
     drains = Drains(settings.buffers, log, _say)
     drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
     reports = Reports(settings, log, ledger)
     internal = internal_token(settings.data_dir) if settings.security.tokens else None
     api = Api(log, Guard.of(settings.security, internal), reports.post)
-    sweeper = Sweeper(log)
+    sweeper, keeper = Sweeper(log), Keeper(ledger, _say)
     sweeper.start()
+    keeper.start()
     if channel is not None:
         Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
     app = create_app(
@@ -75,6 +77,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     if export:
         await asyncio.to_thread(export.stop)
     await asyncio.to_thread(sweeper.stop)
+    await asyncio.to_thread(keeper.stop)
     log.close()
 
 

@@ -35,7 +35,7 @@ MINUTES = (6000, 6060, 6120)
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
     """Three messages in each of three minutes; the first minute's have landed."""
-    with daemon(tmp_path) as started:
+    with daemon(tmp_path, now=lambda: 7000.0) as started:
         topic = started.log.topic("events", create=True)
         for minute in MINUTES:
             counts = Counts({"taken": 4, "unboxed": 4, "seen": 4, "accepted": 3, "refused.oversize": 1})

@@ -70,7 +70,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 def test_the_ledger_keeps_and_shows_them_also_after_a_restart(log: Log, tmp_path: Path) -> None:
     for restarted in (False, True):
-        ledger = Ledger(log, tmp_path, [])
+        ledger = Ledger(log, tmp_path, [], now=lambda: 600.0)
         reports = Reports(Settings(data_dir=tmp_path), log, ledger)
         assert ledger.post(document(post(3, attempt=5, success=5))) != restarted
         expected = [{"tier": "kafka", "source": "shop", "topic": "events", "counts": {"attempt": 5, "success": 5}}]
@@ -88,6 +88,6 @@ def test_the_ledger_keeps_and_shows_them_also_after_a_restart(log: Log, tmp_path
 
 
 def test_they_are_no_term_of_the_proof(log: Log, tmp_path: Path) -> None:
-    ledger = Ledger(log, tmp_path, [])
+    ledger = Ledger(log, tmp_path, [], now=lambda: 600.0)
     ledger.post(document(post(1, attempt=5, failure=5)))
     assert (ledger.balance().unaccounted, ledger.balance().routes, ledger.balance().topics) == (0, [], [])

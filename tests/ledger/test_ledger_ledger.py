@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.ledger import CURSOR, Ledger, balance_of, load
+from penstock.ledger.ledger import CURSOR, Ledger, balance_of
+from penstock.ledger.loading import load
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.log import Log
 from penstock.records import EMPTY_BODY, body

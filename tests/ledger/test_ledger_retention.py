@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.counts import Counts, Origin, elsewhere
-from penstock.ledger.ledger import Ledger, balance_of, load
+from penstock.ledger.ledger import Ledger, balance_of
+from penstock.ledger.loading import load
 from penstock.log import Log, TopicSettings
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import FakeClock

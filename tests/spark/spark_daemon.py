@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from penstock.server.serve import Bound, serve
 class Daemon:
     """A log, its ledger, and their HTTP interface on a free port (or on ``http``)."""
 
-    def __init__(self, data: Path, http: str = "127.0.0.1:0") -> None:
+    def __init__(self, data: Path, http: str = "127.0.0.1:0", now: Callable[[], float] = time.time) -> None:
         self.log = Log(data / "topics")
         settings = Settings(data_dir=data)
-        self.ledger = Ledger(self.log, settings.buffers, [])
+        self.ledger = Ledger(self.log, settings.buffers, [], now=now)
         reports = Reports(settings, self.log, self.ledger)
         api = Api(self.log)
         app = create_app(
@@ -50,9 +51,9 @@ class Daemon:
 
 
 @contextmanager
-def daemon(data: Path, http: str = "127.0.0.1:0") -> Iterator[Daemon]:
+def daemon(data: Path, http: str = "127.0.0.1:0", now: Callable[[], float] = time.time) -> Iterator[Daemon]:
     """A running Daemon."""
-    running = Daemon(data, http)
+    running = Daemon(data, http, now)
     try:
         yield running
     finally:

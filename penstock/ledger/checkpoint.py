@@ -1,0 +1,152 @@
+"""The book in a file, so that a start need not read what it has read before.
+
+``LEDGER`` beside the topics: eight hex digits (the CRC32C of all that follows), a line with the format's version, then
+lines of JSON, compressed with zstd. It replaces its predecessor in one step. It is a cache: one that is missing, torn
+or of another version costs a start that reads everything, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from penstock.counts import Counts
+from penstock.ledger.book import Landed, Mark, Pages
+from penstock.ledger.posts import ClientPost, Key
+from penstock.log.files import OS, replace
+
+FILE = "LEDGER"
+"""No topic can have this name."""
+FORMAT = 1
+_CRC = 8
+_HEAD = b"penstock ledger "
+Value = TypeVar("Value")
+Line = list[Any]
+
+
+class BadCheckpoint(ValueError):
+    """The bytes are no checkpoint that this Penstock can use; the text says why."""
+
+
+def write(folder: Path, pages: Pages) -> None:
+    """Keep ``pages``, durably: a crash leaves these or the ones before. Raises OSError."""
+    replace(OS, folder / FILE, dump(pages))
+
+
+def read(folder: Path) -> Pages:
+    """The pages that were kept. Raises FileNotFoundError, another OSError, BadCheckpoint."""
+    return parse((folder / FILE).read_bytes())
+
+
+def dump(pages: Pages) -> bytes:
+    """``pages`` as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        for line in _lines(pages):  # line by line, so that other threads have their turn
+            stream.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+    data: bytes = _HEAD + b"%d\n" % FORMAT + sink.getvalue().to_pybytes()
+    return b"%08x" % crc32c(data) + data
+
+
+def parse(data: bytes) -> Pages:
+    """The pages of ``data``. Raises BadCheckpoint."""
+    if data[:_CRC] != b"%08x" % crc32c(data[_CRC:]):
+        raise BadCheckpoint("it is damaged")
+    head, _, packed = data[_CRC:].partition(b"\n")
+    if head != _HEAD + b"%d" % FORMAT:
+        version = head.removeprefix(_HEAD).decode(errors="replace")[:20]
+        raise BadCheckpoint(f"it has format {version}, this Penstock knows {FORMAT}")
+    pages = Pages()
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
+            for line in stream.read().splitlines():
+                kind, *told = json.loads(line)
+                _READERS[kind](pages, *told)
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
+        raise BadCheckpoint(f"it says what no checkpoint says: {error!r}") from None
+    return pages
+
+
+def _lines(pages: Pages) -> Iterator[Line]:
+    yield ["rolled", pages.rolled]
+    yield ["covered", {topic: [mark.end, mark.time] for topic, mark in pages.covered.items()}]
+    yield ["lost", pages.lost]
+    yield ["ends", pages.ends]
+    for source, told in _by_source(pages.received, Counts.pruned):
+        yield ["received", source, told]
+    for topic, rows in pages.logged.items():
+        yield from (["logged", topic, source, told] for source, told in _by_source(rows, int))
+    for topic, landed in pages.landed.items():
+        yield ["landed", topic, landed.through, landed.version]
+        yield from (["fates", topic, source, told] for source, told in _by_source(landed.counts, Counts.pruned))
+    for post in pages.clients.values():
+        yield ["client", post.listener, post.sender, post.version, post.counts.pruned()]
+    for life, minutes in pages.audits.items():
+        yield ["audit", *life, [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]]
+
+
+def _by_source(keyed: Mapping[Key, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
+    found: dict[str, list[Any]] = {}
+    for (source, bucket), value in keyed.items():
+        found.setdefault(source, []).append([bucket, plain(value)])
+    yield from found.items()
+
+
+def _rolled(pages: Pages, before: int) -> None:
+    pages.rolled = int(before)
+
+
+def _covered(pages: Pages, told: dict[str, list[int]]) -> None:
+    pages.covered = {topic: Mark(int(end), int(time)) for topic, (end, time) in told.items()}
+
+
+def _lost(pages: Pages, told: dict[str, list[list[int]]]) -> None:
+    pages.lost = {topic: [(int(begin), int(end)) for begin, end in ranges] for topic, ranges in told.items()}
+
+
+def _ends(pages: Pages, told: dict[str, int]) -> None:
+    pages.ends = {topic: int(end) for topic, end in told.items()}
+
+
+def _received(pages: Pages, source: str, told: list[Any]) -> None:
+    pages.received.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
+
+
+def _logged(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
+    pages.logged.setdefault(topic, {}).update({(source, int(bucket)): int(rows) for bucket, rows in told})
+
+
+def _landed(pages: Pages, topic: str, through: int, version: int) -> None:
+    pages.landed[topic] = Landed(int(through), int(version))
+
+
+def _fates(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
+    pages.landed[topic].counts.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
+
+
+def _client(pages: Pages, listener: str, sender: str, version: int, counts: dict[str, int]) -> None:
+    pages.clients[listener, sender] = ClientPost(listener, sender, int(version), Counts(counts))
+
+
+def _audit(pages: Pages, tier: str, source: str, incarnation: str, told: list[Any]) -> None:
+    minutes = {(str(t), int(b)): (int(version), Counts(counts)) for t, b, version, counts in told}
+    pages.audits[tier, source, incarnation] = minutes
+
+
+_READERS: dict[str, Callable[..., None]] = {
+    "rolled": _rolled,
+    "covered": _covered,
+    "lost": _lost,
+    "ends": _ends,
+    "received": _received,
+    "logged": _logged,
+    "landed": _landed,
+    "fates": _fates,
+    "client": _client,
+    "audit": _audit,
+}

@@ -1,0 +1,196 @@
+"""The book from the topics' own files: from the beginning, or from where a checkpoint ends.
+
+Both must come to the same: where that is not certain (the files have changed before the checkpoint's end) the
+checkpoint is left alone, and everything is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from penstock.ledger import checkpoint
+from penstock.ledger.book import Book, Mark, Pages
+from penstock.ledger.checkpoint import BadCheckpoint
+from penstock.ledger.posts import AuditPost, ClientPost, Key, LandedPost, Post, parse
+from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
+
+TOPIC = "_ledger"
+Verify = Callable[[str, int, int], object]
+"""Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
+Say = Callable[[str], None]
+TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost)
+
+
+def resume(topics: Path, say: Say, verify: Verify | None = None) -> Book:
+    """The book from the checkpoint and what lies beyond it; why not, in one line, where that cannot be."""
+    pages, why = usable(topics)
+    if pages is not None:
+        return _read(Book(pages), topics, TIERS, verify)
+    if any(_folders(topics)):
+        say(f"the ledger reads all batches: {why}")
+    return load(topics, verify=verify)
+
+
+def load(topics: Path, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> Book:
+    """The book as the topics' own files tell it, with the posts of ``tiers``.
+
+    A corrupt range is handed to ``verify``, which makes it a gap; without it, its rows are of source ``unknown``.
+    """
+    return _read(Book(), topics, tiers, verify)
+
+
+def _read(book: Book, topics: Path, tiers: tuple[type[Post], ...], verify: Verify | None) -> Book:
+    """Enter all that ``book`` does not cover."""
+    for path in _folders(topics):
+        reader = TopicReader(path)
+        if path.name != TOPIC:
+            with contextlib.suppress(UnknownFormat):
+                enter_topic(book, path.name, reader, verify)
+        elif tiers:
+            enter_posts(book, reader, tiers, verify)
+    return book
+
+
+def posted(book: Book, topics: Path, tiers: tuple[type[Post], ...]) -> Book:
+    """A copy of ``book``, which has no posts, with those of ``tiers``."""
+    copy = Book(book.snapshot())
+    if (topics / TOPIC).is_dir():
+        enter_posts(copy, TopicReader(topics / TOPIC), tiers)
+    return copy
+
+
+def _folders(topics: Path) -> list[Path]:
+    return sorted(path for path in topics.iterdir() if path.is_dir()) if topics.is_dir() else []
+
+
+def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | None = None) -> None:
+    """Enter all batches of a topic that are not covered, and its gaps for those that can no longer be read."""
+
+    def lost(begin: int, end: int) -> None:
+        book.enter_lost(name, ("unknown", 0), begin, end - begin)
+
+    begin = book.covered(name)
+    for stored in _readable(reader, begin, partial(verify, name) if verify else lost):
+        book.enter(name, stored.origin, stored.base, stored.rows, stored.last)
+    for gap in reader.gaps():
+        if gap.end <= begin:
+            continue
+        if gap.received is not None:
+            book.enter_gone(name, gap, gap_rows(gap, gap.begin))
+            continue
+        if not name.startswith("_"):
+            for key, rows in gap_rows(gap, gap.begin).items():
+                book.enter_lost(name, key, gap.begin, rows)
+        book.enter_gap(name, gap)
+    book.skipped.discard(name)  # the gaps between the batches came after them
+
+
+def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], verify: Verify | None = None) -> None:
+    """Enter the posts that are not covered."""
+    begin = book.covered(TOPIC)
+    corrupt = partial(verify, TOPIC) if verify else lambda begin, end: None
+    for stored in _readable(reader, begin, corrupt):
+        for payload in stored.batch.column("payload").to_pylist():
+            post = parse(json.loads(payload))
+            if isinstance(post, tiers):
+                book.post(post)
+        book.cover(TOPIC, stored.end, stored.last)
+    for gap in reader.gaps():
+        if gap.end > begin:
+            book.enter_gap(TOPIC, gap)
+
+
+def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object]) -> Iterator[Stored]:
+    """All batches from ``offset`` on that can be read; the ranges of others are told to ``corrupt``."""
+    stop = False
+    while not stop:
+        stop = True
+        try:
+            for stored in reader.documents(offset):
+                yield stored
+                offset = stored.end
+        except CorruptBatch as error:
+            corrupt(error.begin, error.end)
+            offset, stop = error.end, False
+
+
+def gap_rows(gap: Gap, begin: int) -> dict[Key, int]:
+    """The rows of a gap from ``begin`` on by source and bucket; those it cannot name are of source ``unknown``."""
+    return {(source or "unknown", bucket): n for (source, bucket), n in gap.places(begin, gap.end).items()}
+
+
+def anew(topics: Path) -> tuple[Book, list[str]]:
+    """The book from the topics' files alone, without any posts; and where the checkpoint comes to something else."""
+    before = _resumed(topics)
+    book = load(topics, ())
+    full = posted(book, topics, TIERS)
+    if before is None or _resumed(topics) != before:  # there is none, or messages come in meanwhile
+        return book, []
+    full.roll_up(before.rolled)
+    return book, _compared(before, full.snapshot())
+
+
+def _resumed(topics: Path) -> Pages | None:
+    pages, _ = usable(topics)
+    return None if pages is None else _read(Book(pages), topics, TIERS, None).snapshot()
+
+
+def _compared(kept: Pages, read: Pages) -> list[str]:
+    """A line for each tier of which the two say different things."""
+    found = []
+    for tier in ("received", "logged", "ends", "landed", "clients", "audits"):
+        ours, theirs = getattr(kept, tier), getattr(read, tier)
+        for key in sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))[:1]:
+            found.append(f"{tier} {key}: {ours.get(key)} by the checkpoint, {theirs.get(key)} computed")
+    return found
+
+
+def usable(topics: Path) -> tuple[Pages | None, str]:
+    """The checkpoint if reading on from it comes to what reading everything comes to; else None, and why."""
+    try:
+        pages = checkpoint.read(topics)
+    except FileNotFoundError:
+        return None, "there is no checkpoint"
+    except (BadCheckpoint, OSError) as error:
+        return None, f"the checkpoint cannot be used: {error}"
+    why = differs(topics, pages)
+    return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
+
+
+def differs(topics: Path, pages: Pages) -> str:
+    """What of the topics' files is not as it was when ``pages`` were entered; empty when all of it is."""
+    for name, mark in sorted(pages.covered.items()):
+        path = topics / name
+        if not path.is_dir():
+            return f"topic {name} is gone"
+        try:
+            why = _changed(TopicReader(path), mark, pages.lost.get(name, []))
+        except (CorruptBatch, UnknownFormat, OSError) as error:
+            why = str(error)
+        if why:
+            return f"topic {name}: {why}"
+    return ""
+
+
+def _changed(reader: TopicReader, mark: Mark, lost: list[tuple[int, int]]) -> str:
+    if (end := reader.end) < mark.end:
+        return f"it ends at {end}, before {mark.end}"
+    gaps = [gap for gap in reader.gaps() if gap.begin < mark.end]
+    if unreadable(gaps, mark.end) != sorted(lost):
+        return "other offsets than then cannot be read"
+    if any(gap.end > mark.end for gap in gaps):
+        return f"offsets before and behind {mark.end} went together"
+    if (last := next(reader.read(mark.end - 1, end=mark.end), None)) is not None and mark.time not in (0, last.last):
+        return f"offset {mark.end - 1} has another timestamp"
+    if (following := next(reader.documents(mark.end), None)) is not None and following.base < mark.end:
+        return f"offset {mark.end} has become a part of a larger batch"
+    return ""
+
+
+def unreadable(gaps: list[Gap], end: int) -> list[tuple[int, int]]:
+    """The gaps that begin before ``end`` and of whose batches no counts are known."""
+    return sorted((gap.begin, gap.end) for gap in gaps if gap.received is None and gap.begin < end)
