@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from penstock.config import ConfigError, Settings, load
+from penstock.config import DEFAULT_FILE, ConfigError, Settings, load
 
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (TOML).", show_default=False)]
 Override = Annotated[
@@ -26,6 +26,11 @@ def fail(message: object, status: int = 1) -> NoReturn:
     for line in str(message).splitlines():
         errors.print(f"penstock: {line}", style="red", soft_wrap=True, markup=False)
     sys.exit(status)
+
+
+def file_of(config: Path | None) -> Path | None:
+    """The configuration file in force: to be read again, it has to be there again."""
+    return config or next((path for path in [Path(DEFAULT_FILE)] if path.exists()), None)
 
 
 def settings_of(config: Path | None, override: list[str] | None) -> Settings:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, errors, fail, settings_of
+from penstock.cli.common import Config, Override, errors, fail, file_of, settings_of
 from penstock.config import ConfigError, Settings, load, split_address
 from penstock.ingest.notify import Service, listens
 from penstock.ingest.process import die_with_parent
@@ -32,7 +32,7 @@ def serve(
     """Run the listeners and the log daemon until Ctrl-C."""
     flags = {"log.http": http_addr, "log.grpc": rpc_addr, "data_dir": str(data_dir) if data_dir else None}
     overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
-    run(settings_of(config, overrides), partial(load, config, overrides), verbose)
+    run(settings_of(config, overrides), partial(load, file_of(config), overrides), verbose)
 
 
 def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:

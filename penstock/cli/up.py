@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, console, errors, fail, settings_of
+from penstock.cli.common import Config, Override, console, errors, fail, file_of, settings_of
 from penstock.cli.show import Show
 from penstock.config import Settings
 from penstock.ingest.process import Child
@@ -127,7 +127,8 @@ class Up:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         task = settings.model_dump(mode="json")
         self._settings = settings
-        source = {"config": str(config) if config else None, "overrides": override or []}
+        file = file_of(config)
+        source = {"config": str(file) if file else None, "overrides": override or []}
         self._serve = Child("serve", SERVE, {"settings": task, **source})
         self._children = [self._serve]
         if spark:

@@ -155,8 +155,20 @@ def _supervisor(data_dir: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        with contextlib.suppress(OSError):
-            return int(json.loads((data_dir / ENDPOINTS).read_text())["supervisor"])
+        with contextlib.suppress(FileNotFoundError):
+            pid = int(json.loads((data_dir / ENDPOINTS).read_text())["supervisor"])
+            if _has_open(pid, os.fstat(descriptor)):  # else the file is that of one that was killed
+                return pid
+        raise NotRunning(f"the penstock that runs on {data_dir} is just starting: try again") from None
     finally:
         os.close(descriptor)
     raise NotRunning(f"no penstock runs on {data_dir}")
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    """Whether a process has a file open. Raises PermissionError where that is not ours to know."""
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(entry.stat(), file):
+                return True
+    return False

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from penstock.ingest import reloader
-from penstock.ingest.reloader import Outcome, Signals
+from penstock.ingest.reloader import NoAnswer, NotRunning, Outcome, Signals, ask_reload, running_supervisor
 
 
 @pytest.fixture
@@ -59,3 +62,31 @@ def test_an_outcome_reads_as_sentences() -> None:
         "log.http: comes into force at the next start",
     ]
     assert Outcome(1).lines == ["the configuration is reloaded: nothing has changed"]
+
+
+def test_nobody_is_signalled_but_who_holds_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(NotRunning, match="no penstock runs on"):
+        ask_reload(tmp_path, 1)
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    assert running_supervisor(tmp_path) is None
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert running_supervisor(tmp_path) == os.getpid()
+    for stranger in (os.getppid(), 2**22 + 1):  # the file was left by one that was killed
+        (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": stranger}))
+        with pytest.raises(NotRunning, match="just starting"):
+            ask_reload(tmp_path, 1)
+    os.close(lock)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_who_does_not_answer_is_named(tmp_path: Path) -> None:
+    signals = Signals()
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    (tmp_path / "reloaded.json").write_text(json.dumps(asdict(Outcome(1, error="of an earlier one"))))
+    with pytest.raises(NoAnswer, match=f"process {os.getpid()} has not said"):
+        ask_reload(tmp_path, 0.1)
+    assert signals.take_reload()
+    os.close(lock)

@@ -156,6 +156,9 @@ def test_what_cannot_be_is_named_and_everything_goes_on_as_before(configured: Co
     pipe.datagrams(*[b"as before"] * 10, listener="one")
     until(lambda: end(pipe, "one") == 10, what="messages come through")
     assert pipe.endpoints() == before
+    assert pipe.config
+    pipe.config.unlink()
+    assert "penstock.toml: cannot be read" in configured.reloaded().error
     configured.write(listener("one"))
     assert configured.reloaded().applied == []
     configured.write(listener("one"), log="max_bytes = 1000000000")
