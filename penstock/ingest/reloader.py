@@ -15,7 +15,6 @@ from types import FrameType
 
 from penstock.config import ConfigError, Settings
 from penstock.ingest.notify import Service
-from penstock.ingest.sockets import CannotListen
 from penstock.ingest.supervisor import ENDPOINTS, LOCK, Supervisor
 
 OUTCOME = "reloaded.json"
@@ -108,7 +107,7 @@ class Reloader:
         try:
             done = self._supervisor.reload(self._read(), self._service.alive)
             outcome = Outcome(began, applied=done.applied, waiting=done.waiting)
-        except (ConfigError, CannotListen) as error:
+        except (ConfigError, OSError) as error:  # CannotListen, or no descriptors to be had
             outcome = Outcome(began, error=str(error))
         for line in outcome.lines:
             self._say(line)

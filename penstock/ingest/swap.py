@@ -61,15 +61,21 @@ class Swap:
         self._end([one.receiver for one in [*self._gone, *restarted]], tick)
         leaving = [child for one, listener in self._changed for child in one.leaving(listener)]
         self._end([*leaving, *(child for one in self._gone for child in one.forwarders.values())], tick)
-        configured = {x.name: {handler.label for handler in x.forwarded} for x in self._settings.listener}
-        for line in see_off(self._settings.buffers, configured):
-            self._say(line)
+        self._see_off()
         children = [child for one, listener in self._changed for child in one.become(listener)]
         for one in self._gone:
             one.close()
         opened = [*self._opened, *self._open_late()]
         _start([*children, *(child for one in opened for child in one.children)])
         return self._in_order({one.listener.name: one for one in opened})
+
+    def _see_off(self) -> None:
+        configured = {x.name: {handler.label for handler in x.forwarded} for x in self._settings.listener}
+        try:
+            for line in see_off(self._settings.buffers, configured):
+                self._say(line)
+        except OSError as error:  # a full disk: what waits for handlers that are gone is counted at the next start
+            self._say(f"{self._settings.buffers}: {error.strerror}")
 
     def _end(self, children: list[Child], tick: Callable[[], None]) -> None:
         until = time.monotonic() + self._settings.shutdown_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.config import Settings
+from penstock.ingest import swap as swap_module
 from penstock.ingest.intake import Intake
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.swap import Swap
@@ -36,6 +38,18 @@ def test_listeners_that_are_the_same_are_not_touched(intakes: dict[str, Intake],
     swap = Swap(intakes, settings(tmp_path, {"name": "a"}, {"name": "b"}), print)
     assert swap.lines == []
     assert swap.carry_out(lambda: None) == intakes
+
+
+def test_a_full_disk_does_not_stop_what_was_begun(
+    intakes: dict[str, Intake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> list[str]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(swap_module, "see_off", full)
+    said: list[str] = []
+    found = Swap(intakes, settings(tmp_path, {"name": "a"}), said.append).carry_out(lambda: None)
+    assert (list(found), said) == (["a"], [f"{tmp_path / 'buffers'}: No space left on device"])
 
 
 def test_what_becomes_of_which_listener_is_told(intakes: dict[str, Intake], tmp_path: Path) -> None:
