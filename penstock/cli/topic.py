@@ -18,7 +18,7 @@ from penstock.cli.common import AsJson, Config, Override, console, fail
 from penstock.cli.completion import topic_names
 from penstock.cli.connect import Ca, Rpc, TokenFile, Where
 from penstock.cli.progress import Progress
-from penstock.client.log import Log, Swept, Topic, Unsupported
+from penstock.client.log import Log, LogError, NoSuchTopic, Swept, Topic, Unsupported
 
 topic = typer.Typer(help="Create, configure, show and delete topics.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=topic_names)]
@@ -45,6 +45,7 @@ def topics(
     with Where.of(config, override, rpc, token_file, ca).opened() as log:
         try:
             found = log.describe()
+            _tell_unopened(log, found)
             rates = measured(log, found, rate) if rate else {}
         except Unsupported:  # slogd itself
             names = log.topics()
@@ -54,6 +55,17 @@ def topics(
         print(json.dumps([document(one) | rates_of(rates, one) for one in found], indent=2))
     else:
         _wide().print(topic_table(found, rates))
+
+
+def _tell_unopened(log: Log, found: Sequence[Topic]) -> None:
+    """Say of topics that cannot be opened why."""
+    for name in sorted(set(log.topics()) - {one.name for one in found}):
+        try:
+            log.describe(name)
+        except NoSuchTopic:
+            continue  # deleted just now
+        except LogError as error:
+            print(f"penstock: {error}", file=sys.stderr)
 
 
 @topic.command()

@@ -58,10 +58,10 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         stopping.join(GRACE)
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
-        """All topics that the caller may read."""
+        """All topics that the caller may read and that can be opened."""
         with _as_flight():
             caller = _caller(context)
-            for name in self._topics.names(caller):
+            for name in [topic.name for topic in self._topics.all(caller)]:
                 yield self._info(Ticket(name), caller, flight.FlightDescriptor.for_path(name))
 
     def get_flight_info(self, context: Any, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:

@@ -61,8 +61,8 @@ class Manage:
         check_name(topic)
 
     def describe(self, names: Iterable[str], caller: Caller) -> list[pb.TopicDescription]:
-        """The topics named, else all that the caller may read. Raises NoSuchTopic, NotAllowed."""
-        topics = [self._topics.readable(name, caller) for name in names or self._topics.names(caller)]
+        """The topics named, else all that can be opened and that the caller may read. Raises NoSuchTopic and others."""
+        topics = [self._topics.readable(name, caller) for name in names] or self._topics.all(caller)
         return [_asked(partial(self._describe, topic), topic.name) for topic in topics]
 
     def _describe(self, topic: Topic) -> pb.TopicDescription:
@@ -107,8 +107,8 @@ class Manage:
 
     def cursors(self, topic: str, caller: Caller) -> list[pb.Cursor]:
         """The cursors of a topic, or of all that the caller may read. Raises NoSuchTopic, NotAllowed."""
-        names = [topic] if topic else self._topics.names(caller)
-        return [cursor for name in names for cursor in self._cursors(self._topics.readable(name, caller))]
+        topics = [self._topics.readable(topic, caller)] if topic else self._topics.all(caller)
+        return [cursor for one in topics for cursor in self._cursors(one)]
 
     def _cursors(self, topic: Topic) -> list[pb.Cursor]:
         found = []

@@ -120,6 +120,14 @@ class Topics:
         """The names of all topics that the caller may read but internal ones, sorted."""
         return [name for name in self.log.names() if caller.reads(name, self.log.settings(name))]
 
+    def all(self, caller: Caller) -> list[Topic]:
+        """All topics that the caller may read but internal ones; those that cannot be opened are left out."""
+        found = []
+        for name in self.names(caller):
+            with contextlib.suppress(Damaged, NoSuchTopic):
+                found.append(self.readable(name, caller))
+        return found
+
     def append(
         self, topic: Topic, body: pa.RecordBatch, source: str, producer: Producer | None = None
     ) -> Future[Appended]:

@@ -6,12 +6,16 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import pyarrow.flight as flight
 import pytest
 import typer
+from crc32c import crc32c
 from running import Running
 from typer.testing import CliRunner
 
+import penstock.log
 from penstock.cli import topic as commands
 from penstock.client.log import Cursor, Gap, Log, Swept, Topic
 
@@ -56,6 +60,28 @@ def test_the_listing_as_json(running: Running) -> None:
     assert datetime.fromisoformat(found["oldest"]) <= datetime.fromisoformat(found["newest"])
     assert found["cursors"][0]["lag_entries"] == 2
     assert found["settings"]["durability"] == "synced"
+
+
+def test_a_topic_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
+    files = penstock.log.Log(tmp_path)
+    for name in ("good", "newer"):
+        files.topic(name, create=True).cursors.commit("reader", 0)
+    files.close()
+    text = b'{"format": 2, "offset": 0}'
+    (tmp_path / "newer" / "cursors" / "reader.cursor").write_bytes(b"%08x" % crc32c(text) + text)
+    running = Running(tmp_path)
+    try:
+        listed = CliRunner().invoke(app, ["topics", "--json", "--rpc", running.bound.grpc])
+        assert [one["name"] for one in json.loads(listed.stdout)] == ["good"]
+        said = "penstock: topic 'newer' is not opened: reader.cursor has format 2, this Penstock knows 1\n"
+        assert listed.stderr == said
+        assert run(running, "topic", "show", "newer", code=1) == said
+        with Log(running.bound.grpc) as log:
+            assert [cursor.topic for cursor in log.cursors()] == ["good"]
+        with flight.connect(f"grpc://{running.bound.flight}") as client:
+            assert [one.descriptor.path for one in client.list_flights()] == [[b"good"]]
+    finally:
+        running.stop()
 
 
 def test_what_is_appended_now_can_be_measured(running: Running) -> None:
