@@ -6,11 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.client.log_link import RETRY_FOR, Link
-from penstock.client.log_types import Tls
-from penstock.config import parse_time
+if TYPE_CHECKING:  # brings gRPC, which executors that read a folder do without
+    from penstock.client.log_link import Link
 
+RETRY_FOR = 30.0
+"""Seconds for which the daemon may be away, unless ``retryFor`` says otherwise."""
 PLAIN, OVER_TLS = "grpc://", "grpc+tls://"
 WRITTEN = ("uri", "token", "tlsCa", "tlsCert", "tlsKey", "tlsName", "retryFor")
 """The options' names: ``uri`` is ``host:port``, or that with ``grpc://`` or ``grpc+tls://`` before it.
@@ -62,6 +64,9 @@ class Connection:
     @property
     def link(self) -> Link:
         """As the client of the log has it."""
+        from penstock.client.log_link import Link
+        from penstock.client.log_types import Tls
+
         tls = Tls(self.ca, self.cert, self.key, self.name) if self.tls else None
         return Link(self.address, self.token or None, tls, self.address)
 
@@ -93,6 +98,8 @@ def _pem(options: Mapping[str, str], name: str) -> bytes | None:
 
 def _seconds(options: Mapping[str, str]) -> float:
     given = options.get("retryfor", "")
+    from penstock.config import parse_time
+
     try:
         return float(str(parse_time(given))) if given else RETRY_FOR
     except ValueError as error:

@@ -14,7 +14,6 @@ from pathlib import Path
 from penstock.log.filters import BadFilter, Filter
 from penstock.spark import connection
 from penstock.spark.connection import BadConnection, Connection
-from penstock.spark.flight_store import FlightStore
 from penstock.spark.folder_store import FolderStore
 from penstock.spark.stores import TopicStore, TopicView
 
@@ -94,7 +93,11 @@ class SourceOptions:
 
     def store(self) -> TopicStore:
         """The place where the topics are; not to be shared by threads, nor sent to other processes."""
-        return FolderStore(self.where) if isinstance(self.where, Path) else FlightStore(self.where)
+        if isinstance(self.where, Path):
+            return FolderStore(self.where)
+        from penstock.spark.flight_store import FlightStore  # brings Flight and gRPC
+
+        return FlightStore(self.where)
 
     def begin(self, topic: str, view: TopicView) -> int:
         """The offset a topic is read from."""
