@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import threading
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -17,6 +18,8 @@ from penstock.cli.wait import wait
 from penstock.config import Settings
 from penstock.ingest.process import die_with_parent
 
+STATUS_PATIENCE = 3.0
+"""Seconds for which a log daemon that is away is waited for."""
 pipeline = typer.Typer(no_args_is_help=True, help="Topics to tables on Spark.")
 pipeline.command()(wait)
 pipeline.add_typer(quarantine, name="quarantine")
@@ -70,11 +73,19 @@ def query(
 @pipeline.command()
 def status(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
     """How far the tables are behind the topics, how fast it goes, and what was proved."""
+    from penstock.client.log_types import LogError
+    from penstock.spark.connection import connection_of
+    from penstock.spark.flight_store import FlightStore
     from penstock.spark.layout import Layout
     from penstock.spark.status import status as pipeline_status
 
     settings = settings_of(config, override)
-    found = pipeline_status(settings.topics, Layout.of(settings.tables), settings.pipeline.topics)
+    connection = connection_of(settings)
+    topics = FlightStore(replace(connection, retry_for=STATUS_PATIENCE)) if connection else settings.topics
+    try:
+        found = pipeline_status(topics, Layout.of(settings.tables), settings.pipeline.topics)
+    except LogError as error:
+        fail(error)
     if as_json:
         print(json.dumps(found.document(), indent=2))
         return

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # brings gRPC, which executors that read a folder do without
     from penstock.client.log_link import Link
+    from penstock.config import Settings
 
 RETRY_FOR = 30.0
 """Seconds for which the daemon may be away, unless ``retryFor`` says otherwise."""
@@ -77,6 +78,21 @@ class Connection:
         named = {name: text for name, text in (("token", self.token), ("tlsName", self.name)) if text}
         scheme = OVER_TLS if self.tls else PLAIN
         return {"uri": scheme + self.address, "retryFor": f"{self.retry_for}s", **given, **named}
+
+
+def connection_of(settings: Settings) -> Connection | None:
+    """How the pipeline reaches the log daemon's topics; None where it reads their folder.
+
+    Raises OSError for a token or certificate that cannot be read, ConfigError for a certificate that cannot be used.
+    """
+    from penstock.server.access import Access
+
+    pipeline, access = settings.pipeline, Access(settings)
+    if not pipeline.uri:
+        return None
+    ca, key, cert = access.certificates
+    token = pipeline.token or access.token or ""
+    return Connection(pipeline.uri, token, ca is not None, ca, cert, key, access.peer)
 
 
 def _address(given: str) -> str:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from penstock import config
 from penstock.server.access import Access
-from penstock.spark.connection import Connection
+from penstock.spark.connection import connection_of
 from penstock.spark.landing import Landing, start_landing
 from penstock.spark.layout import Layout
 from penstock.spark.mending import mend, sweep
@@ -173,19 +173,6 @@ def landing_of(settings: config.Settings) -> Landing:
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,
     )
-
-
-def connection_of(settings: config.Settings) -> Connection | None:
-    """How the pipeline reaches the log daemon's topics; None where it reads their folder.
-
-    Raises OSError for a token or certificate that cannot be read, ConfigError for a certificate that cannot be used.
-    """
-    pipeline, access = settings.pipeline, Access(settings)
-    if not pipeline.uri:
-        return None
-    ca, key, cert = access.certificates
-    token = pipeline.token or access.token or ""
-    return Connection(pipeline.uri, token, ca is not None, ca, cert, key, access.peer)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,8 +1,7 @@
-"""How the pipeline is doing, from its files alone: no Spark, no daemon."""
+"""How the pipeline is doing, from its files alone: no Spark, and no daemon where the topics' folder is at hand."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import time
@@ -11,12 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.log.errors import LogError
-from penstock.log.reader import TopicReader
 from penstock.spark.commits import Commit, read_journal
-from penstock.spark.folder_store import topic_names
+from penstock.spark.folder_store import FolderStore
 from penstock.spark.layout import Layout
 from penstock.spark.prover import Proof, read_proofs
+from penstock.spark.stores import TopicStore
 
 RATE_SECONDS = 60.0
 
@@ -58,8 +56,12 @@ class Status:
         return asdict(self)
 
 
-def status(topics: Path, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
-    """The pipeline that lands ``patterns`` of the topics in a folder into the tables of ``layout``."""
+def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
+    """The pipeline that lands ``patterns`` of the topics in a folder, or in a store, into the tables of ``layout``.
+
+    Raises what the store raises, such as Unavailable.
+    """
+    store = FolderStore(topics) if isinstance(topics, Path) else topics
     now = time.time() if now is None else now
     commits = list(read_journal(layout))
     proofs = [proof for of_batch in read_proofs(layout) for proof in of_batch]
@@ -73,7 +75,7 @@ def status(topics: Path, layout: Layout, patterns: Sequence[str], now: float | N
         quarantined=sum(proof.total("quarantined.") for proof in proofs),
         duplicates=sum(proof.total("duplicate") for proof in proofs),
         unaccounted=sum(len(proof.unaccounted) for proof in proofs),
-        topics=[_topic(topics / name, commits, proofs, now) for name in topic_names(topics, patterns)],
+        topics=[_topic(store, name, view.end, commits, proofs, now) for name, view in store.views(patterns).items()],
     )
 
 
@@ -98,13 +100,11 @@ def _rate(commits: Sequence[Commit], now: float) -> float:
     return round(rows / RATE_SECONDS, 1)
 
 
-def _topic(path: Path, commits: Sequence[Commit], proofs: Sequence[Proof], now: float) -> TopicStatus:
-    landed = max((commit.end[path.name] for commit in commits if path.name in commit.end), default=0)
-    proved = max((proof.end for proof in proofs if proof.topic == path.name), default=0)
-    reader = TopicReader(path)
-    end = reader.end
-    first = None
-    with contextlib.suppress(LogError, OSError):  # a corrupt batch has no time; the pipeline will make it a gap
-        first = next(iter(reader.read(landed, max_rows=1)), None) if landed < end else None
-    lag = max(now - first.first / 1e6, 0.0) if first else 0.0
-    return TopicStatus(path.name, end, landed, proved, end - landed, round(lag, 3))
+def _topic(
+    store: TopicStore, topic: str, end: int, commits: Sequence[Commit], proofs: Sequence[Proof], now: float
+) -> TopicStatus:
+    landed = max((commit.end[topic] for commit in commits if topic in commit.end), default=0)
+    proved = max((proof.end for proof in proofs if proof.topic == topic), default=0)
+    first = store.waiting_since(topic, landed) if landed < end else None
+    lag = max(now - first / 1e6, 0.0) if first is not None else 0.0
+    return TopicStatus(topic, end, landed, proved, end - landed, round(lag, 3))

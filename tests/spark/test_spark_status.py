@@ -6,8 +6,11 @@ import os
 import threading
 from pathlib import Path
 
+from spark_flight import served
 from spark_helpers import HandWritten, append, event, landed_event, landed_message
 
+from penstock.spark.connection import Connection
+from penstock.spark.flight_store import FlightStore
 from penstock.spark.landing import Landing
 from penstock.spark.pipeline import take_lock
 from penstock.spark.reconciler import Reconciler
@@ -25,6 +28,16 @@ def test_lag_is_what_has_not_landed_and_how_long_it_has_waited(topics: Path, tab
     assert 0 < one.lag < 60
     assert (found.rows, found.duplicates, found.unaccounted, found.last_batch) == (3, 1, 0, 0)
     assert [topic.topic for topic in status(topics, table.layout, ["*"]).topics] == ["other", "t"]
+
+
+def test_over_flight_it_is_the_same(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"x"] * 5)
+    table.commit({"t": 3}, [landed_message(n) for n in range(3)])
+    folder = status(topics, table.layout, ["*"], now=2e9)
+    with served(topics) as server:
+        store = FlightStore(Connection(server.address))
+        assert status(store, table.layout, ["*"], now=2e9) == folder
+    assert (folder.topics[0].end, folder.topics[0].lag_rows) == (5, 5)
 
 
 def test_rates_are_those_of_the_last_minute(topics: Path, table: HandWritten) -> None:
