@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from penstock.counts import Counts, Name, OpenBook, bucket_of, open_books, summed
 from penstock.ingest.files import LOG
 from penstock.ledger.book import Pages
-from penstock.ledger.posts import Key
+from penstock.ledger.posts import ROWS, SUM, Key
 from penstock.ledger.rollup import roll_counts, roll_rows, widened
 
 Value = TypeVar("Value")
@@ -73,6 +73,14 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class Uuids:
+    """How many uuids of a fate's messages are known, and the sum of their 64-bit hashes (mod 2^64, hexadecimal)."""
+
+    rows: int
+    sum: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicBalance:
     """A topic's offsets: logged = landed + quarantined + duplicate + gaps + pending + unaccounted."""
 
@@ -82,6 +90,7 @@ class TopicBalance:
     fates: dict[str, int]
     pending: int
     read_by_pipeline: bool
+    uuids: dict[str, Uuids] = field(default_factory=dict)
 
     @property
     def unaccounted(self) -> int:
@@ -223,4 +232,10 @@ def _topic(pages: Pages, name: str, beyond: Beyond, view: _View) -> TopicBalance
         fates=summed([*parts, *(counts for _, counts in view.of(beyond.gaps))]).pruned(),
         pending=sum(rows for _, rows in view.of(beyond.pending)) if landed else 0,
         read_by_pipeline=landed is not None,
+        uuids=_uuids(summed(counts for _, counts in view.of(landed.uuids))) if landed else {},
     )
+
+
+def _uuids(counts: Counts) -> dict[str, Uuids]:
+    fates = sorted(name.removeprefix(ROWS) for name in counts if name.startswith(ROWS))
+    return {fate: Uuids(counts[ROWS + fate], f"{counts[SUM + fate] % (1 << 64):016x}") for fate in fates}

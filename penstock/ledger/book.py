@@ -24,6 +24,7 @@ class Landed:
     through: int = 0
     version: int = -1
     counts: dict[Key, Counts] = field(default_factory=dict)
+    uuids: dict[Key, Counts] = field(default_factory=dict)
 
 
 Life = tuple[str, str, str]
@@ -67,7 +68,7 @@ class Pages:
             dict(self.received),
             {topic: dict(rows) for topic, rows in self.logged.items()},
             dict(self.ends),
-            {topic: Landed(x.through, x.version, dict(x.counts)) for topic, x in self.landed.items()},
+            {topic: Landed(x.through, x.version, dict(x.counts), dict(x.uuids)) for topic, x in self.landed.items()},
             dict(self.clients),
             {life: dict(told) for life, told in self.audits.items()},
             dict(self.covered),
@@ -114,6 +115,7 @@ class Book:
                 pages.logged = {topic: roll_rows(rows, before) for topic, rows in pages.logged.items()}
                 for landed in pages.landed.values():
                     landed.counts = roll_counts(landed.counts, before)
+                    landed.uuids = roll_counts(landed.uuids, before)
 
     def enter(self, topic: str, origin: Origin, base: int, rows: int, last: int = 0) -> None:
         """A batch of ``topic`` (offsets from ``base`` on) with its counts; in an internal topic only these matter.
@@ -190,9 +192,10 @@ class Book:
             return False
         if is_partition(post.topic):
             self._add_records(post)
-        for key, counts in post.counts.items():
-            at = place(key, self._pages.rolled)
-            landed.counts[at] = plus(landed.counts.get(at), counts)
+        for told, kept in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
+            for key, counts in told.items():
+                at = place(key, self._pages.rolled)
+                kept[at] = plus(kept.get(at), counts)
         landed.through, landed.version = post.through, post.version
         return True
 

@@ -84,6 +84,7 @@ def _lines(pages: Pages) -> Iterator[Line]:
     for topic, landed in pages.landed.items():
         yield ["landed", topic, landed.through, landed.version]
         yield from (["fates", topic, source, told] for source, told in _by_source(landed.counts, Counts.pruned))
+        yield from (["uuids", topic, source, told] for source, told in _by_source(landed.uuids, Counts.pruned))
     for post in pages.clients.values():
         yield ["client", post.listener, post.sender, post.version, post.counts.pruned()]
     for life, minutes in pages.audits.items():
@@ -129,6 +130,10 @@ def _fates(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
     pages.landed[topic].counts.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
 
 
+def _uuids(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
+    pages.landed[topic].uuids.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
+
+
 def _client(pages: Pages, listener: str, sender: str, version: int, counts: dict[str, int]) -> None:
     pages.clients[listener, sender] = ClientPost(listener, sender, int(version), Counts(counts))
 
@@ -147,6 +152,7 @@ _READERS: dict[str, Callable[..., None]] = {
     "logged": _logged,
     "landed": _landed,
     "fates": _fates,
+    "uuids": _uuids,
     "client": _client,
     "audit": _audit,
 }

@@ -11,13 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from penstock.counts import AUDIT_TIER, TIERS, Counts
 
 Key = tuple[str, int]
 """Source and bucket."""
+NO_UUIDS: Mapping[Key, Counts] = MappingProxyType({})
+ROWS, SUM = "rows.", "sum."
+"""What the names of a post's ``uuids`` begin with; the fate follows."""
 LONGEST_NAME = 1_024
 """Characters of a source, an incarnation or a topic at most: they are kept for ever."""
 
@@ -31,6 +36,7 @@ class LandedPost:
     """The fates of the offsets up to ``through`` (exclusive) of a topic that no post before told.
 
     ``topic`` may be a partition of Kafka (``events/0``), of which only the post knows the ``end``.
+    ``uuids``: by fate how many uuids are known (``rows.FATE``) and the sum of their hashes (``sum.FATE``).
     """
 
     topic: str
@@ -38,6 +44,7 @@ class LandedPost:
     through: int
     counts: dict[Key, Counts]
     end: int = 0
+    uuids: dict[Key, Counts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,8 @@ def parse(document: Any) -> Post:
 def _landed(document: Any) -> LandedPost:
     through = _natural(document["through"])
     end = _natural(document.get("end", 0))
-    return LandedPost(_text(document["topic"]), int(document["version"]), through, _counts(document), end)
+    uuids = {key: counts for key, counts in _counts(document, named="uuids").items() if counts}
+    return LandedPost(_text(document["topic"]), int(document["version"]), through, _counts(document), end, uuids)
 
 
 def _audited(tier: Any, document: Any) -> AuditPost:
@@ -100,12 +108,13 @@ def is_partition(topic: str) -> bool:
     return "/" in topic
 
 
-def _counts(document: Any, of: str = "source") -> dict[Key, Counts]:
+def _counts(document: Any, of: str = "source", named: str = "counts") -> dict[Key, Counts]:
     counts: dict[Key, Counts] = {}
     for entry in document["counts"]:
         key = (_name(entry[of]), int(entry["bucket"]))
         of_key = counts.setdefault(key, Counts())
-        of_key.absorb({_text(name): _natural(count) for name, count in entry["counts"].items()})
+        told = entry[named] if named == "counts" else entry.get(named, {})
+        of_key.absorb({_text(name): _natural(count) for name, count in told.items()})
     return counts
 
 
@@ -134,13 +143,17 @@ def dump(post: Post) -> bytes:
             "version": post.version,
             "through": post.through,
             **({"end": post.end} if post.end else {}),
-            "counts": _entries(post.counts, "source"),
+            "counts": _entries(post.counts, "source", post.uuids),
         }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _entries(counts: dict[Key, Counts], of: str) -> list[dict[str, Any]]:
-    return [{of: name, "bucket": bucket, "counts": of_key.pruned()} for (name, bucket), of_key in counts.items()]
+def _entries(counts: dict[Key, Counts], of: str, uuids: Mapping[Key, Counts] = NO_UUIDS) -> list[dict[str, Any]]:
+    return [
+        {of: key[0], "bucket": key[1], "counts": of_key.pruned()}
+        | ({"uuids": uuids[key].pruned()} if key in uuids else {})
+        for key, of_key in counts.items()
+    ]
 
 
 def _name(value: object) -> str:

@@ -23,6 +23,7 @@ from penstock.spark.commits import Commit, append_lines, read_journal, read_line
 from penstock.spark.evidence import Landed, Offsets, Place, in_gaps, of_topic, read_rows, split_offsets, tally
 from penstock.spark.layout import Layout
 from penstock.spark.rules import Kind
+from penstock.spark.uuids import EVENT, counted, hashes, of_events
 
 Verify = Callable[[str, int, int], None]
 """Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
@@ -35,7 +36,8 @@ class Proof:
     """What became of offsets [begin, end) of a topic in a batch, by source and bucket.
 
     ``unaccounted``: offsets of which nothing is known. ``unexpected``: offsets in the batch's files that are not
-    of its range, or stand there twice. Both are empty, or something is wrong.
+    of its range, or stand there twice. Both are empty, or something is wrong. ``uuids``: how many of them are known
+    and the sum of their hashes, by fate.
     """
 
     batch: int
@@ -45,6 +47,7 @@ class Proof:
     counts_by: dict[Place, Counts] = field(default_factory=dict)
     unaccounted: list[int] = field(default_factory=list)
     unexpected: list[int] = field(default_factory=list)
+    uuids: dict[Place, Counts] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
@@ -61,8 +64,9 @@ class Proof:
     def document(self) -> dict[str, Any]:
         """JSON-ready; of long lists of offsets only the first ones."""
         counts = [
-            {"source": source, "bucket": bucket, "counts": counts.pruned()}
-            for (source, bucket), counts in sorted(self.counts_by.items())
+            {"source": place[0], "bucket": place[1], "counts": counts.pruned()}
+            | ({"uuids": self.uuids[place].pruned()} if place in self.uuids else {})
+            for place, counts in sorted(self.counts_by.items())
         ]
         found: dict[str, Any] = {"batch": self.batch, "topic": self.topic, "begin": self.begin, "end": self.end}
         for name, offsets in (("unaccounted", self.unaccounted), ("unexpected", self.unexpected)):
@@ -74,9 +78,10 @@ class Proof:
     def of(cls, document: Mapping[str, Any]) -> Proof:
         """From ``document``. Raises KeyError, TypeError or ValueError."""
         counts = {(str(c["source"]), int(c["bucket"])): Counts(c["counts"]) for c in document["counts"]}
-        lists = [[int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected")]
+        left, more = ([int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected"))
         batch, begin, end = (int(document[name]) for name in ("batch", "begin", "end"))
-        return cls(batch, str(document["topic"]), begin, end, counts, *lists)
+        uuids = {(str(c["source"]), int(c["bucket"])): Counts(c["uuids"]) for c in document["counts"] if "uuids" in c}
+        return cls(batch, str(document["topic"]), begin, end, counts, left, more, uuids)
 
 
 class Prover:
@@ -131,6 +136,7 @@ class Prover:
         for place, fates in tally(rows).items():
             for (kind, reason), count in fates.items():
                 proof.add(place, _fate(kind, reason), count)
+        proof.uuids = of_events(rows)
         if len(missing):
             self._explain(proof, missing, earlier)
         return proof
@@ -144,6 +150,7 @@ class Prover:
         left, lost = in_gaps(missing, [*records.gaps(proof.topic), *again.gone])
         if lost and earlier and _agrees(proof, earlier, len(missing)):
             proof.counts_by, proof.unaccounted = earlier.counts_by, earlier.unaccounted
+            proof.uuids = {place: _joined(place, proof, earlier) for place in {*proof.uuids, *earlier.uuids}}
             return
         for place, reasons in lost.items():
             for reason, count in reasons.items():
@@ -158,12 +165,21 @@ class Prover:
     def _duplicates(self, proof: Proof, left: Offsets, suspects: Sequence[Suspect]) -> None:
         uuids = {suspect.event.uuid for suspect in suspects if suspect.event}
         survived = self._landed.find({proof.topic: uuids}).get(proof.topic, set())
-        known = {s.offset: s.place for s in suspects if s.event and s.event.uuid in survived}
+        known = {s.offset: (s.place, s.event.uuid) for s in suspects if s.event and s.event.uuid in survived}
         for offset in left.tolist():
             if offset in known:
-                proof.add(known[offset], Name.DUPLICATE)
+                place, uuid = known[offset]
+                proof.add(place, Name.DUPLICATE)
+                one = counted(Name.DUPLICATE, 1, int(hashes([uuid])[0]))
+                proof.uuids.setdefault(place, Counts()).absorb(one)
             else:
                 proof.unaccounted.append(offset)
+
+
+def _joined(place: Place, proof: Proof, earlier: Proof) -> Counts:
+    """The uuids of the table as they are now, and of the duplicates as they were read before they expired."""
+    now, then = proof.uuids.get(place, Counts()), earlier.uuids.get(place, Counts())
+    return Counts({**{n: c for n, c in then.items() if not n.endswith(EVENT)}, **now})
 
 
 def _fate(kind: str, reason: str) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.balance import Balance, Beyond, balance, minutes
+from penstock.ledger.balance import Balance, Beyond, Uuids, balance, minutes
 from penstock.ledger.book import Book
 from penstock.ledger.posts import ClientPost, LandedPost
 
@@ -83,6 +83,17 @@ def test_counts_of_another_bucket_are_entered_under_it() -> None:
     pages = book.snapshot()
     assert pages.received[SOURCE, 0]["policy_drop.log"] == 3
     assert balance(pages, {}, {}, within=0).routes[0].accepted == 3
+    assert of(book).unaccounted == 0
+
+
+def test_hashes_of_uuids_are_added_up_by_fate_modulo_two_to_the_64th() -> None:
+    book = book_of()
+    for number, (count, total) in enumerate([(4, (1 << 64) - 1), (6, 3)], 1):
+        uuids = Counts({"rows.landed.event": count, "sum.landed.event": total})
+        book.post(LandedPost("events", number, 5 * number, {KEY: Counts({"landed.event": 5})}, uuids={KEY: uuids}))
+    book.roll_up(86_400)
+    (topic,) = of(book).topics
+    assert topic.uuids == {"landed.event": Uuids(10, "0000000000000002")}
     assert of(book).unaccounted == 0
 
 

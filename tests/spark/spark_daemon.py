@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +16,14 @@ from penstock.server.http import create_app
 from penstock.server.reports import Reports
 from penstock.server.serve import Bound, serve
 
+NOW = 1_700_000_100.0
+"""Seconds since the epoch: shortly after the minutes of the tests' messages, so that nothing is rolled up yet."""
+
 
 class Daemon:
     """A log, its ledger, and their HTTP interface on a free port (or on ``http``)."""
 
-    def __init__(self, data: Path, http: str = "127.0.0.1:0", now: Callable[[], float] = time.time) -> None:
+    def __init__(self, data: Path, http: str = "127.0.0.1:0", now: Callable[[], float] = lambda: NOW) -> None:
         self.log = Log(data / "topics")
         settings = Settings(data_dir=data)
         self.ledger = Ledger(self.log, settings.buffers, [], now=now)
@@ -51,7 +53,7 @@ class Daemon:
 
 
 @contextmanager
-def daemon(data: Path, http: str = "127.0.0.1:0", now: Callable[[], float] = time.time) -> Iterator[Daemon]:
+def daemon(data: Path, http: str = "127.0.0.1:0", now: Callable[[], float] = lambda: NOW) -> Iterator[Daemon]:
     """A running Daemon."""
     running = Daemon(data, http, now)
     try:

@@ -17,7 +17,7 @@ from penstock.spark.prover import Proof
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Daemon]:
     append(tmp_path / "topics", "t", [b"one"], [b"damaged"])
-    with daemon(tmp_path, now=lambda: BUCKET + 60.0) as found:
+    with daemon(tmp_path) as found:
         flip(tmp_path / "topics", "t", b"damaged")
         yield found
 

@@ -1,0 +1,74 @@
+"""Sums of the uuids' hashes (the balance, section 14): one lost and one doubled message do not cancel out in them.
+
+Whole columns at a time. A hash is a sum of the bytes, each times a number of its place, mixed: the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.counts import Counts, Name
+from penstock.ledger.posts import ROWS, SUM
+
+Place = tuple[str, int]
+Hashes = npt.NDArray[np.uint64]
+CHUNK = 65_536
+"""Rows hashed at once: eight bytes are needed for each of theirs."""
+HALF = np.uint64(32)
+EVENT = f"{Name.LANDED}event"
+
+
+def hashes(uuids: Sequence[str] | pa.Array) -> Hashes:
+    """A 64-bit hash of each text; there are no nulls."""
+    column = uuids if isinstance(uuids, pa.Array) else pa.array(uuids, pa.string())
+    parts = [_hashed(column.slice(at, CHUNK)) for at in range(0, len(column), CHUNK)]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _hashed(column: pa.Array) -> Hashes:
+    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset).astype(np.int64)
+    begins, lengths = offsets[:-1], np.diff(offsets)
+    size = int(offsets[-1] - offsets[0])
+    data = np.frombuffer(column.buffers()[2], np.uint8, size, int(offsets[0])) if size else np.empty(0, np.uint8)
+    places = np.arange(size) - np.repeat(begins - offsets[0], lengths)
+    weights = _mixed(np.arange(1, int(lengths.max(initial=0)) + 1, dtype=np.uint64)) | np.uint64(1)
+    sums = np.zeros(size + 1, np.uint64)
+    np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[places], out=sums[1:])
+    ends = offsets - offsets[0]
+    return _mixed(sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64))
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """SplitMix64's finalizer: each bit of the value decides over each of the result."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def of_events(rows: pa.Table) -> dict[Place, Counts]:
+    """Of the rows (evidence.ROWS) that are events: how many, and the sum of their hashes, by source and bucket."""
+    events = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks()
+    if not events.num_rows:
+        return {}
+    found = hashes(events["uuid"].chunk(0))
+    halves = {"high": pa.array(found >> HALF), "low": pa.array(found & np.uint64(0xFFFFFFFF))}
+    keys = {"source": events["source"].cast(pa.string()), "bucket": events["bucket"]}
+    grouped = pa.table(keys | halves).group_by(["source", "bucket"])
+    sums = grouped.aggregate([("high", "sum"), ("low", "sum"), ("low", "count")]).to_pylist()
+    return {
+        (one["source"] or "", one["bucket"] or 0): counted(
+            EVENT, one["low_count"], (one["high_sum"] << 32) + one["low_sum"]
+        )
+        for one in sums
+    }
+
+
+def counted(fate: str, rows: int, total: int) -> Counts:
+    """The counts of ``rows`` uuids with one fate."""
+    return Counts({f"{ROWS}{fate}": rows, f"{SUM}{fate}": total % (1 << 64)})
