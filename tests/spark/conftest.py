@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from penstock.spark.packages import KAFKA, package_settings
 from penstock.spark.session import build_session
 from penstock.spark.source import register
 from penstock.spark.tables import DELTA
+
+sys.path.append(str(Path(__file__).parents[1] / "server"))  # for its certificates
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from penstock.log import Log
 from penstock.server.flight import FlightServer
@@ -15,8 +16,9 @@ from penstock.server.topics import Topics
 class Served:
     """The topics of a folder behind a Flight server, which can be closed and opened again at its address."""
 
-    def __init__(self, topics: Path, guard: Guard | None = None) -> None:
+    def __init__(self, topics: Path, guard: Guard | None = None, tls: dict[str, Any] | None = None) -> None:
         self.log = Log(topics)
+        self._tls = tls or {}
         self._guard = guard or Guard()
         self._server: FlightServer | None = None
         self._port = 0
@@ -27,7 +29,8 @@ class Served:
         return f"127.0.0.1:{self._port}"
 
     def open(self) -> None:
-        self._server = FlightServer(f"grpc://{self.address}", Topics(self.log), self._guard)
+        scheme = "grpc+tls" if self._tls else "grpc"
+        self._server = FlightServer(f"{scheme}://{self.address}", Topics(self.log), self._guard, **self._tls)
         self._port = self._server.port
 
     def close(self) -> None:
@@ -37,9 +40,9 @@ class Served:
 
 
 @contextmanager
-def served(topics: Path, guard: Guard | None = None) -> Iterator[Served]:
-    """The topics of a folder, served."""
-    found = Served(topics, guard)
+def served(topics: Path, guard: Guard | None = None, tls: dict[str, Any] | None = None) -> Iterator[Served]:
+    """The topics of a folder, served; ``tls`` are Flight's options."""
+    found = Served(topics, guard, tls)
     try:
         yield found
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from certificates import make
 from spark_flight import Served, served
 from spark_helpers import append
 
@@ -75,6 +76,7 @@ def test_a_server_that_stays_away_is_an_error_within_the_bound(topics: Path) -> 
 SERVER = """
 import sys, threading
 from pathlib import Path
+from certificates import make
 from spark_flight import Served
 print(Served(Path(sys.argv[1])).address, flush=True)
 threading.Event().wait()
@@ -126,3 +128,17 @@ def test_a_token_is_shown_and_a_wrong_one_is_no_reason_to_wait(topics: Path) -> 
         assert "secret" not in str(error.value)
         with pytest.raises(NotAllowed):
             list(store(server.address).read(Range("t", 0, 1), OFFSETS))
+
+
+def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> None:
+    append(topics, "t", [b"x"])
+    server, client = make(tmp_path, "server"), make(tmp_path, "client")
+    pem = [path.read_bytes() for path in (server.cert, server.key, client.cert)]
+    tls = {"tls_certificates": [pem[:2]], "verify_client": True, "root_certificates": pem[2]}
+    given = {"tlsca": str(server.cert), "tlscert": str(client.cert), "tlskey": str(client.key), "tlsname": "server"}
+    with served(topics, tls=tls) as running:
+        known = {"uri": f"grpc+tls://{running.address}", **given}
+        assert FlightStore(Connection.of(known)).views(["t"])["t"].end == 1
+        stranger = {"uri": known["uri"], "tlsca": known["tlsca"], "retryfor": "200ms"}
+        with pytest.raises(Unavailable, match="does not answer"):
+            FlightStore(Connection.of(stranger)).views(["t"])
