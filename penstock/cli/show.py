@@ -21,8 +21,8 @@ from penstock.server.access import Access
 
 POLL = 0.25
 LANDING = ("landed.", "quarantined.", "duplicate")
-PATIENCE = 150.0
-"""Seconds within which the sample is to be in the tables, a cold start of Spark included."""
+PATIENCE = 300.0
+"""Seconds in which something of the sample is to come on, a cold start of Spark included."""
 
 
 class Show:
@@ -49,7 +49,9 @@ class Show:
         if self._spark:
             console.print("waiting for Spark to start and to land them (about a minute)")
         balance = self._wait(goals, before, check)
-        if self._spark:
+        if not settled(balance, before, goals):
+            console.print(f"nothing has come on for {PATIENCE:g} s; is the machine busy? What there is so far:")
+        elif self._spark:
             self._show_tables()
             seconds = self._probe(check)
             console.print(
@@ -78,8 +80,10 @@ class Show:
         console.print(f"read:    penstock consume events --follow -o log.grpc={settings.log.grpc}", markup=False)
         console.print(f"balance: penstock balance -o log.http={settings.log.http}", markup=False)
         if self._spark:
-            console.print(f"tables:  {settings.tables} (events, syslog, messages and quarantine are views on `landed`)")
-            console.print("query:   penstock pipeline query 'select type, count(*) from events group by type'")
+            views = "events, syslog, messages and quarantine are views on `landed`"
+            console.print(f"tables:  {settings.tables} ({views})", soft_wrap=True)
+            query = "select type, count(*) from events group by type"
+            console.print(f"query:   penstock pipeline query '{query}'", soft_wrap=True)
         if console_too:
             console.print(f"look:    http://{settings.console.http}", markup=False)
         console.print("Ctrl-C stops everything.", style="dim")
@@ -108,16 +112,18 @@ class Show:
         return own
 
     def _wait(self, goals: Counts, before: dict[str, Any], check: Callable[[], None]) -> dict[str, Any]:
-        """Until all of ``goals`` is reached and nothing is on its way any more; the balance then."""
+        """Until all of ``goals`` is reached and nothing is on its way, or nothing comes on; the balance then."""
         with Progress(console=console, transient=True) as progress:
             landing = progress.add_task("landing" if self._spark else "logging", total=sum(goals.values()))
-            until = time.monotonic() + PATIENCE
+            last, until = Counts(), time.monotonic() + PATIENCE
             while True:
                 check()
                 balance = self._balance()
                 reached = growth(balance, before, goals)
                 progress.update(landing, completed=sum(reached.values()))
-                if (reached == goals and not balance["pending"]) or time.monotonic() > until:
+                if reached != last:
+                    last, until = reached, time.monotonic() + PATIENCE
+                if settled(balance, before, goals) or time.monotonic() > until:
                     return balance
                 time.sleep(POLL)
 
@@ -149,9 +155,16 @@ class Show:
         for name in wrong:
             console.print(f"{name}: {goals[name]} sent, {reached[name]} found", style="red")
         lost = sum(listener["network_lost"] or 0 for listener in balance["listeners"])
-        unaccounted = balance["unaccounted"] + balance["pending"] + lost
+        if balance["pending"]:
+            console.print(f"still on the way: {balance['pending']}", style="yellow")
+        unaccounted = balance["unaccounted"] + lost
         console.print(f"unaccounted: {unaccounted}", style="bold")
-        return unaccounted == 0 and not wrong
+        return unaccounted == 0 and not balance["pending"] and not wrong
+
+
+def settled(now: dict[str, Any], then: dict[str, Any], goals: Counts) -> bool:
+    """Whether all of ``goals`` was reached between two balances, and nothing is on its way any more."""
+    return growth(now, then, goals) == goals and not now["pending"]
 
 
 def growth(now: dict[str, Any], then: dict[str, Any], names: Counts) -> Counts:

@@ -12,6 +12,8 @@ from penstock.console.words import COLOURS, FATES, clock, fate_of
 Options = dict[str, Any]
 GRID = {"left": 56, "right": 12, "top": 36, "bottom": 26}
 TEXT = "#808a98"
+LEGEND = {"type": "scroll", "top": 0, "left": 0, "textStyle": {"color": TEXT}, "pageTextStyle": {"color": TEXT}}
+"""In one line, however narrow the page: what has no room is turned to."""
 LINE = {"lineStyle": {"color": "rgba(128,138,152,.25)"}}
 
 
@@ -30,7 +32,7 @@ def stacked(series: Mapping[str, Any], since: int, until: int) -> Options:
         "animation": False,
         "grid": GRID,
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
-        "legend": {"top": 0, "left": 0, "textStyle": {"color": TEXT}, "itemHeight": 10, "itemWidth": 14},
+        "legend": {**LEGEND, "itemHeight": 10, "itemWidth": 14},
         "xAxis": {"type": "category", "data": [clock(s) for s in starts], "axisLabel": {"color": TEXT}},
         "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": LINE},
         "series": [
@@ -101,7 +103,7 @@ def rates(lines: Mapping[str, Sequence[tuple[float, float]]], now: float) -> Opt
         "animation": False,
         "grid": GRID,
         "tooltip": {"trigger": "axis"},
-        "legend": {"top": 0, "left": 0, "textStyle": {"color": TEXT}},
+        "legend": LEGEND,
         "xAxis": {
             "type": "value",
             "min": -60,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.console.daemon import Daemon
-from penstock.console.words import exact, lasted, short
+from penstock.console.words import exact, lasted, meaning, short
 
 STALE = 10.0
 """Seconds without an answer after which the numbers shown are old."""
@@ -59,7 +59,7 @@ def _listeners(daemon: Daemon) -> Iterator[Finding]:
             ("line.overlong", f"raise listener.{name}.max_line"),
         ):
             if lost := grown(f"listener/{name}/{count}"):
-                yield Finding(WARN, f"{name}: {count.replace('.', ' ')} {exact(lost)} times within the hour", advice)
+                yield Finding(WARN, f"{name}: {meaning(count)}: {exact(lost)} within the hour", advice)
 
 
 def _routes(daemon: Daemon) -> Iterator[Finding]:

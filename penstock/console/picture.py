@@ -82,14 +82,15 @@ def tables(daemon: Daemon) -> list[Box]:
             key = "quarantined" if name.startswith("quarantined.") else name
             fates[key] = fates.get(key, 0) + count
     names = {"landed.event": "events", "landed.syslog": "syslog", "landed.message": "messages"}
+    below = {view: f"{short(fates.get(fate, 0))} rows" for fate, view in names.items()}
+    if duplicates := fates.get("duplicate", 0):  # only events are compared
+        below["events"] += f", {short(duplicates)} dropped as duplicates"
     boxes = [
-        Box(view, daemon.history.rate(f"fate/{fate}"), f"{short(fates.get(fate, 0))} rows", "", "/pipeline")
-        for fate, view in names.items()
+        Box(view, daemon.history.rate(f"fate/{fate}"), below[view], "", "/pipeline") for fate, view in names.items()
     ]
-    duplicates = fates.get("duplicate", 0)
     quarantined = fates.get("quarantined", 0)
-    below = f"{short(quarantined)} rows" + (f", and {short(duplicates)} duplicates dropped" if duplicates else "")
-    boxes.append(Box("quarantine", 0.0, below, "look at them" if quarantined else "", "/pipeline"))
+    leak = "look at them" if quarantined else ""
+    boxes.append(Box("quarantine", 0.0, f"{short(quarantined)} rows", leak, "/pipeline"))
     return boxes
 
 

@@ -69,13 +69,13 @@ def table(heads: list[str], rows: list[list[str]], numbers: Collection[int] = ()
 
 
 @contextmanager
-def panel(title: str, hint: str = "") -> Iterator[None]:
+def panel(title: str, hint: str = "") -> Iterator[ui.column]:
     """A framed part of a page with a heading."""
-    with ui.column().classes("panel"):
+    with ui.column().classes("panel") as framed:
         with ui.row().classes("items-baseline w-full").style("gap:10px"):
             ui.label(title).classes("title").props('role="heading" aria-level="2"')
             ui.label(hint).classes("dim")
-        yield
+        yield framed
 
 
 class Html:

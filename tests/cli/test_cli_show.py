@@ -9,7 +9,7 @@ from rich.console import Console
 
 from penstock.cli.balance import show
 from penstock.cli.rebuild import differences
-from penstock.cli.show import fates, growth
+from penstock.cli.show import fates, growth, settled
 from penstock.counts import Counts
 
 TOPIC = {"topic": "events", "end": 3, "logged": 3, "fates": {"duplicate": 1, "landed.event": 2}, "pending": 0}
@@ -45,6 +45,14 @@ def test_fates_are_the_counts_of_listeners_and_topics_together() -> None:
     assert fates(BALANCE) == {"logged": 3, "taken": 4, "duplicate": 1, "landed.event": 2}
     empty = {"listeners": [], "topics": []}
     assert growth(BALANCE, empty, Counts({"duplicate": 9, "missing": 1})) == {"duplicate": 1, "missing": 0}
+
+
+def test_the_sample_is_settled_once_all_of_it_came_and_nothing_is_on_its_way() -> None:
+    empty: dict[str, Any] = {"listeners": [], "topics": []}
+    goals = Counts({"landed.event": 2, "duplicate": 1})
+    assert settled(BALANCE, empty, goals)
+    assert not settled(BALANCE | {"pending": 1}, empty, goals)
+    assert not settled(BALANCE, empty, goals + Counts({"landed.syslog": 1}))
 
 
 def test_a_rebuilt_balance_that_agrees_has_no_differences() -> None:

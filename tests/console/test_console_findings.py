@@ -33,7 +33,7 @@ def test_losses_are_told_only_while_they_are_new() -> None:
     lossy = [balance(100, kernel_dropped=5), balance(200, kernel_dropped=12, **{"refused.oversize": 1})]
     assert said(daemon(*lossy)) == [
         "in: the kernel dropped 7 datagrams within the hour (its receive buffer holds 213k bytes)",
-        "in: refused oversize 1 times within the hour",
+        "in: messages larger than defrag.max_size: 1 within the hour",
     ]
     assert said(daemon(lossy[1], lossy[1], every=5)) == []
 

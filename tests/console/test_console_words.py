@@ -37,4 +37,5 @@ def test_every_loss_of_the_balance_belongs_to_an_end(name: Name) -> None:
 
 def test_every_count_has_a_meaning() -> None:
     assert meaning("incomplete.expired").startswith("messages whose fragments")
-    assert meaning("invalid.type") == "invalid: type"
+    assert meaning("line.overlong") == "lines longer than max_line"
+    assert meaning("invalid.other_reason") == "invalid: other reason"

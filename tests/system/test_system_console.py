@@ -18,12 +18,12 @@ from playwright.sync_api import Browser, Page, expect
 WAIT = 30_000
 
 
-@pytest.fixture
-def console(pipe: Pipe) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def console(one_pipe: Pipe) -> Iterator[str]:
     """The address of a running console."""
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    output = pipe.output.with_name("console.log")
-    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *pipe.options]
+    output = one_pipe.output.with_name("console.log")
+    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *one_pipe.options]
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # NiceGUI looks
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=plain)
@@ -67,10 +67,10 @@ def opened(
     return page, wrong
 
 
-def test_a_message_that_was_sent_is_found_on_the_pages(pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     mine = json.dumps({"type": "click", "uuid": "my-own-message", "timestamp": 1, "data": {"n": 1}}).encode()
-    pipe.datagrams(mine, b"another")
-    pipe.settled()
+    one_pipe.datagrams(mine, b"another")
+    one_pipe.settled()
     page, wrong = opened(chromium, console)
     expect(page.get_by_text("Every message is accounted for")).to_be_visible(timeout=WAIT)
     expect(page.locator("svg.pipe")).to_contain_text("events-udp", timeout=WAIT)
@@ -80,6 +80,7 @@ def test_a_message_that_was_sent_is_found_on_the_pages(pipe: Pipe, console: str,
     line = page.get_by_role("button").filter(has_text="my-own-message")
     line.click(timeout=WAIT)
     expect(page.locator("pre").first).to_contain_text('"uuid": "my-own-message"', timeout=WAIT)
+    expect(page.locator("pre").first).to_be_in_viewport()
     page.get_by_text("hex", exact=True).click()
     expect(page.locator("details pre")).to_contain_text("00000000  7b 22 74", timeout=WAIT)
     assert wrong == []
@@ -103,13 +104,13 @@ def test_keys_change_the_page_and_light_and_dark(console: str, chromium: Browser
     assert wrong == []
 
 
-def test_the_configuration_in_force_can_be_searched(pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_the_configuration_in_force_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console, "/configuration")
     expect(page.locator("body")).to_contain_text("duplicate_window", timeout=WAIT)
     page.keyboard.press("/")
     page.keyboard.type("log.http", delay=20)
     expect(page.locator("body")).not_to_contain_text("duplicate_window", timeout=WAIT)
-    expect(page.locator("body")).to_contain_text(pipe.http, timeout=WAIT)
+    expect(page.locator("body")).to_contain_text(one_pipe.http, timeout=WAIT)
     assert wrong == []
 
 
@@ -122,17 +123,17 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(console: str, chrom
     assert wrong == []
 
 
-def test_a_daemon_that_is_gone_is_said_and_seen_again(pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_a_daemon_that_is_gone_is_said_and_seen_again(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     page, _ = opened(chromium, console)
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=WAIT)
-    pipe.stop()
+    one_pipe.stop()
     expect(page.get_by_text("The log daemon does not answer")).to_be_visible(timeout=60_000)
-    pipe.start()
+    one_pipe.start()
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=60_000)
 
 
-def test_an_address_that_is_taken_is_one_line(pipe: Pipe, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", pipe.http, *pipe.options]
+def test_an_address_that_is_taken_is_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", one_pipe.http, *one_pipe.options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("penstock: console.http")

@@ -51,7 +51,7 @@ def build(daemon: Daemon) -> None:
 def _listener(daemon: Daemon, name: str) -> None:
     with panel("Now"):
         now = Html()
-    with panel("Its books", "both sides are equal, or something is wrong"):
+    with panel("Its counts", "since its books were opened"):
         books = Html()
     with panel("Holes", "what the senders' message numbers say"):
         holes = Html()
@@ -88,7 +88,7 @@ def _now(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
         (f"{short(rate(f'listener/{name}/kernel_dropped'))}/s", "dropped by the kernel"),
         (size(stat.get("receive_buffer", 0)), "receive buffer"),
         (lasted(stat.get("uptime", 0) / 1000), "up"),
-        (exact(stat.get("incarnation", 0)), "lives"),
+        (exact(stat.get("incarnation", 0)), "times started"),
     )
     return (
         '<div style="display:flex;flex-wrap:wrap;gap:14px 40px">'

@@ -28,7 +28,7 @@ def build(daemon: Daemon) -> None:
         with panel("What needs attention"):
             attention = Html()
         _chart(daemon)
-        with panel("Complete up to", "per table"):
+        with panel("Complete up to", "what was received before is in the table; share: of what is known to have come"):
             marks = Html()
 
     def refresh() -> None:

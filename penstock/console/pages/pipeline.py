@@ -54,10 +54,12 @@ def build(daemon: Daemon, settings: Settings) -> None:
 
 def described(found: Status) -> str:
     """The pipeline in a line of numbers."""
-    age = "none yet" if found.last_batch_age is None else f"{found.last_batch}, {lasted(found.last_batch_age)} ago"
+    last = ("none yet", "last batch")
+    if found.last_batch_age is not None:
+        last = (f"{lasted(found.last_batch_age)} ago", f"last batch, number {found.last_batch}")
     pairs = (
         ("running" if found.running else "not running", "the query"),
-        (age, "last batch"),
+        last,
         (f"{short(found.rate)}/s", "rows, last minute"),
         (exact(found.rows), "rows proved"),
         (exact(found.quarantined), "in quarantine"),

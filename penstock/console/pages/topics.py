@@ -52,7 +52,7 @@ def overview(daemon: Daemon, found: list[dict[str, Any]]) -> str:
                 f'<a href="/topic/{quote(name)}">{escape(name)}</a>',
                 f"{short(rate)}/s",
                 exact(end - start),
-                f"{exact(start)} - {exact(end)}",
+                f"{exact(start)} - {exact(end - 1)}" if end > start else "",
                 size(int(one.get("bytes", 0))),
                 exact(len(one.get("gaps", []))),
                 f"{lasted(float(settings.get('stale_after', 0)))}, {escape(str(settings.get('retention_policy', '')))}",
@@ -89,21 +89,28 @@ def build_topic(daemon: Daemon, name: str) -> None:
                 wanted.style("min-width:320px")
                 going = ui.switch("follow", value=True)
             wrong = ui.label().classes("bad")
-            tail = ui.element("div").classes("wide")
-        with panel("The message", "click on one above"):
+            tail = ui.element("div").classes("wide tail")
+        with panel("The message", "click on one above, or Tab and Enter") as chosen:
             message = Html()
-        seen: list[str] = []
+        seen: list[str] | None = None
+
+    def choose(entry: dict[str, Any]) -> None:
+        message.show(whole(entry))
+        ui.run_javascript(f"getHtmlElement({chosen.id}).scrollIntoView({{block: 'nearest'}})")
 
     def fill(entries: list[dict[str, Any]]) -> None:
         tail.clear()
         with tail:
+            if not entries:
+                ui.label("No message.").classes("dim")
             for entry in reversed(entries):
                 text = f"{entry['offset']}  {entry['timestamp'][11:23]}  {preview(entry)}"
                 line = ui.label(text).classes("tail-line").props('tabindex=0 role="button"')
-                line.on("click", lambda entry=entry: message.show(whole(entry)))
-                line.on("keydown.enter", lambda entry=entry: message.show(whole(entry)))
+                line.on("click", lambda entry=entry: choose(entry))
+                line.on("keydown.enter", lambda entry=entry: choose(entry))
 
     async def refresh() -> None:
+        nonlocal seen
         if not going.value:
             return
         try:
@@ -117,7 +124,7 @@ def build_topic(daemon: Daemon, name: str) -> None:
         entries = [{"offset": "0", **entry} for entry in answer.get("logs", [])]
         offsets = [entry["offset"] for entry in entries]
         if offsets != seen:
-            seen[:] = offsets
+            seen = offsets
             fill(entries)
 
     live(refresh)
