@@ -231,6 +231,48 @@ def logged(pipe: Pipe, topic: str = "events") -> int:
     return sum(int(entry["logged"]) for entry in pipe.balance()["topics"] if entry["topic"] == topic)
 
 
+def test_a_killed_log_daemon_loses_and_doubles_nothing(shared: Pipe) -> None:
+    accepted, kept = shared.counts(UDP)["accepted"], logged(shared)
+    shared.datagrams(*[b"before"] * 50)
+    shared.signal("log daemon", signal.SIGSTOP)  # so that some wait for it
+    shared.datagrams(*[b"meanwhile"] * 50)
+    shared.kill("log daemon")
+    shared.datagrams(*[b"after"] * 50)
+    until(lambda: shared.counts(UDP)["accepted"] == accepted + 150, 60)
+    until(lambda: logged(shared) == kept + 150, 60)
+    assert shared.settled(60)["unaccounted"] == 0
+
+
+def test_what_a_full_log_does_not_take_is_pending_until_there_is_room(pipes: Callable[..., Pipe]) -> None:
+    pipe = pipes("log.max_bytes=192KiB")
+    pipe.datagrams(*[b"x" * 1000] * 100, pause=0.001)
+    until(lambda: pipe.counts(UDP)["accepted"] == 100, 60)
+    pipe.datagrams(*[b"x" * 1000] * 200, pause=0.001)
+    until(lambda: pipe.counts(UDP)["accepted"] == 300 and "log.max_bytes" in pipe.output.read_text(), 60)
+    balance = pipe.balance()
+    assert (balance["unaccounted"], balance["pending"] > 0) == (0, True)
+    ask(pipe, "PATCH", "/topics/events", {"stale_after": 0})
+
+    def room() -> bool:
+        ask(pipe, "POST", "/cleanup")
+        return logged(pipe) == 300
+
+    until(room, 60)
+    assert pipe.settled(60)["unaccounted"] == 0
+    assert pipe.counts(UDP)["accepted"] == 300
+
+
+def test_what_comes_by_http_is_accepted_and_logged(shared: Pipe) -> None:
+    def route() -> dict[str, Any]:
+        return next((each for each in shared.balance()["routes"] if each["source"] == "http"), {"accepted": 0})
+
+    before = route()["accepted"]
+    shared.post("/topic/by-http/logs", {"logs": [{"raw_bytes": "b25l"}, {"raw_bytes": "dHdv"}]})
+    until(lambda: route()["accepted"] == before + 2)
+    assert (route()["delivered"], route()["unaccounted"]) == (before + 2, 0)
+    assert logged(shared, "by-http") == 2
+
+
 def flip(pipe: Pipe, text: bytes) -> None:
     (segment,) = (pipe.data_dir / "topics" / "events").glob("*.arrows")
     at = segment.read_bytes().index(text)
