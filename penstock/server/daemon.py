@@ -22,7 +22,7 @@ from penstock.ingest.files import listeners_in
 from penstock.ingest.process import die_with_parent
 from penstock.ledger.keeper import Keeper
 from penstock.ledger.ledger import Ledger
-from penstock.log import Log, Sweeper
+from penstock.log import Log, LogError, Sweeper
 from penstock.server.access import internal_token
 from penstock.server.api import Api
 from penstock.server.drains import Drains
@@ -48,7 +48,10 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    log = open_log(settings)
+    try:
+        log = open_log(settings)
+    except (LogError, OSError) as error:
+        sys.exit(f"penstock: the log in {settings.topics} cannot be opened: {error}")
     ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener], _say)
     drains = Drains(settings.buffers, log, _say)
     drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
