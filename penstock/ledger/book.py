@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from penstock.counts import Counts, Name, Origin, by_bucket, summed
 from penstock.ledger.posts import AuditPost, ClientPost, Key, LandedPost, Post, is_partition
-from penstock.ledger.rollup import place, plus, roll_counts, roll_rows
+from penstock.ledger.rollup import CLOSED, LEAST, day_of, place, plus, roll_counts, roll_rows, roll_told
 from penstock.log.gaps import Gap
 
 
@@ -61,6 +61,8 @@ class Pages:
     covered: dict[str, Mark] = field(default_factory=dict)
     lost: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     rolled: int = 0
+    heard: dict[Life, int] = field(default_factory=dict)
+    """The bucket in which each auditor posted last."""
 
     def copy(self) -> Pages:
         """A copy that shares nothing that changes."""
@@ -74,6 +76,7 @@ class Pages:
             dict(self.covered),
             {topic: list(ranges) for topic, ranges in self.lost.items()},
             self.rolled,
+            dict(self.heard),
         )
 
     def sent(self, listener: str) -> Counts | None:
@@ -116,6 +119,8 @@ class Book:
                 for landed in pages.landed.values():
                     landed.counts = roll_counts(landed.counts, before)
                     landed.uuids = roll_counts(landed.uuids, before)
+                silent = (life for life in pages.audits if pages.heard.get(life, 0) < before)
+                pages.audits |= {life: roll_told(pages.audits[life], before) for life in silent}
 
     def enter(self, topic: str, origin: Origin, base: int, rows: int, last: int = 0) -> None:
         """A batch of ``topic`` (offsets from ``base`` on) with its counts; in an internal topic only these matter.
@@ -166,15 +171,19 @@ class Book:
         logged[at] = logged.get(at, 0) + rows
         self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), base + rows)
 
-    def post(self, post: Post) -> bool:
-        """Enter a post; False when it tells nothing new."""
+    def post(self, post: Post, at: int = 0) -> bool:
+        """Enter a post that came in bucket ``at``; False when it tells nothing new."""
         with self._lock:
             if isinstance(post, AuditPost):
-                return self._post_audit(post)
+                return self._post_audit(post, at)
             return self._post_client(post) if isinstance(post, ClientPost) else self._post_landed(post)
 
-    def _post_audit(self, post: AuditPost) -> bool:
-        told = self._pages.audits.setdefault((post.tier, post.source, post.incarnation), {})
+    def _post_audit(self, post: AuditPost, at: int) -> bool:
+        pages, life = self._pages, (post.tier, post.source, post.incarnation)
+        told, heard = pages.audits.setdefault(life, {}), pages.heard.get(life, at)
+        if at - heard >= LEAST:  # its days so far may be rolled up, or not yet: they are closed all the same
+            told = pages.audits[life] = roll_told(told, at)
+        pages.heard[life] = max(heard, at)
         new = {key: (post.version, counts) for key, counts in post.counts.items() if _version(told, key) < post.version}
         told.update(new)
         return bool(new)
@@ -209,5 +218,5 @@ class Book:
 
 
 def _version(told: Mapping[Key, tuple[int, Counts]], key: Key) -> int:
-    before = told.get(key)
-    return -1 if before is None else before[0]
+    day = told.get((key[0], day_of(key[1])), (-1, None))[0]
+    return day if day == CLOSED else told.get(key, (-1, None))[0]

@@ -55,9 +55,9 @@ def dump(pages: Pages) -> bytes:
 
 def parse(data: bytes) -> Pages:
     """The pages of ``data``. Raises BadCheckpoint."""
-    if data[:_CRC] != b"%08x" % crc32c(data[_CRC:]):
-        raise BadCheckpoint("it is damaged")
     head, _, packed = data[_CRC:].partition(b"\n")
+    if data[:_CRC] != b"%08x" % crc32c(data[_CRC:]) or not head.startswith(_HEAD):
+        raise BadCheckpoint("it is damaged")
     if head != _HEAD + b"%d" % FORMAT:
         version = head.removeprefix(_HEAD).decode(errors="replace")[:20]
         raise BadCheckpoint(f"it has format {version}, this Penstock knows {FORMAT}")
@@ -88,7 +88,8 @@ def _lines(pages: Pages) -> Iterator[Line]:
     for post in pages.clients.values():
         yield ["client", post.listener, post.sender, post.version, post.counts.pruned()]
     for life, minutes in pages.audits.items():
-        yield ["audit", *life, [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]]
+        told = [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]
+        yield ["audit", *life, pages.heard.get(life, 0), told]
 
 
 def _by_source(keyed: Mapping[Key, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -138,9 +139,10 @@ def _client(pages: Pages, listener: str, sender: str, version: int, counts: dict
     pages.clients[listener, sender] = ClientPost(listener, sender, int(version), Counts(counts))
 
 
-def _audit(pages: Pages, tier: str, source: str, incarnation: str, told: list[Any]) -> None:
+def _audit(pages: Pages, tier: str, source: str, incarnation: str, heard: int, told: list[Any]) -> None:
     minutes = {(str(t), int(b)): (int(version), Counts(counts)) for t, b, version, counts in told}
     pages.audits[tier, source, incarnation] = minutes
+    pages.heard[tier, source, incarnation] = int(heard)
 
 
 _READERS: dict[str, Callable[..., None]] = {

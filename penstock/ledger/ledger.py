@@ -74,7 +74,7 @@ class Ledger:
         topic = self._log.topic(TOPIC, create=True, internal=True)
         with self._under_way(topic.end):
             topic.append(body([dump(post)]), origin).result()
-            new = self._book.post(post)
+            new = self._book.post(post, origin.bucket)
         if isinstance(post, LandedPost) and not is_partition(post.topic):  # the proof is kept: its evidence may go now
             with contextlib.suppress(UnknownTopic):  # deleted: what was left of it is proved to be a gap
                 self._log.topic(post.topic).cursors.commit(CURSOR, post.through)

@@ -97,7 +97,7 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
         for payload in stored.batch.column("payload").to_pylist():
             post = parse(json.loads(payload))
             if isinstance(post, tiers):
-                book.post(post)
+                book.post(post, stored.origin.bucket)
         book.cover(TOPIC, stored.end, stored.last)
     for gap in reader.gaps():
         if gap.end > begin:

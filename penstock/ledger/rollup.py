@@ -12,6 +12,8 @@ from penstock.counts import Counts
 from penstock.ledger.posts import Key
 
 DAY = 86_400
+CLOSED = 1 << 62
+"""The version of what an auditor told of a day that is rolled up: higher than any post's."""
 LEAST = 7 * DAY
 """Seconds for which minutes are kept apart at least, however short the retention is."""
 
@@ -53,6 +55,16 @@ def roll_rows(keyed: Mapping[Key, int], before: int) -> dict[Key, int]:
     for key, rows in keyed.items():
         at = place(key, before)
         rolled[at] = rolled.get(at, 0) + rows
+    return rolled
+
+
+def roll_told(told: Mapping[Key, tuple[int, Counts]], before: int) -> dict[Key, tuple[int, Counts]]:
+    """What an auditor told by topic and bucket, rolled up; what it tells later of a day that is, is not taken."""
+    rolled: dict[Key, tuple[int, Counts]] = {}
+    for key, (version, counts) in told.items():
+        old = key[1] < before
+        at = (key[0], day_of(key[1])) if old else key
+        rolled[at] = (CLOSED, plus(rolled[at][1] if at in rolled else None, counts)) if old else (version, counts)
     return rolled
 
 

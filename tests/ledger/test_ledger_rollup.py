@@ -6,15 +6,17 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
 from penstock.ingest.missed import MOST_BUCKETS
+from penstock.ledger.audits import audited
 from penstock.ledger.balance import Beyond, balance, minutes
 from penstock.ledger.book import Book
 from penstock.ledger.forwarded import Standing, routes
-from penstock.ledger.posts import LandedPost
+from penstock.ledger.posts import AuditPost, LandedPost
 from penstock.ledger.rollup import DAY, LEAST, horizon, roll_counts, roll_rows, widened
 from penstock.ledger.series import series
 
@@ -111,6 +113,39 @@ def test_what_is_still_on_its_way_is_in_the_day_that_it_came_in() -> None:
     waiting = {(SOURCE, 3600): Counts({"seen": 4, "accepted": 4})}
     part = balance(book.snapshot(), beyond, waiting, 1800)
     assert (part.unaccounted, part.pending, part.topics[0].fates) == (0, 6, {"landed.event": 2, "gap.corrupt": 1})
+
+
+def told(version: int, minute: int, attempts: int) -> AuditPost:
+    return AuditPost("kafka", "shop", "1f", version, {("events", minute): Counts({"attempt": attempts})})
+
+
+def audits(book: Book, within: int | range | None = None) -> list[int]:
+    return [one.counts["attempt"] for one in audited(book.snapshot(), within)]
+
+
+def test_what_an_auditor_told_is_rolled_up_once_it_is_silent() -> None:
+    book = Book()
+    for minute in (60, 120, 3 * DAY):
+        assert book.post(told(1, minute, 5), at=3 * DAY)
+    book.roll_up(3 * DAY)
+    assert book.post(told(2, 120, 7), at=3 * DAY), "it may count old messages now"
+    book.roll_up(4 * DAY)
+    (minutes_kept,) = book.snapshot().audits.values()
+    assert sorted(minutes_kept) == [("events", 0), ("events", 3 * DAY)]
+    assert (audits(book), audits(book, 7200)) == ([17], [12])
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_an_auditor_that_comes_back_adds_to_other_days_only(rolled: bool) -> None:
+    book = Book()
+    book.post(told(1, 60, 5), at=0)
+    if rolled:
+        book.roll_up(DAY)
+    back = LEAST + DAY
+    assert not book.post(told(2, 120, 7), at=back)
+    assert book.post(told(2, back, 7), at=back)
+    book.roll_up(DAY)
+    assert audits(book) == [12]
 
 
 def test_handlers_of_their_own_have_their_days_too(tmp_path: Path) -> None:
