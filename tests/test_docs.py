@@ -86,7 +86,7 @@ def test_the_site_builds_without_a_warning_and_fetches_nothing(
 def test_the_page_of_a_stage_has_a_picture_no_wider_than_a_page(stage: str) -> None:
     pictures = [text for text in blocks(DOCS / f"{stage}.md") if re.search(r"--+>|--+\+|<--+|offset  ", text)]
     assert pictures
-    assert max(len(line) for picture in pictures for line in picture.splitlines()) <= 118
+    assert max(len(line) for picture in pictures for line in picture.splitlines()) <= 110
 
 
 @pytest.mark.parametrize("page", [DOCS.parent / "README.md", *PAGES], ids=lambda page: page.name)

@@ -8,10 +8,11 @@ from html import escape
 from nicegui import ui
 
 from penstock.console.charts import stacked
-from penstock.console.daemon import Away, Daemon, counters
+from penstock.console.daemon import Away, Daemon
 from penstock.console.findings import Finding, findings
 from penstock.console.picture import draw
 from penstock.console.theme import Html, frame, live, panel, table
+from penstock.console.totals import totals
 from penstock.console.words import clock, exact
 
 SPANS = {"1 hour": (3600, 60), "6 hours": (6 * 3600, 360), "24 hours": (86400, 1440), "7 days": (7 * 86400, 10080)}
@@ -48,12 +49,9 @@ def _verdict(daemon: Daemon) -> str:
         return f'<div class="panel verdict warn">Waiting for the log daemon: {escape(daemon.error)}</div>'
     lost = daemon.balance["unaccounted"]
     said = "Every message is accounted for" if not lost else f"{exact(lost)} messages are unaccounted for"
-    numbered = counters(daemon.balance)
-    accepted = sum(n for name, n in numbered.items() if name.endswith("/accepted") and name.startswith("route/"))
-    landed = sum(n for name, n in numbered.items() if name.startswith("fate/landed."))
-    numbers = ((accepted, "accepted"), (landed, "landed"), (daemon.balance["pending"], "on the way"))
     cells = "".join(
-        f'<div><div class="number">{exact(n)}</div><div class="dim">{word}</div></div>' for n, word in numbers
+        f'<div><div class="number">{exact(n)}</div><div class="dim">{word}</div></div>'
+        for word, n in totals(daemon.balance).items()
     )
     return (
         f'<div class="panel" style="display:flex;flex-wrap:wrap;gap:18px 48px;align-items:center">'
