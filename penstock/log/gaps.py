@@ -54,7 +54,7 @@ class Gap:
     def document(self) -> dict[str, Any]:
         """JSON-ready."""
         counts = {source: {str(b): n for b, n in buckets.items()} for source, buckets in self.counts.items()}
-        told = {"v": VERSION, "begin": self.begin, "end": self.end, "reason": self.reason, "counts": counts}
+        told = {"begin": self.begin, "end": self.end, "reason": self.reason, "counts": counts}
         if self.received is None:
             return told
         received = {s: {str(b): dict(n) for b, n in buckets.items()} for s, buckets in self.received.items()}
@@ -96,7 +96,7 @@ def _received_of(document: Mapping[str, Any]) -> dict[str, dict[int, dict[str, i
 
 def line(gap: Gap) -> bytes:
     """A gap as a line of the file."""
-    text = json.dumps({**gap.document(), "crc32c": _BLANK}, separators=(",", ":"))
+    text = json.dumps({"v": VERSION, **gap.document(), "crc32c": _BLANK}, separators=(",", ":"))
     crc = f"{crc32c(text.encode()):08x}"
     return (text[: -len(_BLANK) - 2] + crc + '"}\n').encode()
 
