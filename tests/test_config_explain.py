@@ -58,6 +58,8 @@ def test_the_commands_check_and_explain() -> None:
     good = run.invoke(build(["config"]), ["config", "check", "-o", "data_dir=/x"])
     assert (good.exit_code, "the configuration is good" in good.output) == (0, True)
     assert run.invoke(build(["config"]), ["config", "check", "-o", "data_dri=/x"]).exit_code == 2
+    small = run.invoke(build(["config"]), ["config", "check", "-o", "buffer.term_length=64KiB"])
+    assert (small.exit_code, "buffer.term_length: frames of 8192 bytes" in small.output) == (2, True)
     told = run.invoke(build(["config"]), ["config", "explain", "log.http", "--json", "-o", "log.http=127.0.0.1:9"])
     assert [(key["value"], key["origin"]) for key in json.loads(told.output)] == [("127.0.0.1:9", "-o log.http")]
     shown = run.invoke(build(["config"]), ["config", "explain", "--changed", "-o", "log.http=127.0.0.1:9"]).output

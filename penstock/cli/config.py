@@ -25,8 +25,15 @@ config = typer.Typer(no_args_is_help=True, help="What is configured, and whether
 
 @config.command()
 def check(config: Config = None, override: Override = None) -> None:
-    """Say what is wrong with the configuration, or that nothing is."""
+    """Say what is wrong with the configuration, or that nothing is, as a start would."""
+    from penstock.ingest.supervisor import check_listeners  # slow to import
+
     settings = settings_of(config, override)
+    try:
+        settings.security.check_files()
+        check_listeners(settings, settings.listener)
+    except ConfigError as error:
+        fail(error, 2)
     names = ", ".join(listener.name for listener in settings.listener)
     console.print(f"the configuration is good: listeners {names}; data in {settings.data_dir}", markup=False)
 

@@ -51,7 +51,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings, self._say = settings, say
-        _check(settings, settings.listener)
+        check_listeners(settings, settings.listener)
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.data_dir)
@@ -108,7 +108,7 @@ class Supervisor:
         before, (new, waiting) = self._settings, in_force(self._settings, settings)
         known = {listener.name: listener for listener in before.listener}
         try:
-            _check(new, [listener for listener in new.listener if known.get(listener.name) != listener])
+            check_listeners(new, [listener for listener in new.listener if known.get(listener.name) != listener])
         except ConfigError as error:
             held = [key for key in waiting if key.startswith("buffer.")]
             raise ConfigError(f"{error} ({held[0]} changes at the next start only)" if held else str(error)) from None
@@ -190,7 +190,7 @@ class Supervisor:
             self._say(line)
 
 
-def _check(settings: Settings, listeners: Sequence[ListenerConfig]) -> None:
+def check_listeners(settings: Settings, listeners: Sequence[ListenerConfig]) -> None:
     """What can be known of ``listeners`` before they are started. Raises ConfigError."""
     for listener in listeners:
         _check_frame(listener, settings.buffer.term_length)
