@@ -401,3 +401,5 @@ def test_each_fate_of_the_landing_is_named(pipes: Callable[..., Pipe]) -> None:
     assert pipe.settled()["unaccounted"] == 0
     assert pipe.fates("events") == {name: len(payloads) for name, payloads in FATES.items()}
     assert pipe.fates("syslog") == {"landed.syslog": 1}
+    (events,) = (topic for topic in pipe.balance()["topics"] if topic["topic"] == "events")
+    assert {fate: told["rows"] for fate, told in events["uuids"].items()} == {"landed.event": 2, "duplicate": 2}
