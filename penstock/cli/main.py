@@ -27,6 +27,7 @@ COMMANDS = {
     "log": "penstock.cli.logfiles",
     "cleanup": "penstock.cli.topic",
     "pipeline": "penstock.cli.pipeline",
+    "promote": "penstock.cli.promote",
     "tables": "penstock.cli.tables",
     "balance": "penstock.cli.balance",
     "trace": "penstock.cli.trace",

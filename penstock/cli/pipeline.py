@@ -12,8 +12,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from penstock.cli.backfill import backfill
 from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
 from penstock.cli.quarantine import quarantine
+from penstock.cli.replay import replay
 from penstock.cli.wait import wait
 from penstock.config import Settings
 from penstock.ingest.process import die_with_parent
@@ -22,6 +24,8 @@ STATUS_PATIENCE = 3.0
 """Seconds for which a log daemon that is away is waited for."""
 pipeline = typer.Typer(no_args_is_help=True, help="Topics to tables on Spark.")
 pipeline.command()(wait)
+pipeline.command()(backfill)
+pipeline.command()(replay)
 pipeline.add_typer(quarantine, name="quarantine")
 
 
@@ -39,7 +43,7 @@ def run(
 
 @pipeline.command()
 def query(
-    sql: Annotated[str, typer.Argument(help="A query over landed, events, syslog, messages, quarantine.")],
+    sql: Annotated[str, typer.Argument(help="A query over landed, events, syslog, messages, quarantine, watermarks.")],
     config: Config = None,
     override: Override = None,
     limit: Annotated[int, typer.Option("-n", help="Most rows shown.")] = 20,

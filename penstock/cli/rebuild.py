@@ -11,12 +11,15 @@ from penstock.ledger.balance import Within
 from penstock.ledger.book import Book
 from penstock.ledger.ledger import all_listeners, balance_of
 from penstock.ledger.loading import anew, posted, usable
-from penstock.ledger.posts import ClientPost, LandedPost
+from penstock.ledger.posts import ClientPost, LandedPost, is_partition, parse
 from penstock.ledger.waiting import waiting
 from penstock.server.access import Access
+from penstock.spark.again import Records
 from penstock.spark.kafka_proof import kafka_records
 from penstock.spark.layout import Layout
-from penstock.spark.prover import rebuild
+from penstock.spark.moved import documents
+from penstock.spark.offset_map import maps
+from penstock.spark.prover import Proof, Refill, rebuild
 
 
 def rebuilt(settings: Settings, within: Within = None, **parameters: str) -> dict[str, Any]:
@@ -46,12 +49,27 @@ def _compute(settings: Settings, book: Book, within: Within) -> dict[str, Any]:
     window, types = pipeline.duplicate_window, pipeline.event_types
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
     layout = Layout.of(settings.tables)
+    told = [document for one in maps(layout).values() for document in documents(settings.topics, one)]
+    _tell(book, [document for document in told if is_partition(document["topic"])])
     for proof in rebuild(settings.topics, layout, window=window, event_types=types, kafka=kafka):
-        end = kafka.end(proof.topic) if kafka else 0
-        book.post(LandedPost(proof.topic, proof.batch, proof.end, proof.counts_by, end, proof.uuids))
+        book.post(_posted(proof, kafka))
+    _tell(book, [document for document in told if not is_partition(document["topic"])])
     listeners = all_listeners(settings.buffers, [listener.name for listener in settings.listener])
     in_buffer = waiting(settings.buffers, listeners)
     return balance_of(book.snapshot(), settings.topics, in_buffer, within, settings.buffers).document()
+
+
+def _tell(book: Book, documents: list[dict[str, Any]]) -> None:
+    for document in documents:
+        book.post(parse(document))
+
+
+def _posted(found: Proof | Refill, kafka: Records | None) -> LandedPost:
+    if isinstance(found, Refill):
+        proof = found.proof
+        return LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, found.number, found.ahead)
+    end = kafka.end(found.topic) if kafka else 0
+    return LandedPost(found.topic, found.batch, found.end, found.counts_by, end, found.uuids)
 
 
 def _ledger(settings: Settings, parameters: dict[str, str]) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.counts import Counts, Name, Origin, by_bucket, summed
 from penstock.ledger.posts import AuditPost, ClientPost, Key, LandedPost, Post, is_partition
@@ -19,12 +19,30 @@ from penstock.log.gaps import Gap
 
 @dataclass(slots=True)
 class Landed:
-    """What became of a topic's offsets before ``through``."""
+    """What became of a topic's offsets before ``through``, and of those in ``ahead``.
+
+    ``refills``: request and version of what was told out of turn.
+    """
 
     through: int = 0
     version: int = -1
     counts: dict[Key, Counts] = field(default_factory=dict)
     uuids: dict[Key, Counts] = field(default_factory=dict)
+    ahead: tuple[tuple[int, int], ...] = ()
+    refills: frozenset[tuple[int, int]] = frozenset()
+
+    def copy(self) -> Landed:
+        """A copy that shares nothing that changes."""
+        return replace(self, counts=dict(self.counts), uuids=dict(self.uuids))
+
+    def beyond(self, end: int) -> list[tuple[int, int]]:
+        """The offsets before ``end`` of which nothing was told, as runs."""
+        left, at = [], self.through
+        for begin, stop in [*sorted(self.ahead), (end, end)]:
+            if begin > at:
+                left.append((at, min(begin, end)))
+            at = max(at, stop)
+        return [(begin, stop) for begin, stop in left if begin < stop]
 
 
 Life = tuple[str, str, str]
@@ -70,7 +88,7 @@ class Pages:
             dict(self.received),
             {topic: dict(rows) for topic, rows in self.logged.items()},
             dict(self.ends),
-            {topic: Landed(x.through, x.version, dict(x.counts), dict(x.uuids)) for topic, x in self.landed.items()},
+            {topic: landed.copy() for topic, landed in self.landed.items()},
             dict(self.clients),
             {life: dict(told) for life, told in self.audits.items()},
             dict(self.covered),
@@ -197,16 +215,30 @@ class Book:
 
     def _post_landed(self, post: LandedPost) -> bool:
         landed = self._pages.landed.setdefault(post.topic, Landed())
+        if post.refill:
+            return self._post_refill(landed, post)
         if post.through <= landed.through and landed.version >= 0:
             return False
         if is_partition(post.topic):
             self._add_records(post)
+        self._add_fates(landed, post)
+        landed.through, landed.version = post.through, post.version
+        return True
+
+    def _post_refill(self, landed: Landed, post: LandedPost) -> bool:
+        told = (post.refill, post.version)
+        if told in landed.refills:
+            return False
+        landed.refills |= {told}
+        landed.ahead += post.ahead
+        self._add_fates(landed, post)
+        return True
+
+    def _add_fates(self, landed: Landed, post: LandedPost) -> None:
         for told, kept in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
             for key, counts in told.items():
                 at = place(key, self._pages.rolled)
                 kept[at] = plus(kept.get(at), counts)
-        landed.through, landed.version = post.through, post.version
-        return True
 
     def _add_records(self, post: LandedPost) -> None:
         """What came by Kafka was accepted and logged there: as many records as have a fate."""

@@ -82,7 +82,8 @@ def _lines(pages: Pages) -> Iterator[Line]:
     for topic, rows in pages.logged.items():
         yield from (["logged", topic, source, told] for source, told in _by_source(rows, int))
     for topic, landed in pages.landed.items():
-        yield ["landed", topic, landed.through, landed.version]
+        refills = sorted(list(told) for told in landed.refills)
+        yield ["landed", topic, landed.through, landed.version, landed.ahead, refills]
         yield from (["fates", topic, source, told] for source, told in _by_source(landed.counts, Counts.pruned))
         yield from (["uuids", topic, source, told] for source, told in _by_source(landed.uuids, Counts.pruned))
     for post in pages.clients.values():
@@ -123,8 +124,17 @@ def _logged(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
     pages.logged.setdefault(topic, {}).update({(source, int(bucket)): int(rows) for bucket, rows in told})
 
 
-def _landed(pages: Pages, topic: str, through: int, version: int) -> None:
-    pages.landed[topic] = Landed(int(through), int(version))
+def _landed(
+    pages: Pages,
+    topic: str,
+    through: int,
+    version: int,
+    ahead: Any = (),
+    refills: Any = (),  # as of old, without
+) -> None:
+    runs = tuple((int(begin), int(end)) for begin, end in ahead)
+    told = frozenset((int(number), int(batch)) for number, batch in refills)
+    pages.landed[topic] = Landed(int(through), int(version), ahead=runs, refills=told)
 
 
 def _fates(pages: Pages, topic: str, source: str, told: list[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +76,7 @@ class Ledger:
         with self._under_way(topic.end):
             topic.append(body([dump(post)]), origin).result()
             new = self._book.post(post, origin.bucket)
-        if isinstance(post, LandedPost) and not is_partition(post.topic):  # the proof is kept: its evidence may go now
+        if isinstance(post, LandedPost) and post.through and not is_partition(post.topic):  # its evidence may go now
             with contextlib.suppress(UnknownTopic):  # deleted: what was left of it is proved to be a gap
                 self._log.topic(post.topic).cursors.commit(CURSOR, post.through)
         return new
@@ -133,6 +134,10 @@ class Ledger:
         end = max(post.end, post.through) if is_partition(post.topic) else self._end(post.topic)
         known = self.landed().get(post.topic, Landed())
         told = sum(sum(counts.values()) for counts in post.counts.values())
+        if post.refill:
+            if told > end or any(stop > end for _, stop in post.ahead):
+                raise BadPost(f"topic {post.topic!r} has no such offsets: it ends at {end}")
+            return
         if post.through > end or told > max(post.through - known.through, 0) > 0:
             raise BadPost(f"topic {post.topic!r} has no {told} offsets from {known.through} to {post.through}")
 
@@ -216,10 +221,13 @@ def _beyond(topics: Path, pages: Pages, name: str) -> Beyond:
     if is_partition(name):
         return Beyond({("kafka", 0): pages.ends[name] - through})
     reader = TopicReader(topics / name)
-    pending = reader.rows_by_origin(through, pages.ends[name]) if landed else {}
+    runs = landed.beyond(pages.ends[name]) if landed else []
+    pending: Counter[Key] = Counter()
+    for begin, end in runs:
+        pending.update(reader.rows_by_origin(begin, end))
     gaps: dict[Key, Counts] = {}
     for gap in reader.gaps():
-        if gap.end > through:
-            for key, rows in gap_rows(gap, through).items():
+        for begin, end in runs if landed else [(0, gap.end)]:
+            for key, rows in gap_rows(gap, max(begin, gap.begin), min(end, gap.end)).items():
                 gaps.setdefault(key, Counts())[f"{Name.GAP}{gap.reason}"] += rows
     return Beyond(pending, gaps)

@@ -118,9 +118,11 @@ def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], ob
             offset, stop = error.end, False
 
 
-def gap_rows(gap: Gap, begin: int) -> dict[Key, int]:
-    """The rows of a gap from ``begin`` on by source and bucket; those it cannot name are of source ``unknown``."""
-    return {(source or "unknown", bucket): n for (source, bucket), n in gap.places(begin, gap.end).items()}
+def gap_rows(gap: Gap, begin: int, end: int | None = None) -> dict[Key, int]:
+    """The rows of a gap in [begin, end) by source and bucket; those it cannot name are of source ``unknown``."""
+    end = gap.end if end is None else end
+    places = gap.places(begin, end) if begin < end else {}
+    return {(source or "unknown", bucket): n for (source, bucket), n in places.items()}
 
 
 def anew(topics: Path) -> tuple[Book, list[str]]:

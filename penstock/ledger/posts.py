@@ -36,7 +36,9 @@ class LandedPost:
     """The fates of the offsets up to ``through`` (exclusive) of a topic that no post before told.
 
     ``topic`` may be a partition of Kafka (``events/0``), of which only the post knows the ``end``.
-    ``uuids``: by fate how many uuids are known (``rows.FATE``) and the sum of their hashes (``sum.FATE``).
+    ``uuids``: by fate how many uuids are known (``rows.FATE``) and the sum of their hashes (``sum.FATE``). With
+    ``refill``, the number of a request, it tells of offsets that landed out of turn: those in ``ahead`` no other post
+    tells of.
     """
 
     topic: str
@@ -45,6 +47,8 @@ class LandedPost:
     counts: dict[Key, Counts]
     end: int = 0
     uuids: dict[Key, Counts] = field(default_factory=dict)
+    refill: int = 0
+    ahead: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,10 @@ def _landed(document: Any) -> LandedPost:
     through = _natural(document["through"])
     end = _natural(document.get("end", 0))
     uuids = {key: counts for key, counts in _counts(document, named="uuids").items() if counts}
-    return LandedPost(_text(document["topic"]), int(document["version"]), through, _counts(document), end, uuids)
+    ahead = tuple((_natural(begin), _natural(end)) for begin, end in document.get("ahead", ()))
+    refill = _natural(document.get("refill", 0))
+    topic, version, counts = _text(document["topic"]), int(document["version"]), _counts(document)
+    return LandedPost(topic, version, through, counts, end, uuids, refill, ahead)
 
 
 def _audited(tier: Any, document: Any) -> AuditPost:
@@ -143,6 +150,7 @@ def dump(post: Post) -> bytes:
             "version": post.version,
             "through": post.through,
             **({"end": post.end} if post.end else {}),
+            **({"refill": post.refill, "ahead": post.ahead} if post.refill else {}),
             "counts": _entries(post.counts, "source", post.uuids),
         }
     return json.dumps(document, separators=(",", ":")).encode()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
@@ -19,10 +21,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from penstock.spark.commits import REFILL_MARK
 from penstock.spark.options import SourceOptions
+from penstock.spark.refills import Request, inside, requests, without
 from penstock.spark.registry import TypeRegistry
 from penstock.spark.rules import is_safe_type
-from penstock.spark.source import PenstockSource, StreamReader
+from penstock.spark.slices import Slice, plan
+from penstock.spark.source import PenstockSource, StreamReader, _ordered
+from penstock.spark.stores import Range
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _TYPE = r'"type"\s*:\s*"(?P<type>[^"\\]*)"'
@@ -40,7 +46,8 @@ class AdmittingSource(PenstockSource):
 
     Options besides the usual ones: ``typesFolder`` and ``maxTypes``, those of the TypeRegistry;
     ``landedBefore``: the latest time of landing so far, in milliseconds; ``holdFile``: nothing new is taken
-    while there is a file of that name.
+    while there is a file of that name; ``refillsFolder``: requests to land offsets out of turn (the column ``refill``
+    has the number of the request for what was committed before); ``onlyRefills``: nothing but these.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -49,6 +56,7 @@ class AdmittingSource(PenstockSource):
         self._limit = int(given.pop("maxtypes"))
         self._landed_before = int(given.pop("landedbefore", "0"))
         self._hold = Path(given.pop("holdfile"))
+        self._refills = Path(given.pop("refillsfolder")), given.pop("onlyrefills", "false") == "true"
         super().__init__(given)
 
     @classmethod
@@ -56,11 +64,11 @@ class AdmittingSource(PenstockSource):
         return "penstock_landing"
 
     def schema(self) -> str:
-        return f"{super().schema()}, admitted string"
+        return f"{super().schema()}, refill bigint, admitted string"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         registry = (self._folder, self._limit)
-        return AdmittingReader(self._options, schema, registry, self._landed_before / 1000, self._hold)
+        return AdmittingReader(self._options, schema, registry, self._landed_before / 1000, self._hold, self._refills)
 
 
 def register_landing(spark: SparkSession) -> None:
@@ -81,27 +89,65 @@ class AdmittingReader(StreamReader):
         registry: tuple[Path, int],
         landed_before: float,
         hold: Path,
+        refills: tuple[Path, bool],
     ) -> None:
-        super().__init__(options, StructType(schema.fields[:-1]))
+        super().__init__(options, StructType(schema.fields[:-2]))
         self._registry = registry
         self._latest = landed_before
         self._hold = hold
+        self._refills, self._only_refills = refills
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """As the stream's; requests first, so that a topic passes over nothing that has not landed."""
         now = time.time()
         if now < self._latest - CLOCK_TOLERANCE or self._hold.exists():
             return start
         self._latest = max(self._latest, now)
-        return super().latestOffset(start, limit)
+        found = super().latestOffset(start, limit)
+        asked = {name: end for name, end in found.items() if REFILL_MARK in name}
+        if any(end > start.get(name, 0) for name, end in asked.items()):
+            return self._note(_ordered({**start, **asked}))
+        return found
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[Slice]:
+        """A topic's own turn leaves out what requests have taken that this micro-batch, as it was planned, knows of."""
+        known = requests(self._refills)
+        ranges = []
+        for name, last in end.items():
+            first = start.get(name, 0)
+            if name in known:
+                runs = known[name].part(first, last)
+            else:
+                mine = (known[other].runs for other in end if other in known and known[other].topic == name)
+                runs = without(first, last, chain.from_iterable(mine))
+            ranges += [Range(name.partition(REFILL_MARK)[0], *run) for run in runs]
+        return plan(ranges, self._options.partitions)
+
+    def _ends(self) -> dict[str, int]:
+        asked = {name: request.rows for name, request in requests(self._refills).items()}
+        return asked if self._only_refills else {**super()._ends(), **asked}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         registry = TypeRegistry(*self._registry)
+        again = [request for request in requests(self._refills).values() if request.again]
         for batch in super().read(partition):
+            batch = batch.append_column("refill", refills(batch, again))
             is_syslog = batch.num_rows > 0 and batch.column("codec")[0].as_py() == "syslog"
             types = pa.nulls(batch.num_rows, pa.string())
             if not is_syslog:
                 types = admitted(batch.column("payload"), registry)
             yield batch.append_column("admitted", types)
+
+
+def refills(batch: pa.RecordBatch, again: Sequence[Request]) -> pa.Array:
+    """For each row the number of the last request that has it land again; else null."""
+    numbers = np.zeros(batch.num_rows, np.int64)
+    if batch.num_rows and again:
+        topics, offsets = batch.column("topic"), batch.column("offset").to_numpy()
+        for request in again:
+            mine = pc.equal(topics, request.topic).to_numpy(zero_copy_only=False)
+            numbers[mine & inside(offsets, request.runs)] = request.number
+    return pa.array(numbers, mask=numbers == 0)
 
 
 def admitted(payloads: pa.Array, registry: TypeRegistry) -> pa.Array:

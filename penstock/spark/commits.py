@@ -19,6 +19,9 @@ from penstock.spark.lists import table_list
 PARTITION_MARK = "/"
 """Between the name and the number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
 
+REFILL_MARK = "@"
+"""Between a topic and the number of a request (``penstock.spark.refills``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -36,6 +39,13 @@ class Commit:
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         """The offsets [begin, end) of each topic that had any."""
+        return {topic: span for topic, span in self._spans().items() if REFILL_MARK not in topic}
+
+    def refills(self) -> dict[str, tuple[int, int]]:
+        """By the name of a request to land offsets out of turn (``events@3``): from and to how many of its offsets."""
+        return {name: span for name, span in self._spans().items() if REFILL_MARK in name}
+
+    def _spans(self) -> dict[str, tuple[int, int]]:
         spans = {topic: (self.begin.get(topic, 0), end) for topic, end in self.end.items()}
         return {topic: (begin, end) for topic, (begin, end) in spans.items() if end > begin}
 
@@ -43,7 +53,7 @@ class Commit:
         """JSON-ready: only the topics that had rows."""
         return {
             "batch": self.batch,
-            "ranges": {topic: list(span) for topic, span in self.ranges().items()},
+            "ranges": {topic: list(span) for topic, span in self._spans().items()},
             "landed_at": self.landed_at,
             "watermark": self.watermark,
             "files": list(self.files),
@@ -129,7 +139,7 @@ class Journal:
         layout.journal.parent.mkdir(parents=True, exist_ok=True)
         self.last = -1
         self._end: dict[str, int] = {}
-        for commit in read_journal(layout, repair=True):
+        for commit in read_journal(layout, repair=True, moves=True):
             self.last = commit.batch
             self._end.update(commit.end)
 
@@ -153,11 +163,11 @@ class Journal:
         return added
 
 
-def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False) -> Iterator[Commit]:
-    """The commits of the journal, from a batch on."""
+def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False, *, moves: bool = False) -> Iterator[Commit]:
+    """The commits of the journal, from a batch on; with ``moves`` also the places where another source began."""
     for document in read_lines(layout.journal, repair=repair):
         commit = Commit.of(document)
-        if commit.batch >= from_batch:
+        if commit.batch >= from_batch and (moves or not document.get("moved")):
             yield commit
 
 

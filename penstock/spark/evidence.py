@@ -151,7 +151,10 @@ class Landed:
             self._keep(commit.batch, _events(rows))
 
     def find(self, wanted: Mapping[str, set[str]]) -> dict[str, set[str]]:
-        """Those of the uuids wanted, by topic, that landed within the window; newest batches first."""
+        """Those of the uuids wanted, by topic, that landed within the window; newest batches first.
+
+        A topic of Kafka is one topic, whatever the partition: so Spark drops duplicates.
+        """
         left = {topic: set(uuids) for topic, uuids in wanted.items() if uuids}
         found: dict[str, set[str]] = {topic: set() for topic in left}
         for commit in reversed(self._commits):
@@ -186,5 +189,6 @@ def _events(rows: pa.Table) -> pa.Table:
 
 
 def _matching(rows: pa.Table, topic: str, uuids: set[str]) -> set[str]:
-    mine = of_topic(rows, topic)["uuid"]
+    names = rows["topic"].cast(pa.string())
+    mine = rows["uuid"].filter(pc.or_(pc.equal(names, topic), pc.starts_with(names, topic + PARTITION_MARK)))
     return set(mine.filter(pc.is_in(mine, value_set=pa.array(list(uuids), pa.string()))).to_pylist())

@@ -151,6 +151,7 @@ def _finished(judged: DataFrame, rules: Rules) -> DataFrame:
         F.col("reason"),
         kind.alias("kind"),
         F.to_date("timestamp").alias("date"),
+        *([F.col("refill")] if "refill" in judged.columns else []),
     )
 
 

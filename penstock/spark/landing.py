@@ -21,7 +21,7 @@ from penstock.spark.connection import Connection
 from penstock.spark.kafka_source import EXPIRY_GAP, kafka_rows
 from penstock.spark.kinds import Rules, classified
 from penstock.spark.layout import Layout
-from penstock.spark.mending import check_batches, last_landing
+from penstock.spark.mending import check_batches, check_source, last_landing
 from penstock.spark.packages import KAFKA
 from penstock.spark.rules import Kind
 from penstock.spark.schemas import parse_schemas
@@ -41,7 +41,7 @@ class Landing:
     ``topic``: names or patterns with commas. ``log``: the log daemon, where its topics are read from there and not from
     their folder. ``kafka``: properties of the client where the topics are Kafka's and not
     the log's; ``expiry_gap``: how many offsets a large message may span there. ``max_rows``, ``max_bytes``: most of one
-    micro-batch (bytes as stored; of the log alone).
+    micro-batch (bytes as stored; of the log alone). ``only_refills``: nothing but what was asked for out of turn.
     """
 
     topics: Path
@@ -60,6 +60,7 @@ class Landing:
     expiry_gap: int = EXPIRY_GAP
     max_rows: int = 500_000
     max_bytes: int = 512 << 20
+    only_refills: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -84,10 +85,11 @@ def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool 
     """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is.
 
     Raises FormatDiffers where the table was begun with another ``table_format`` or ``data_format``, CheckpointLost
-    where the checkpoint is not the table's.
+    where the checkpoint is not the table's, SourceDiffers where the table is landed from another source.
     """
     layout = landing.layout
     check_batches(layout)
+    check_source(layout, landing.kafka is not None)
     begin_table(layout, landing.table_format, landing.data_format)
     writer = (
         landed_rows(source_rows(spark, landing), landing, landing.rules(spark))
@@ -122,6 +124,8 @@ def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
         .option("maxTypes", landing.registry[1])
         .option("landedBefore", last_landing(landing.layout.checkpoint))
         .option("holdFile", str(landing.layout.hold))
+        .option("refillsFolder", str(landing.layout.refills))
+        .option("onlyRefills", str(landing.only_refills).lower())
         .load()
     )
 
@@ -131,6 +135,9 @@ def landed_rows(rows: DataFrame, landing: Landing, rules: Rules) -> DataFrame:
     identity = F.when(F.col("kind") == Kind.EVENT.value, F.concat(F.lit("u:"), "topic", F.lit(":"), "uuid"))
     places = [F.col(name).cast("string") for name in ("partition", "offset")]
     key = F.coalesce(identity, F.concat(F.lit("o:"), F.concat_ws(":", "topic", *places)))
+    if "refill" in rows.columns:  # its uuid may still be remembered from the row that is in the table no more
+        again = F.concat(F.lit("r:"), F.concat_ws(":", F.col("refill").cast("string"), "topic", *places))
+        key = F.when(F.col("refill").isNotNull(), again).otherwise(key)
     names = [part.split()[0] for part in landed_schema().split(", ")]
     return (
         classified(rows, rules)

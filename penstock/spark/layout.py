@@ -44,6 +44,16 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.format.json"
 
     @property
+    def promoted(self) -> Path:
+        """Where the rows of topics that were promoted are in Kafka."""
+        return self.tables / "_checkpoints" / "promoted"
+
+    @property
+    def watermarks(self) -> Path:
+        """How far the tables are complete, as the ledger said last."""
+        return self.tables / "_checkpoints" / "watermarks.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the one process that lands."""
         return self.tables / "_checkpoints" / "landed.lock"
@@ -57,6 +67,11 @@ class Layout:
     def scratch(self) -> Path:
         """What the running JVM keeps for itself; emptied at every start."""
         return self.tables / "_checkpoints" / "scratch"
+
+    @property
+    def refills(self) -> Path:
+        """Requests to land offsets out of turn."""
+        return self.tables / "_checkpoints" / "refills"
 
     @property
     def types(self) -> Path:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.spark.commits import committed_batches, read_journal, read_plan
+from penstock.spark.commits import PARTITION_MARK, committed_batches, read_journal, read_plan
 from penstock.spark.layout import Layout
 from penstock.spark.lists import DeltaLog, table_list
 
@@ -19,6 +19,10 @@ class CheckpointLost(RuntimeError):
     """The table has batches that the checkpoint knows nothing of; going on would drop rows in silence."""
 
 
+class SourceDiffers(ValueError):
+    """The tables are landed from another source."""
+
+
 def check_batches(layout: Layout) -> None:
     """Raises CheckpointLost: Spark skips a batch that the table's list has already, whatever is in it."""
     planned, listed = _newest(layout.checkpoint / "offsets"), table_list(layout).newest()
@@ -27,6 +31,16 @@ def check_batches(layout: Layout) -> None:
             f"{layout.landed} has batches up to {listed}, its checkpoint {layout.checkpoint} up to {planned}: "
             "put the checkpoint back, or choose another folder of tables"
         )
+
+
+def check_source(layout: Layout, kafka: bool) -> None:
+    """Raises SourceDiffers where the checkpoint's position is not one in the source that is to be read."""
+    newest = _newest(layout.checkpoint / "offsets")
+    position = read_plan(layout.checkpoint, newest).end if newest >= 0 else {}
+    if kafka and any(PARTITION_MARK not in name for name in position):
+        raise SourceDiffers("these tables are landed from the log: `penstock promote TOPIC --to kafka` moves them over")
+    if not kafka and any(PARTITION_MARK in name for name in position):
+        raise SourceDiffers('these tables are landed from Kafka: they need pipeline.source = "kafka"')
 
 
 def last_landing(checkpoint: Path) -> int:

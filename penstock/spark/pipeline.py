@@ -14,7 +14,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from penstock import config
 from penstock.server.access import Access
+from penstock.spark.commits import Journal
 from penstock.spark.connection import connection_of
 from penstock.spark.landing import Landing, start_landing
 from penstock.spark.layout import Layout
@@ -152,6 +154,24 @@ def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATI
             if time.monotonic() >= deadline or stop.wait(LOOK):
                 os.close(handle)
                 raise AlreadyRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
+
+
+@contextmanager
+def tidied(landing: Landing, running: bool = False) -> Iterator[None]:
+    """Nobody lands meanwhile, and the journal is up to date; with ``running``, somebody does, and nothing is touched.
+
+    Raises AlreadyRunning.
+    """
+    if running:
+        yield
+        return
+    handle = take_lock(landing.layout, threading.Event())
+    try:
+        mend(landing.layout)
+        Journal(landing.layout).update()
+        yield
+    finally:
+        os.close(handle)
 
 
 def landing_of(settings: config.Settings) -> Landing:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from penstock.spark.prover import Proof
+from penstock.spark.prover import Proof, Refill
 
 TIER = "landed"
 TIMEOUT = 5.0
@@ -59,6 +59,24 @@ class LedgerClient:
             **({"end": end} if end else {}),
         }
         self._ask("POST", "/ledger", json=body)
+
+    def post_refill(self, refill: Refill) -> None:
+        """The counts of offsets that landed out of turn. Raises LedgerAway, LedgerRefused."""
+        document = refill.document()
+        told = {name: document[name] for name in ("topic", "counts", "refill", "ahead")}
+        self._ask("POST", "/ledger", json={"tier": TIER, "version": refill.proof.batch, "through": 0, **told})
+
+    def tell(self, document: Mapping[str, Any]) -> None:
+        """A post as it is. Raises LedgerAway, LedgerRefused."""
+        self._ask("POST", "/ledger", json=document)
+
+    def watermarks(self) -> list[dict[str, Any]]:
+        """How far each table is complete. Raises LedgerAway."""
+        answer = self._ask("GET", "/watermarks")
+        try:
+            return list(answer["tables"])
+        except (KeyError, TypeError) as error:
+            raise LedgerAway(f"GET /watermarks: unexpected answer ({error!r})") from None
 
     def verify(self, topic: str, begin: int, end: int) -> None:
         """Have the daemon check offsets [begin, end) of a topic, so that corrupt batches become gaps.

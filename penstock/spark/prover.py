@@ -19,9 +19,11 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
 from penstock.spark.again import LogRecords, Records, Suspect, is_partition
-from penstock.spark.commits import Commit, append_lines, read_journal, read_lines
+from penstock.spark.commits import PARTITION_MARK, Commit, append_lines, read_journal, read_lines
 from penstock.spark.evidence import Landed, Offsets, Place, in_gaps, of_topic, read_rows, split_offsets, tally
 from penstock.spark.layout import Layout
+from penstock.spark.refills import Request, Run, inside, offsets_of, requests
+from penstock.spark.refills import of_topic as of_topic_requests
 from penstock.spark.rules import Kind
 from penstock.spark.uuids import EVENT, counted, hashes, of_events
 
@@ -84,6 +86,30 @@ class Proof:
         return cls(batch, str(document["topic"]), begin, end, counts, left, more, uuids)
 
 
+@dataclass(slots=True)
+class Refill:
+    """What became of offsets that were asked for: ``rows`` landed, and what of them counts.
+
+    ``ahead``: those that the topic's own turn passes over.
+    """
+
+    number: int
+    proof: Proof
+    ahead: tuple[Run, ...] = ()
+    rows: int = 0
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        ahead = [list(run) for run in self.ahead]
+        return {**self.proof.document(), "refill": self.number, "ahead": ahead, "rows": self.rows}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Refill:
+        """From ``document``. Raises KeyError, TypeError or ValueError."""
+        ahead = tuple((int(begin), int(end)) for begin, end in document["ahead"])
+        return cls(int(document["refill"]), Proof.of(document), ahead, int(document["rows"]))
+
+
 class Prover:
     """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
 
@@ -121,6 +147,7 @@ class Prover:
         rows = read_rows(self._layout.landed, commit.files)
         self._landed.remember(commit, rows)
         ranges = commit.ranges()
+        rows = without_refilled(rows, requested(self._layout, commit))
         strangers = set(pc.unique(rows["topic"].cast(pa.string())).to_pylist()) - set(ranges)
         ranges |= dict.fromkeys(strangers, (0, 0))
         return [
@@ -130,9 +157,45 @@ class Prover:
             for topic in sorted(ranges)
         ]
 
+    def refills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[Refill]:
+        """What became of the offsets of requests in a batch; after ``prove``.
+
+        Of those that were committed before only the ones that no proof counted are counted now: as the request says, or
+        those in ``unproved`` where given.
+        """
+        rows = read_rows(self._layout.landed, commit.files)
+        return [
+            self._refill(commit, request, runs, of_topic(rows, request.topic), unproved)
+            for request, runs in requested(self._layout, commit)
+        ]
+
+    def _refill(
+        self,
+        commit: Commit,
+        request: Request,
+        runs: Sequence[Run],
+        rows: pa.Table,
+        unproved: Mapping[str, set[int]] | None,
+    ) -> Refill:
+        rows = rows.filter(pa.array(inside(rows["offset"].to_numpy(), runs)))
+        wanted = offsets_of(runs)
+        proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
+        owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
+        counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
+        for place, fates in tally(counted_rows).items():
+            for (kind, reason), count in fates.items():
+                proof.add(place, _fate(kind, reason), count)
+        proof.uuids = of_events(counted_rows)
+        missing = np.setdiff1d(wanted, rows["offset"].to_numpy())
+        if len(missing):
+            self._explain(proof, missing, None)
+        return Refill(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
+
     def _prove_topic(self, proof: Proof, rows: pa.Table, earlier: Proof | None) -> Proof:
         missing, unexpected = split_offsets(rows["offset"].to_numpy(), proof.begin, proof.end)
         proof.unexpected = unexpected.tolist()
+        for request in of_topic_requests(self._layout, proof.topic, again=False):
+            missing = missing[~inside(missing, request.runs)]  # counted with the request
         for place, fates in tally(rows).items():
             for (kind, reason), count in fates.items():
                 proof.add(place, _fate(kind, reason), count)
@@ -164,7 +227,8 @@ class Prover:
 
     def _duplicates(self, proof: Proof, left: Offsets, suspects: Sequence[Suspect]) -> None:
         uuids = {suspect.event.uuid for suspect in suspects if suspect.event}
-        survived = self._landed.find({proof.topic: uuids}).get(proof.topic, set())
+        topic = proof.topic.partition(PARTITION_MARK)[0]
+        survived = self._landed.find({topic: uuids}).get(topic, set())
         known = {s.offset: (s.place, s.event.uuid) for s in suspects if s.event and s.event.uuid in survived}
         for offset in left.tolist():
             if offset in known:
@@ -205,9 +269,31 @@ def read_proofs(layout: Layout, *, repair: bool = False) -> Iterator[list[Proof]
         yield [Proof.of(one) for one in document["proofs"]]
 
 
-def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof]) -> None:
+def proved_refills(layout: Layout) -> Iterator[Refill]:
+    """What landed out of turn, as it was proved."""
+    for document in read_lines(layout.proofs):
+        yield from map(Refill.of, document.get("refills", ()))
+
+
+def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[Refill] = ()) -> None:
     """Write down the proofs of a batch; synced."""
-    append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs]}])
+    more = {"refills": [refill.document() for refill in refills]} if refills else {}
+    append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs], **more}])
+
+
+def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[Run]]]:
+    """The requests that a batch worked on, with the offsets of each that it had."""
+    spans = commit.refills()
+    known = requests(layout.refills) if spans else {}
+    return [(known[name], known[name].part(*span)) for name, span in spans.items() if name in known]
+
+
+def without_refilled(rows: pa.Table, done: Sequence[tuple[Request, Sequence[Run]]]) -> pa.Table:
+    """The rows that landed in their topic's own turn."""
+    for request, runs in done:
+        mine = pc.equal(rows["topic"].cast(pa.string()), request.topic).to_numpy()
+        rows = rows.filter(pa.array(~(mine.astype(bool) & inside(rows["offset"].to_numpy(), runs))))
+    return rows
 
 
 def rebuild(
@@ -217,9 +303,15 @@ def rebuild(
     window: float = 600.0,
     event_types: Sequence[str] = (),
     kafka: Records | None = None,
-) -> Iterator[Proof]:
+) -> Iterator[Proof | Refill]:
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
     prover = Prover(topics, layout, window=window, event_types=event_types, kafka=kafka)
+    unproved: dict[str, set[int]] = {}
     for commit in read_journal(layout):
-        yield from prover.prove(commit, written.get(commit.batch))
+        for proof in prover.prove(commit, written.get(commit.batch)):
+            unproved.setdefault(proof.topic, set()).update(proof.unaccounted)
+            yield proof
+        for refill in prover.refills(commit, unproved):
+            unproved.get(refill.proof.topic, set()).difference_update(range(refill.proof.begin, refill.proof.end))
+            yield refill

@@ -8,33 +8,40 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from penstock.spark.commits import Commit, Journal, read_journal, read_lines_from
+from penstock.spark.commits import Commit, Journal, read_journal, read_lines, read_lines_from
 from penstock.spark.flight_again import log_records
 from penstock.spark.kafka_proof import kafka_records
 from penstock.spark.landing import Landing
 from penstock.spark.layout import Layout
 from penstock.spark.posts import LedgerAway, LedgerRefused
-from penstock.spark.prover import Proof, Prover, read_proofs, write_proofs
+from penstock.spark.prover import Proof, Prover, Refill, write_proofs
+from penstock.spark.tables import keep_watermarks
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 """Seconds between tries while the daemon is away; each pause is twice the one before."""
 INTERVAL = 0.2
 """Seconds between looks for a new commit: one listing of a folder."""
+PUBLISH_EVERY = 5.0
+"""Seconds between looks at the watermarks."""
 
 Say = Callable[[str], None]
 
 
 class Ledger(Protocol):
-    """What the reconciler needs of the ledger; all may raise LedgerAway, the last two LedgerRefused."""
+    """What the reconciler needs of the ledger; all may raise LedgerAway, those that post or verify LedgerRefused."""
 
     def through(self) -> dict[str, int]: ...
 
     def post(self, proof: Proof, end: int = 0) -> None: ...
 
+    def post_refill(self, refill: Refill) -> None: ...
+
     def verify(self, topic: str, begin: int, end: int) -> None: ...
+
+    def watermarks(self) -> list[dict[str, Any]]: ...
 
 
 @dataclass(slots=True)
@@ -77,14 +84,14 @@ class Reconciler:
         self._through: dict[str, int] | None = None
         self._position = 0
         self._pause = FIRST_PAUSE
-        self._next_try = 0.0
+        self._next_try = self._next_publication = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
 
     def _resume(self) -> list[Commit]:
         """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""
-        for proofs in read_proofs(self._layout, repair=True):
-            self.progress.batch = max([self.progress.batch, *(proof.batch for proof in proofs)])
+        for document in read_lines(self._layout.proofs, repair=True):
+            self.progress.batch = max(self.progress.batch, document["batch"])
         unproved = []
         for commit in read_journal(self._layout):
             if commit.batch <= self.progress.batch:
@@ -129,6 +136,7 @@ class Reconciler:
         try:
             self._prove()
             self._post()
+            self._publish()
         except LedgerAway as error:
             self._wait(str(error))
             return False
@@ -149,9 +157,10 @@ class Reconciler:
         while self._unproved:
             commit = self._unproved[0]
             proofs = self._prover.prove(commit)
+            refills = self._prover.refills(commit)
             self._sync(commit)  # before the proof counts
-            write_proofs(self._layout, commit.batch, proofs)
-            self._count(commit, proofs)
+            write_proofs(self._layout, commit.batch, proofs, refills)
+            self._count(commit, [*proofs, *(refill.proof for refill in refills)])
             del self._unproved[0]
 
     def _sync(self, commit: Commit) -> None:
@@ -179,7 +188,7 @@ class Reconciler:
         progress = self.progress
         progress.batch = commit.batch
         for proof in proofs:
-            progress.rows += proof.end - proof.begin
+            progress.rows += proof.total() + len(proof.unaccounted)
             progress.duplicates += proof.total("duplicate")
             progress.quarantined += proof.total("quarantined.")
             progress.unaccounted += len(proof.unaccounted)
@@ -197,7 +206,15 @@ class Reconciler:
                 if proof.end > self._through.get(proof.topic, 0):
                     self._post_one(self._ledger, proof)
                     self._through[proof.topic] = proof.end
+            for refill in map(Refill.of, document.get("refills", ())):
+                self._post_refill(self._ledger, refill)
             self._position = position
+
+    def _publish(self) -> None:
+        """Keep how far the tables are complete where SQL finds it, now and then."""
+        if self._ledger is not None and time.monotonic() >= self._next_publication:
+            keep_watermarks(self._layout, self._ledger.watermarks())
+            self._next_publication = time.monotonic() + PUBLISH_EVERY
 
     def _post_one(self, ledger: Ledger, proof: Proof) -> None:
         try:
@@ -205,6 +222,13 @@ class Reconciler:
         except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
             self._say(f"the ledger refused batch {proof.batch} of topic {proof.topic}: {error}")
         self.progress.posted = proof.batch
+
+    def _post_refill(self, ledger: Ledger, refill: Refill) -> None:
+        """The ledger knows by request and batch whether it has it."""
+        try:
+            ledger.post_refill(refill)
+        except LedgerRefused as error:
+            self._say(f"the ledger refused what landed out of turn in batch {refill.proof.batch}: {error}")
 
 
 def _alarm(proof: Proof) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from penstock.spark.commits import Commit, read_journal
 from penstock.spark.folder_store import FolderStore
 from penstock.spark.layout import Layout
-from penstock.spark.prover import Proof, read_proofs
+from penstock.spark.prover import Proof, proved_refills, read_proofs
 from penstock.spark.stores import TopicStore
 
 RATE_SECONDS = 60.0
@@ -65,16 +65,17 @@ def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], n
     now = time.time() if now is None else now
     commits = list(read_journal(layout))
     proofs = [proof for of_batch in read_proofs(layout) for proof in of_batch]
+    settled = [*proofs, *(refill.proof for refill in proved_refills(layout))]
     last = commits[-1] if commits else None
     return Status(
         running=is_running(layout),
         last_batch=last.batch if last else -1,
         last_batch_age=round(now - last.landed_at / 1000, 3) if last else None,
         rate=_rate(commits, now),
-        rows=sum(proof.end - proof.begin for proof in proofs),
-        quarantined=sum(proof.total("quarantined.") for proof in proofs),
-        duplicates=sum(proof.total("duplicate") for proof in proofs),
-        unaccounted=sum(len(proof.unaccounted) for proof in proofs),
+        rows=sum(proof.total() + len(proof.unaccounted) for proof in settled),
+        quarantined=sum(proof.total("quarantined.") for proof in settled),
+        duplicates=sum(proof.total("duplicate") for proof in settled),
+        unaccounted=sum(len(proof.unaccounted) for proof in settled),
         topics=[_topic(store, name, view.end, commits, proofs, now) for name, view in store.views(patterns).items()],
     )
 

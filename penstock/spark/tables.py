@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.spark.layout import Layout
 from penstock.spark.lists import DELTA_LOG
@@ -36,6 +38,10 @@ VIEWS = {
     ),
 }
 """Name of the view: the kind it shows, and its columns."""
+
+WATERMARKS = "table string, topic string, until timestamp, landed bigint, share double"
+"""Columns of the view ``watermarks``: the table holds all it ever will of what a topic received before ``until``, so
+many rows; ``share`` (0 to 1) of those that are known to have come."""
 
 
 class FormatDiffers(ValueError):
@@ -73,12 +79,33 @@ def read_landed(spark: SparkSession, tables: Path | str) -> DataFrame:
 
 
 def register_views(spark: SparkSession, tables: Path | str) -> None:
-    """Create the temporary views ``landed``, ``events``, ``syslog``, ``messages`` and ``quarantine``."""
+    """Create the temporary views: ``landed``, those of VIEWS, and ``watermarks``."""
+    marks = spark.createDataFrame(kept_watermarks(Layout.of(tables)), WATERMARKS)
+    marks.createOrReplaceTempView("watermarks")
     landed = read_landed(spark, tables)
     landed.createOrReplaceTempView("landed")
     for name, (kind, columns) in VIEWS.items():
         rows = landed.where(landed["kind"] == kind)
         rows.select(*columns.split(", ")).createOrReplaceTempView(name)
+
+
+def keep_watermarks(layout: Layout, marks: Sequence[Mapping[str, Any]]) -> None:
+    """Keep how far the tables are complete, as the ledger says it."""
+    draft = layout.watermarks.with_suffix(".new")
+    draft.write_text(json.dumps(list(marks)))
+    draft.replace(layout.watermarks)
+
+
+def kept_watermarks(layout: Layout) -> list[tuple[str, str, datetime, int, float]]:
+    """The rows of the view ``watermarks``; none before the pipeline has asked the ledger."""
+    try:
+        marks = json.loads(layout.watermarks.read_text())
+    except FileNotFoundError:
+        return []
+    return [
+        (one["table"], one["topic"], datetime.fromtimestamp(one["until"], UTC), one["landed"], one["share"])
+        for one in marks
+    ]
 
 
 def begun_as(layout: Layout) -> dict[str, str]:

@@ -7,9 +7,10 @@ buffer, the journal of commits the offsets and files of each micro-batch, and th
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,20 @@ from penstock.spark.commits import Commit, read_journal
 from penstock.spark.find import Tell, find_in_log, find_offset, find_uuid, likely_kinds, read_one, silent
 from penstock.spark.layout import Layout
 from penstock.spark.lists import table_list
-from penstock.spark.prover import Proof, read_proofs
+from penstock.spark.offset_map import OffsetMap, map_path
+from penstock.spark.prover import Proof, proved_refills, read_proofs, requested
 from penstock.spark.rules import Kind
 from penstock.spark.tallies import partition_value
 from penstock.spark.trace_steps import Seen, Step, steps_of
 
 LANDED, QUARANTINED, DUPLICATE, GAP = "landed.", "quarantined.", "duplicate", "gap."
-PENDING, KEPT, PASSED_OVER = "pending", "kept", "passed_over"
+PENDING, KEPT, PASSED_OVER, PROMOTED = "pending", "kept", "passed_over", "promoted"
 CORRUPT, UNACCOUNTED, ABSENT, UNKNOWN, REMOVED = "corrupt", "unaccounted", "absent", "unknown", "removed"
 MEANING = {
     PENDING: "waits in the log; it has not landed yet",
     KEPT: "is kept in the log; no pipeline reads this topic",
     PASSED_OVER: "was not read: the pipeline began behind it",
+    PROMOTED: "is in Kafka, where the pipeline reads it:",
     CORRUPT: "cannot be read, and is no gap yet: `penstock log verify` makes it one",
     UNACCOUNTED: "is unaccounted for: committed, in no file of the table, in no gap, and no duplicate",
     ABSENT: "is not in the log",
@@ -87,7 +90,8 @@ class Tracer:
 
     def _proof(self, commit: Commit, topic: str) -> Proof | None:
         try:
-            proofs = (proof for of_batch in read_proofs(self._layout) for proof in of_batch)
+            refilled = (refill.proof for refill in proved_refills(self._layout))
+            proofs = chain((proof for of_batch in read_proofs(self._layout) for proof in of_batch), refilled)
             return next((proof for proof in proofs if (proof.batch, proof.topic) == (commit.batch, topic)), None)
         except (KeyError, TypeError, ValueError) as error:
             raise BrokenFile(f"{self._layout.proofs}: {type(error).__name__}: {error}") from None
@@ -127,7 +131,18 @@ class Tracer:
         self._look_in_table(seen)
         fate = self._fate(seen)
         meaning = _meaning(seen, fate)
-        return Trace(topic, offset, seen.uuid, fate, meaning, list(steps_of(seen)))
+        steps = [*steps_of(seen), *self._in_kafka(seen)]
+        if fate in (PENDING, KEPT, PASSED_OVER) and steps[-1].step == "kafka":
+            fate, meaning = PROMOTED, f"{MEANING[PROMOTED]} {steps[-1].details['topic']}:{steps[-1].details['offset']}"
+        return Trace(topic, offset, seen.uuid, fate, meaning, steps)
+
+    def _in_kafka(self, seen: Seen) -> Iterator[Step]:
+        """Where `penstock promote` has copied it."""
+        found = OffsetMap.load(map_path(self._layout, seen.topic)) if not is_partition(seen.topic) else None
+        place = found.place(seen.offset) if found else None
+        if found and place:
+            name, at = found.name(place[0]), place[1]
+            yield Step("kafka", f"copied to {name}, offset {at:,}", {"topic": name, "offset": at})
 
     def _look_in_log(self, seen: Seen) -> None:
         reader = TopicReader(self._topics / seen.topic)
@@ -143,7 +158,10 @@ class Tracer:
             raise NoSuchTopic(f"topic {seen.topic!r} cannot be read: {error}") from None
 
     def _look_in_table(self, seen: Seen) -> None:
-        seen.commit = next((c for c in self._commits if _within(c, seen.topic, seen.offset)), None)
+        turns = ((c, c.ranges()[seen.topic]) for c in self._commits if _within(c, seen.topic, seen.offset))
+        found = self._out_of_turn(seen) or next(turns, None)
+        if found is not None:
+            seen.commit, seen.span = found
         kinds = likely_kinds(seen.payload, seen.stored.origin.codec) if seen.stored else tuple(Kind)
         table = self._layout.landed
         seen.gone = any(not (table / name).exists() for name in (seen.commit.files if seen.commit else ()))
@@ -157,6 +175,14 @@ class Tracer:
             earlier = [commit for commit in self._commits if commit.batch <= seen.commit.batch]
             events = _of_kinds(self._files(earlier), [Kind.EVENT])
             seen.survivor = find_uuid(table, events, uuid, seen.topic, self._tell)
+
+    def _out_of_turn(self, seen: Seen) -> tuple[Commit, tuple[int, int]] | None:
+        """The last batch that landed the offset because it was asked for, and what of the request it had."""
+        for commit in reversed(self._commits):
+            for request, runs in requested(self._layout, commit):
+                if request.topic == seen.topic and any(begin <= seen.offset < end for begin, end in runs):
+                    return commit, (runs[0][0], runs[-1][1])
+        return None
 
     def _candidates(self, seen: Seen) -> list[str]:
         """The files that may have a row of a batch; of none: those that the journal does not have yet."""

@@ -34,6 +34,7 @@ class Seen:
     gap: Gap | None = None
     corrupt: bool = False
     commit: Commit | None = None
+    span: tuple[int, int] = (0, 0)
     row: dict[str, Any] | None = None
     proof: Proof | None = None
     survivor: dict[str, Any] | None = None
@@ -114,7 +115,7 @@ def _log(seen: Seen) -> Step:
 def _batch(seen: Seen) -> Step:
     if seen.commit is None:
         return Step("micro-batch", "none that is in the journal")
-    begin, end = seen.commit.ranges()[seen.topic]
+    begin, end = seen.span
     details = {"batch": seen.commit.batch, "begin": begin, "end": end, "landed_at": seen.commit.landed_at}
     when = _time(seen.commit.landed_at * 1000)
     return Step("micro-batch", f"{seen.commit.batch}, offsets {begin:,} to {end:,}, {when}", details)

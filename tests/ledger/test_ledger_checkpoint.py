@@ -25,15 +25,17 @@ NAMES = st.text(max_size=6)
 KEYS = st.tuples(NAMES, st.integers(0, 1 << 40))
 COUNTS = st.dictionaries(NAMES, st.integers(-(1 << 60), 1 << 60).filter(bool), max_size=4).map(Counts)
 BY_KEY = st.dictionaries(KEYS, COUNTS, max_size=4)
-LANDED = st.builds(Landed, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY)
+PAIR = st.tuples(st.integers(0, 99), st.integers(0, 99))
+REFILLS = st.frozensets(PAIR, max_size=3)
+LANDED = st.builds(
+    Landed, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY, st.lists(PAIR).map(tuple), REFILLS
+)
 PAGES = st.builds(
     Pages,
     received=BY_KEY,
     logged=st.dictionaries(NAMES, st.dictionaries(KEYS, st.integers(0, 1 << 60), min_size=1, max_size=3), max_size=3),
     ends=st.dictionaries(NAMES, st.integers(0, 1 << 60), max_size=3),
-    landed=st.dictionaries(
-        NAMES, st.builds(Landed, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY), max_size=3
-    ),
+    landed=st.dictionaries(NAMES, LANDED, max_size=3),
     clients=st.dictionaries(
         st.tuples(NAMES, NAMES), st.builds(ClientPost, NAMES, NAMES, st.integers(0, 99), COUNTS), max_size=3
     ).map(lambda posts: {key: replace(post, listener=key[0], sender=key[1]) for key, post in posts.items()}),

@@ -61,6 +61,23 @@ def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> 
     assert not ledger.post(LANDED)
 
 
+def test_what_landed_out_of_turn_is_neither_pending_nor_counted_twice(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    told = {**LANDED, "through": 0, "refill": 1, "ahead": [[1, 3]]}
+    assert ledger.post(told)
+    assert not ledger.post(told)
+    result = ledger.balance()
+    assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
+    assert log.topic("events").cursors.all() == {}
+    entry = [{"source": "events-udp", "bucket": 60, "counts": {"landed.message": 1}}]
+    assert ledger.post({**LANDED, "version": 1, "through": 3, "counts": entry})
+    assert (ledger.balance().unaccounted, ledger.balance().pending) == (0, 0)
+    assert Ledger(log, tmp_path, ["events-udp"]).landed() == ledger.landed()
+    with pytest.raises(BadPost, match="it ends at 3"):
+        ledger.post({**told, "version": 2, "ahead": [[3, 4]]})
+
+
 def test_a_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:
     with pytest.raises(BadPost, match="no topic 'events'"):
         Ledger(log, tmp_path, ["events-udp"]).post(LANDED)

@@ -17,6 +17,7 @@ from penstock.ledger.posts import AuditPost, BadPost, ClientPost, LandedPost, Po
 LANDED = LandedPost("events", 3, 100, {("events-udp", 60): Counts({"landed.event": 9, "duplicate": 1})})
 UUIDS = {("events-udp", 60): Counts({"rows.landed.event": 9, "sum.landed.event": (1 << 64) - 1})}
 HASHED = replace(LANDED, uuids=UUIDS)
+REFILL = LandedPost("events", 3, 0, {("events-udp", 60): Counts({"landed.event": 9})}, 0, {}, 2, ((4, 9), (12, 16)))
 CLIENT = ClientPost("events-udp", "me", 1, Counts({"datagrams": 5}))
 AUDIT = AuditPost("kafka", "shop", "1f", 2, {("events", 60): Counts({"attempt": 3, "success": 2, "failure": 1})})
 
@@ -30,7 +31,7 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize("post", [LANDED, HASHED, CLIENT, AUDIT])
+@pytest.mark.parametrize("post", [LANDED, HASHED, REFILL, CLIENT, AUDIT])
 def test_a_post_comes_back_as_it_was(post: Post) -> None:
     assert parse(json.loads(dump(post))) == post
 

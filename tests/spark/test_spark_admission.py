@@ -78,9 +78,11 @@ def test_types_beyond_the_limit_and_types_that_cannot_name_a_folder_are_not_let_
 @pytest.fixture
 def reader(topics: Path, tmp_path: Path) -> AdmittingReader:
     append(topics, "t", [b"x"] * 5)
-    schema = StructType([StructField("topic", StringType()), StructField("admitted", StringType())])
+    schema = StructType([StructField(name, StringType()) for name in ("topic", "refill", "admitted")])
     options = SourceOptions.of({"path": str(topics)})
-    return AdmittingReader(options, schema, (tmp_path / "types", 5), 1000.0, tmp_path / "hold")
+    return AdmittingReader(
+        options, schema, (tmp_path / "types", 5), 1000.0, tmp_path / "hold", (tmp_path / "refills", False)
+    )
 
 
 def test_while_the_clock_is_behind_what_landed_nothing_is_taken(

@@ -1,0 +1,11 @@
+"""Fields of the events' data, which is VARIANT: python examples/query_variant.py [folder of the data]"""
+
+import sys
+
+from penstock.spark.session import build_session
+from penstock.spark.tables import register_views
+
+data = (*sys.argv[1:], "penstock-data")[0]
+spark = build_session()
+register_views(spark, f"{data}/tables")
+spark.sql("select type, data:path::string path, count(*) from events group by all order by all").show()
