@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -101,7 +102,12 @@ class Promotion:
                 admin = AdminClient({k: v for k, v in self._kafka.items() if k != "transactional.id"})
                 if name not in admin.list_topics(timeout=PATIENCE).topics:
                     admin.create_topics([NewTopic(name, partitions)])[name].result(PATIENCE)
-                known = admin.list_topics(name, PATIENCE).topics[name].partitions
+                known, deadline = admin.list_topics(name, PATIENCE).topics[name].partitions, time.monotonic() + PATIENCE
+                while not known and time.monotonic() < deadline:  # a new topic is not known at once
+                    time.sleep(0.05)
+                    known = admin.list_topics(name, PATIENCE).topics[name].partitions
+                if not known:
+                    raise CannotSend(f"topic {name}: it has no partitions")
                 return {p: client.get_watermark_offsets(TopicPartition(name, p), timeout=PATIENCE)[1] for p in known}
         except KafkaException as error:
             raise CannotSend(f"topic {name}: {error.args[0].str()}") from error
