@@ -45,7 +45,7 @@ Overflow = Literal["drop", "block"]
 class HandlerGroup(Group):
     """What all handlers have."""
 
-    overflow: Overflow = Field("drop", description="when it lags by the whole buffer; block is for tcp")
+    overflow: Overflow = Field("drop", description="when it lags by a whole term of the log buffer; block is for tcp")
 
     @property
     def label(self) -> str:

@@ -126,8 +126,8 @@ def test_a_message_that_did_not_land_is_found_missing(
     landing = Landing(topics, tmp_path / "tables", topic=topic, kafka={"bootstrap.servers": kafka_broker.address})
     send(kafka_broker, topic, [plain(event(1)), *segments(b"large" * 10, 20), plain(b"text")])
     land(spark, landing)
-    (gone,) = (landing.layout.landed / "kind=message").rglob("*.parquet")
-    gone.unlink()
+    for gone in list((landing.layout.landed / "kind=message").rglob("*.parquet")):  # one or two, as their keys fall
+        gone.unlink()
     (proof,) = proofs_of(landing)
     assert proof.unaccounted == [3, 4]
     assert proof.total("segment") == 2
