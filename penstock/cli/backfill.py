@@ -38,7 +38,9 @@ def backfill(
     if settings.pipeline.source == "kafka":
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
     from penstock.spark.backfill import CannotBackfill, one_at_a_time
+    from penstock.spark.mending import CheckpointLost, SourceDiffers, check_source
     from penstock.spark.pipeline import AlreadyRunning, landing_of
+    from penstock.spark.tables import FormatDiffers
 
     try:
         places = place(begin, "--from"), place(end, "--to") if end is not None else None
@@ -46,12 +48,13 @@ def backfill(
         fail(error, 2)
     landing = landing_of(settings)
     try:
+        check_source(landing.layout, kafka=False)
         with one_at_a_time(landing.layout):
             surveys, asked = _ask(landing, topic, *places)
             for line in [] if as_json else [line for survey in surveys for line in describe(survey)]:
                 console.print(line, markup=False, soft_wrap=True)
             status = _carry_out(settings, landing, asked)
-    except (CannotBackfill, AlreadyRunning, OSError) as error:
+    except (CannotBackfill, AlreadyRunning, SourceDiffers, FormatDiffers, CheckpointLost, OSError) as error:
         fail(error)
     _tell(landing, surveys, asked, as_json)
     raise typer.Exit(status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.java import cache_folder, find_java
@@ -94,6 +96,9 @@ def build_session(
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
         gateway = launch_gateway(conf, {"pass_fds": tuple(inherit)} if inherit else None)
         SparkContext._ensure_initialized(gateway=gateway)
+    # A statement that Spark refuses is told by its exception; the log would have its stack trace as well.
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     builder = SparkSession.builder
     for key, value in options.items():
         builder = builder.config(key, value)
