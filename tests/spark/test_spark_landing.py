@@ -87,6 +87,25 @@ def test_a_restart_goes_on_from_the_checkpoint_and_remembers_uuids(
     ]
 
 
+def test_a_topic_far_behind_another_loses_nothing_and_shares_no_uuids_with_it(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    landing = Landing(topics, tmp_path / "tables", max_rows=200)
+    append(topics, "ahead", [event(number) for number in range(50)])
+    land(spark, landing)
+    days = 3 * 86_400
+    for first in range(0, 600, 50):
+        append(topics, "behind", [event(number) for number in range(first, first + 50)], bucket=BUCKET - days)
+    append(topics, "ahead", [event(50), event(3)])
+    land(spark, landing)
+    found = read_landed(spark, landing.tables).groupBy("topic").agg({"offset": "max", "*": "count"}).collect()
+    assert {tuple(row) for row in found} == {("ahead", 50, 51), ("behind", 599, 600)}
+    proofs = proofs_of(landing)
+    assert all(proof.holds for proof in proofs)
+    assert len({proof.batch for proof in proofs if proof.topic == "behind"}) > 2
+    assert sum(proof.total("duplicate") for proof in proofs) == 1
+
+
 NASTY = [
     "a b",
     "..",
