@@ -21,7 +21,10 @@ def load(
 
     Raises ConfigError naming every key that is unknown or bad.
     """
-    return check(gather(file, overrides, environment))
+    try:
+        return check(gather(file, overrides, environment))
+    except RecursionError:
+        raise ConfigError("the configuration is nested too deeply") from None
 
 
 def check(given: Given) -> Settings:

@@ -36,9 +36,9 @@ def open_socket(listener: ListenerConfig) -> socket.socket:
         except OSError:
             sock.close()
             raise
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a host that cannot be a name
         where = f"{listener.protocol} {listener.host}:{listener.port}"
-        raise CannotListen(f"listener {listener.name!r}: cannot listen on {where}: {error.strerror or error}") from None
+        raise CannotListen(f"listener {listener.name!r}: cannot listen on {where}: {_reason(error)}") from None
     return sock
 
 
@@ -60,8 +60,12 @@ def check_address(key: str, address: str) -> None:
         with socket.socket(family, kind, protocol) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(where)
-    except OSError as error:
-        raise CannotListen(f"{key}: cannot listen on {address}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise CannotListen(f"{key}: cannot listen on {address}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def ask_buffer(sock: socket.socket, size: int) -> None:

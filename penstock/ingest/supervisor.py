@@ -26,6 +26,8 @@ from penstock.ingest.swap import Swap
 HANDLER_CHECK = "penstock.sinks.check"
 DAEMON = "penstock.server.daemon"
 CHECK_EVERY = 0.1
+CHECK_PATIENCE = 20.0
+"""Seconds in which all handlers have to be made: nothing else is looked after meanwhile."""
 LOCK = "lock"
 ENDPOINTS = "endpoints.json"
 """In the data directory: the addresses in use and the process ids."""
@@ -128,7 +130,9 @@ class Supervisor:
         task, descriptors = self._daemon_task()
         self._daemon.replace_task(task, descriptors)
         running = self._daemon.pid
-        if running and not self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick):
+        if not running:
+            self._channel.clear()  # what its predecessor left unread is older than the task its successor gets
+        elif not self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick):
             self._say("the log daemon has not answered yet; it takes on the new settings as soon as it can")
 
     def check(self) -> None:
@@ -226,7 +230,13 @@ def _check_handlers(listeners: Sequence[ListenerConfig]) -> None:
     if not given:
         return
     command = [sys.executable, "-m", HANDLER_CHECK]
-    checked = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)
+    try:
+        checked = subprocess.run(
+            command, input=json.dumps(given), capture_output=True, text=True, check=False, timeout=CHECK_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        names = ", ".join(sorted({handler.label for listener in listeners for handler in listener.forwarded}))
+        raise ConfigError(f"a handler ({names}) was not made within {CHECK_PATIENCE:g} s") from None
     if checked.returncode:
         raise ConfigError(checked.stdout.strip() or checked.stderr.strip())
 

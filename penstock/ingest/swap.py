@@ -15,7 +15,7 @@ from penstock.config import BufferConfig, ListenerConfig, Settings
 from penstock.ingest.intake import Intake, address, takes
 from penstock.ingest.leavers import see_off
 from penstock.ingest.process import Child
-from penstock.ingest.sockets import CannotListen
+from penstock.ingest.sockets import CannotListen, open_socket
 
 LOOK_EVERY = 0.05
 
@@ -37,7 +37,9 @@ class Swap:
         self._opened: list[Intake] = []
         try:
             for listener in new:
-                if listener not in self._late:
+                if listener in self._late:  # its port is not free yet: at least its host has to be ours
+                    open_socket(listener.model_copy(update={"port": 0})).close()
+                else:
                     self._opened.append(self._open(listener))
         except CannotListen:
             for one in self._opened:

@@ -138,7 +138,9 @@ class Book:
                     landed.counts = roll_counts(landed.counts, before)
                     landed.uuids = roll_counts(landed.uuids, before)
                 silent = (life for life in pages.audits if pages.heard.get(life, 0) < before)
-                pages.audits |= {life: roll_told(pages.audits[life], before) for life in silent}
+                # The rest of the day in which it was heard last may come yet.
+                ends = {life: day_of(pages.heard.get(life, 0)) for life in silent}
+                pages.audits |= {life: roll_told(pages.audits[life], end) for life, end in ends.items()}
 
     def enter(self, topic: str, origin: Origin, base: int, rows: int, last: int = 0) -> None:
         """A batch of ``topic`` (offsets from ``base`` on) with its counts; in an internal topic only these matter.
@@ -200,7 +202,7 @@ class Book:
         pages, life = self._pages, (post.tier, post.source, post.incarnation)
         told, heard = pages.audits.setdefault(life, {}), pages.heard.get(life, at)
         if at - heard >= LEAST:  # its days so far may be rolled up, or not yet: they are closed all the same
-            told = pages.audits[life] = roll_told(told, at)
+            told = pages.audits[life] = roll_told(told, day_of(heard))  # the rest of its last day may come yet
         pages.heard[life] = max(heard, at)
         new = {key: (post.version, counts) for key, counts in post.counts.items() if _version(told, key) < post.version}
         told.update(new)

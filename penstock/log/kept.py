@@ -24,7 +24,10 @@ def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
     Raises UnknownFormat for those of another version, and when no copy can be read: to go on without would open the
     topic to everybody, or drop what was to be kept.
     """
-    found = [fs.read(directory / name) for name in SETTINGS if (directory / name).exists()]
+    found: list[bytes] = []
+    for name in SETTINGS:
+        with contextlib.suppress(FileNotFoundError):  # never changed, or deleted just now
+            found.append(fs.read(directory / name))
     for data in found:
         with contextlib.suppress(KeyError, TypeError, AttributeError, InvalidSetting):
             if (document := decode(data, directory / SETTINGS[0])) is not None:

@@ -40,6 +40,8 @@ HELP: Mapping[str, str] = {
     Name.QUARANTINED: "Messages put into quarantine",
     Name.DUPLICATE: "Messages that had landed before",
     Name.SEGMENT: "Records of Kafka that are a part of a message only",
+    Name.PROMOTED: "Messages copied to Kafka before they had landed: they land from there",
+    Name.PASSED_OVER: "Records that were in Kafka before the pipeline went over to it",
     Name.GAP: "Messages in gaps of the log",
 }
 """What each count of the balance means; a name that ends in a dot is completed by a reason."""

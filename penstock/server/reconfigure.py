@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TypedDict
 
@@ -52,9 +53,12 @@ class Reconfigurer(threading.Thread):
     def run(self) -> None:
         """Until nobody is at the other end."""
         while (told := self._end.receive()) is not None:
-            self.apply(Settings.model_validate(told.settings))
-            self._drains.start(told.wakes)
-            self._end.answer(told)
+            try:
+                self.apply(Settings.model_validate(told.settings))
+                self._drains.start(told.wakes)
+                self._end.answer(told)
+            except Exception as error:  # the next one may do
+                print(f"penstock: new settings are not in force as a whole: {error}", file=sys.stderr, flush=True)
 
     def apply(self, settings: Settings) -> None:
         """Go on with ``settings``; those that are read at the start alone are the same as before."""

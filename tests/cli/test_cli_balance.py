@@ -158,7 +158,9 @@ def test_types_and_hosts_are_counted_in_the_tables_own_files(running: Daemon, tm
 
 def test_it_is_shown_again_until_it_is_interrupted(running: Daemon, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "penstock.cli.main", "balance", "--watch", "--json", *options(running, tmp_path)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+    signal.signal(signal.SIGINT, before)
     try:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["pending"] == 6

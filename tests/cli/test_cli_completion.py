@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -73,8 +74,8 @@ def test_the_words_typed_are_those_of_each_shell() -> None:
 
 
 def test_the_shell_gets_a_function_to_install() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "--show-completion", "bash"], capture_output=True, text=True, check=True
-    )
+    named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever runs the tests is no shell
+    command = [sys.executable, "-c", SCRIPT, "--show-completion", "bash"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=named)
     assert "_PENSTOCK_COMPLETE=complete_bash" in shown.stdout
     assert subprocess.run(["bash", "-n"], input=shown.stdout, text=True, check=False).returncode == 0

@@ -41,3 +41,15 @@ def test_what_a_daemon_that_died_had_not_read_its_successor_reads_and_an_old_ans
     channel.close()
     thread.join()
     assert [one.settings for one in told] == [{"first": 1}, {"second": 2}]
+
+
+def test_what_nobody_has_read_can_be_forgotten() -> None:
+    channel, told = Channel(), []
+    assert not channel.tell({"old": 1}, {"events": os.eventfd(0, os.EFD_CLOEXEC)}, lambda: False, lambda: None)
+    channel.clear()
+    channel.clear()
+    thread = answering(DaemonEnd(os.dup(channel.descriptor)), told)
+    assert channel.tell({"new": 1}, {}, lambda: True, lambda: None)
+    channel.close()
+    thread.join()
+    assert [one.settings for one in told] == [{"new": 1}]

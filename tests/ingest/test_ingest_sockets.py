@@ -7,7 +7,14 @@ import socket
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.ingest.sockets import CannotListen, granted_buffer, kernel_drops, open_socket, socket_identity
+from penstock.ingest.sockets import (
+    CannotListen,
+    check_address,
+    granted_buffer,
+    kernel_drops,
+    open_socket,
+    socket_identity,
+)
 
 
 def listener(protocol: str, port: int = 0, **more: object) -> ListenerConfig:
@@ -41,3 +48,11 @@ def test_the_granted_buffer_and_an_identity_are_known() -> None:
     with open_socket(listener("udp", so_rcvbuf=100_000)) as one, open_socket(listener("udp")) as other:
         assert 50_000 <= granted_buffer(one) <= 200_000
         assert socket_identity(one) == socket_identity(one) != socket_identity(other)
+
+
+def test_a_host_that_cannot_be_a_name_is_refused() -> None:
+    broken = listener("udp").model_copy(update={"host": "127.0.0..1"})
+    with pytest.raises(CannotListen, match=r"listener 'here': cannot listen on udp 127\.0\.0\.\.1"):
+        open_socket(broken)
+    with pytest.raises(CannotListen, match=r"log\.http"):
+        check_address("log.http", "a..b:1")

@@ -86,3 +86,13 @@ def test_a_listener_that_goes_leaves_its_address_to_one_that_comes(intakes: dict
             child.stop()
             child.wait(0)
         found["renamed"].close()
+
+
+def test_a_listener_that_moves_to_a_host_that_is_not_ours_is_refused_before_it_has_gone(
+    intakes: dict[str, Intake], tmp_path: Path
+) -> None:
+    port = intakes["a"].sock.getsockname()[1]
+    for host in ("192.0.2.77", "127.0.0..1"):
+        with pytest.raises(CannotListen, match="listener 'a'"):
+            Swap(intakes, settings(tmp_path, {"name": "a", "host": host, "port": port}, {"name": "b"}), print)
+    assert intakes["a"].sock.getsockname()[1] == port

@@ -136,16 +136,18 @@ def test_what_an_auditor_told_is_rolled_up_once_it_is_silent() -> None:
 
 
 @pytest.mark.parametrize("rolled", [False, True])
-def test_an_auditor_that_comes_back_adds_to_other_days_only(rolled: bool) -> None:
-    book = Book()
-    book.post(told(1, 60, 5), at=0)
+def test_an_auditor_that_comes_back_adds_to_the_day_it_was_heard_last_and_to_later_ones(rolled: bool) -> None:
+    book, last = Book(), 2 * DAY
+    for minute in (60, last):
+        book.post(told(1, minute, 5), at=last)
     if rolled:
-        book.roll_up(DAY)
-    back = LEAST + DAY
-    assert not book.post(told(2, 120, 7), at=back)
+        book.roll_up(last + DAY)
+    back = last + LEAST + DAY
+    assert not book.post(told(2, 120, 7), at=back), "that day is closed"
+    assert book.post(told(2, last, 6), at=back)
     assert book.post(told(2, back, 7), at=back)
-    book.roll_up(DAY)
-    assert audits(book) == [12]
+    book.roll_up(last + DAY)
+    assert audits(book) == [18]
 
 
 def test_handlers_of_their_own_have_their_days_too(tmp_path: Path) -> None:
