@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import socket
 import subprocess
 import sys
@@ -18,13 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.system.harness import Pipe
+from tests.system.harness import Pipe, anonymous, cpu
 
 SIZE = 256
 SECONDS = 2.0
 STEP = 1.08
 LEAST = 10_000
-TICKS = os.sysconf("SC_CLK_TCK")
 CONFIG = """
 [[listener]]
 name = "discard-udp"
@@ -50,13 +48,7 @@ class Bench(Pipe):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.overrides = [o for o in self.overrides if o.partition(".")[0] not in ("listener", "buffer")]
-        self._config = folder / "penstock.toml"
-        self._config.write_text(CONFIG)
-
-    @property
-    def options(self) -> list[str]:
-        return ["--config", str(self._config), *super().options]
+        self.configure(CONFIG)
 
 
 def measure() -> dict[str, Any]:
@@ -69,7 +61,8 @@ def measure() -> dict[str, Any]:
         fragments = {size: _lossless(pipe, "discard-udp", "fragments", size, 120_000) for size in (4 << 10, 64 << 10)}
         lines = _run(pipe, "discard-tcp", "lines", SIZE, 0, 6_000_000)
         logged = _lossless(pipe, "log-udp", "datagrams", SIZE, 250_000)
-        memory = {name: _memory(pipe.pid(name)) for name in ("receiver discard-udp", "receiver log-udp", "log daemon")}
+        names = ("receiver discard-udp", "receiver log-udp", "log daemon")
+        memory = {name: anonymous(pipe.pid(name)) >> 20 for name in names}
     plain = _plain_loop(100_000)
     return {
         "udp_lossless_messages_per_s": round(received["rate"]),
@@ -122,7 +115,7 @@ def _lossless(pipe: Pipe, listener: str, kind: str, size: int, rate: float) -> d
 
 def _run(pipe: Pipe, listener: str, kind: str, size: int, rate: int, count: int) -> dict[str, float]:
     """Send ``count`` units, wait until they have met their fate, say what it took."""
-    before, cpu = pipe.counts(listener), _cpu(pipe, listener)
+    before, spent_before = pipe.counts(listener), _cpu(pipe, listener)
     host, port = pipe.address(listener)
     command = [sys.executable, "-m", "bench.sender", kind, host, str(port), str(size), str(count), str(rate)]
     sent = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
@@ -136,25 +129,14 @@ def _run(pipe: Pipe, listener: str, kind: str, size: int, rate: int, count: int)
         "seconds": sent["seconds"],
         "taken": units,
         "dropped": dropped,
-        "receiver_us": (spent[0] - cpu[0]) / units * 1e6,
-        "daemon_us": (spent[1] - cpu[1]) / units * 1e6,
+        "receiver_us": (spent[0] - spent_before[0]) / units * 1e6,
+        "daemon_us": (spent[1] - spent_before[1]) / units * 1e6,
     }
 
 
 def _cpu(pipe: Pipe, listener: str) -> tuple[float, float]:
     """CPU seconds of receiver and daemon so far."""
-    return _process_cpu(pipe.pid(f"receiver {listener}")), _process_cpu(pipe.pid("log daemon"))
-
-
-def _process_cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def _memory(pid: int) -> int:
-    """Megabytes of a process that are its own: what it maps of files, the log buffer above all, is not."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) >> 10
+    return cpu(pipe.pid(f"receiver {listener}")), cpu(pipe.pid("log daemon"))
 
 
 def _plain_loop(rate: int) -> float:

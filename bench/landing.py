@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,13 @@ from penstock.records import body
 from penstock.spark.layout import Layout
 from penstock.spark.lists import table_list
 from penstock.spark.status import status
+from tests.system.harness import cpu, descendants
 
 WARM_UP, EVENTS = 400_000, 1_500_000
 BATCH = 10_000
 TYPES = ("login", "logout", "order", "click", "error")
 IDLE_SECONDS, TRIGGER = 10.0, 0.5
 RATE, LATENCY_SECONDS = 1000, 20
-TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE = 300.0
 
 
@@ -42,7 +41,7 @@ def measure() -> dict[str, Any]:
         topic = log.topic("events", create=True)
         layout = Layout.of(data / "tables")
         with _pipeline(data) as process:
-            _append(topic, 0, WARM_UP)
+            _append(topic, _batches(0, WARM_UP))
             _proved(data, layout, topic.end)
             landing = _landing(topic, data, layout)
             idle = _idle(process)
@@ -81,8 +80,12 @@ def _events(begin: int, count: int) -> pa.RecordBatch:
     return body(pa.array(rows, pa.binary()))
 
 
-def _append(topic: Topic, begin: int, count: int) -> None:
-    for batch in [_events(first, BATCH) for first in range(begin, begin + count, BATCH)]:
+def _batches(begin: int, count: int) -> list[pa.RecordBatch]:
+    return [_events(first, BATCH) for first in range(begin, begin + count, BATCH)]
+
+
+def _append(topic: Topic, batches: Iterable[pa.RecordBatch]) -> None:
+    for batch in batches:
         now = int(time.time() * 1e6)
         topic.append(batch, Origin("bench", now // 60_000_000 * 60, now, now)).result()
 
@@ -100,11 +103,9 @@ def _proved(data: Path, layout: Layout, end: int) -> None:
 
 def _landing(topic: Topic, data: Path, layout: Layout) -> dict[str, Any]:
     """Rows a second from their append, which takes no more than a fifth of the time, to their proof."""
-    batches = [_events(first, BATCH) for first in range(WARM_UP, WARM_UP + EVENTS, BATCH)]
+    batches = _batches(WARM_UP, EVENTS)
     began = time.perf_counter()
-    for batch in batches:
-        now = int(time.time() * 1e6)
-        topic.append(batch, Origin("bench", now // 60_000_000 * 60, now, now)).result()
+    _append(topic, batches)
     appended = time.perf_counter() - began
     _proved(data, layout, topic.end)
     seconds = time.perf_counter() - began
@@ -114,28 +115,20 @@ def _landing(topic: Topic, data: Path, layout: Layout) -> dict[str, Any]:
 def _idle(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """CPU of pipeline, JVM and Python workers while nothing comes, a trigger."""
     time.sleep(2)
-    assert any(Path(f"/proc/{pid}/comm").read_text() == "java\n" for pid in _family(process.pid))
-    before = {pid: _cpu(pid) for pid in _family(process.pid)}
+    before = _spent(process)
+    assert any(Path(f"/proc/{pid}/comm").read_text() == "java\n" for pid in before)
     time.sleep(IDLE_SECONDS)
-    spent = sum(max(_cpu(pid) - before.get(pid, 0.0), 0.0) for pid in _family(process.pid))
+    spent = sum(seconds - before.get(pid, 0.0) for pid, seconds in _spent(process).items())
     return {"idle_cpu_ms_per_trigger": round(spent / (IDLE_SECONDS / TRIGGER) * 1000, 1)}
 
 
-def _family(pid: int) -> list[int]:
-    """The process and all below it."""
-    found = [pid]
-    for each in found:
-        for task in Path(f"/proc/{each}/task").iterdir():
-            found += [int(child) for child in (task / "children").read_text().split()]
+def _spent(process: subprocess.Popen[bytes]) -> dict[int, float]:
+    """CPU seconds of the process and of all below it, as long as they run."""
+    found = {}
+    for pid in [process.pid, *descendants(process.pid)]:
+        with suppress(FileNotFoundError):
+            found[pid] = cpu(pid)
     return found
-
-
-def _cpu(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _latency(topic: Topic, layout: Layout) -> dict[str, Any]:
@@ -144,10 +137,8 @@ def _latency(topic: Topic, layout: Layout) -> dict[str, Any]:
     first = topic.end
     began = time.time()
     for step in range(LATENCY_SECONDS * RATE // 10):
-        now = time.time()
-        micros = int(now * 1e6)
-        sent[topic.end] = now
-        topic.append(_events(10**7 + step * 10, 10), Origin("bench", int(now) // 60 * 60, micros, micros)).result()
+        sent[topic.end] = time.time()
+        _append(topic, [_events(10**7 + step * 10, 10)])
         if step % 5 == 0:
             waits += _arrived(layout, listed.active(), seen, sent, first)
         time.sleep(max(began + (step + 1) * 10 / RATE - time.time(), 0))

@@ -23,7 +23,7 @@ import pyarrow.flight as flight
 from penstock.records import body
 from penstock.server import slogd_pb2 as pb
 from penstock.server.decoding import parse_logs
-from tests.system.harness import Pipe
+from tests.system.harness import Pipe, anonymous
 
 SIZE = 256
 SECONDS = 3.0
@@ -61,8 +61,7 @@ def _apart(case: str, pipe: Pipe) -> dict[str, Any]:
 
 
 def _anonymous(pipe: Pipe) -> int:
-    status = Path(f"/proc/{pipe.pid('log daemon')}/status").read_text()
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon"))) >> 10
+    return anonymous(pipe.pid("log daemon")) >> 20
 
 
 def _disk(folder: Path) -> float:

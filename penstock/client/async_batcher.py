@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 
-from penstock.client.batcher import MAX_BYTES, WAITING
 from penstock.client.log_calls import log_entry
 from penstock.client.log_types import LogError, Payload
+from penstock.client.waiting import Entry, Waiting
 from penstock.server.slogd_pb2 import LogEntry
 
 Send = Callable[[Sequence[LogEntry]], Awaitable[Sequence[int]]]
-Waiting = tuple[LogEntry, int, "asyncio.Future[int]"]
+Batch = list[Entry["asyncio.Future[int]"]]
 
 
 class AsyncBatcher:
     """As ``Batcher``: use it in an ``async with``, on one event loop."""
 
     def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
-        self._send, self._most, self._linger = send, max_entries, linger
-        self._waiting: deque[Waiting] = deque()
-        self._bytes = 0
+        self._send, self._linger = send, linger
+        self._waiting: Waiting[asyncio.Future[int]] = Waiting(max_entries)
         self._closed = False
         self._error: BaseException | None = None
         self._hurry = asyncio.Event()
@@ -42,21 +40,15 @@ class AsyncBatcher:
         self._check()
         if self._closed:
             raise ValueError("the batcher is closed")
-        size = entry.ByteSize()
-        self._waiting.append((entry, size, future))
-        self._bytes += size
-        if self._full():
+        self._waiting.add(entry, future)
+        if self._waiting.is_full:
             self._hurry.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
         return future
 
     def _has_room(self) -> bool:
-        room = len(self._waiting) < WAITING * self._most and self._bytes < WAITING * MAX_BYTES
-        return room or self._closed or self._error is not None
-
-    def _full(self) -> bool:
-        return len(self._waiting) >= self._most or self._bytes >= MAX_BYTES
+        return self._waiting.has_room or self._closed or self._error is not None
 
     def _check(self) -> None:
         if self._error is not None:
@@ -77,10 +69,10 @@ class AsyncBatcher:
     async def _run(self) -> None:
         """Send as long as something waits: the first batch once it is full or has waited, the others likewise."""
         while self._waiting:
-            if not (self._full() or self._closed):
+            if not (self._waiting.is_full or self._closed):
                 self._hurry.clear()
                 await _within(self._hurry, self._linger)
-            batch = self._cut()
+            batch = self._waiting.cut()
             try:
                 offsets = await self._send([entry for entry, _, _ in batch])
             except BaseException as error:
@@ -94,19 +86,9 @@ class AsyncBatcher:
             async with self._changed:
                 self._changed.notify_all()
 
-    def _cut(self) -> list[Waiting]:
-        batch: list[Waiting] = []
-        size = 0
-        while self._waiting and len(batch) < self._most and (not batch or size + self._waiting[0][1] <= MAX_BYTES):
-            batch.append(self._waiting.popleft())
-            size += batch[-1][1]
-        self._bytes -= size
-        return batch
-
-    def _fail(self, batch: Sequence[Waiting], error: BaseException) -> None:
+    def _fail(self, batch: Batch, error: BaseException) -> None:
         self._error = error
-        failed = [*batch, *self._waiting]
-        self._waiting.clear()
+        failed = [*batch, *self._waiting.clear()]
         for _, _, future in failed:
             if not future.done():
                 future.set_exception(error)

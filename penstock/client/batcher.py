@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
 from penstock.client.log_calls import log_entry
 from penstock.client.log_types import LogError, Payload
+from penstock.client.waiting import Entry, Waiting
 from penstock.server.slogd_pb2 import LogEntry
 
-MAX_BYTES = 4 << 20
-"""Bytes of one request, as long as a single entry is not larger."""
-WAITING = 10
-"""Batches that may wait; who appends more waits, too."""
 Send = Callable[[Sequence[LogEntry]], Sequence[int]]
-Waiting = tuple[LogEntry, int, "Future[int]"]
+Batch = list[Entry["Future[int]"]]
 
 
 class Batcher:
@@ -29,9 +25,8 @@ class Batcher:
     """
 
     def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
-        self._send, self._most, self._linger = send, max_entries, linger
-        self._waiting: deque[Waiting] = deque()
-        self._bytes = 0
+        self._send, self._linger = send, linger
+        self._waiting: Waiting[Future[int]] = Waiting(max_entries)
         self._since = 0.0
         self._sending = 0
         self._flushing = self._closed = False
@@ -45,7 +40,7 @@ class Batcher:
     ) -> Future[int]:
         """The offset, once the entry is stored. Waits while too many others do. Raises LogError, TypeError."""
         entry = log_entry(payload, annotations, key)
-        size, future = entry.ByteSize(), Future[int]()
+        future = Future[int]()
         with self._changed:
             self._changed.wait_for(self._has_room)
             self._check()
@@ -53,18 +48,13 @@ class Batcher:
                 raise ValueError("the batcher is closed")
             if not self._waiting:
                 self._since = time.monotonic()
-            self._waiting.append((entry, size, future))
-            self._bytes += size
-            if len(self._waiting) == 1 or self._full():
+            self._waiting.add(entry, future)
+            if len(self._waiting) == 1 or self._waiting.is_full:
                 self._changed.notify_all()
         return future
 
     def _has_room(self) -> bool:
-        room = len(self._waiting) < WAITING * self._most and self._bytes < WAITING * MAX_BYTES
-        return room or self._closed or self._error is not None
-
-    def _full(self) -> bool:
-        return len(self._waiting) >= self._most or self._bytes >= MAX_BYTES
+        return self._waiting.has_room or self._closed or self._error is not None
 
     def _check(self) -> None:
         if self._error is not None:
@@ -102,34 +92,24 @@ class Batcher:
                 self._sending = 0
                 self._changed.notify_all()
 
-    def _take(self) -> list[Waiting]:
+    def _take(self) -> Batch:
         """The next batch, once it is full or its first entry has waited for long enough; nothing at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
-            while not (self._full() or self._flushing or self._closed):
+            while not (self._waiting.is_full or self._flushing or self._closed):
                 left = self._since + self._linger - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
-            batch = self._cut()
+            batch = self._waiting.cut()
             self._sending = len(batch)
             self._since = time.monotonic()
             self._changed.notify_all()
         return batch
 
-    def _cut(self) -> list[Waiting]:
-        batch: list[Waiting] = []
-        size = 0
-        while self._waiting and len(batch) < self._most and (not batch or size + self._waiting[0][1] <= MAX_BYTES):
-            batch.append(self._waiting.popleft())
-            size += batch[-1][1]
-        self._bytes -= size
-        return batch
-
-    def _fail(self, batch: Sequence[Waiting], error: BaseException) -> None:
+    def _fail(self, batch: Batch, error: BaseException) -> None:
         with self._changed:
             self._error, self._sending = error, 0
-            failed = [*batch, *self._waiting]
-            self._waiting.clear()
+            failed = [*batch, *self._waiting.clear()]
             self._changed.notify_all()
         for _, _, future in failed:
             future.set_exception(error)

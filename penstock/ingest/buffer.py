@@ -12,10 +12,10 @@ import crc32c
 from penstock.config import ListenerConfig
 from penstock.ingest.files import LOG, buffer_file, position_file, state_file
 from penstock.ingest.follower import UNKNOWN
-from penstock.ingest.frames import frame_length, frame_receipt
+from penstock.ingest.frames import Receipt, frame_length, frame_receipt
 from penstock.ingest.sockets import boot_id
 from penstock.ingest.statepage import EPOCH, ROUTES, STATISTICS, StatePage
-from penstock.logbuffer import Parameters, Publication, ReaderPosition, mtu_for
+from penstock.logbuffer import LogBufferError, Parameters, Publication, ReaderPosition, Subscription, mtu_for
 from penstock.logbuffer.errors import NotALogBuffer, NotAReaderPosition
 from penstock.records import BadBatch
 
@@ -89,6 +89,17 @@ def last_total(publication: Publication, page: StatePage) -> int:
         except BadBatch:
             return 0
     return int((page.read(STATISTICS) or {}).get("total", 0))
+
+
+def newest_receipt(folder: Path, listener: str) -> Receipt | None:
+    """That of the newest frame, also while it is written to; None where there is none, or none that can be read."""
+    try:
+        with ReaderPosition(position_file(folder, listener, LOG)) as position:
+            newest = position.newest
+        with Subscription(buffer_file(folder, listener), newest) as frames:
+            return next((frame_receipt(frame.data) for frame in frames.poll(limit_frames=1)), None)
+    except (OSError, LogBufferError, BadBatch):
+        return None
 
 
 class Routes:

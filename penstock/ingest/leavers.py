@@ -10,16 +10,14 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.ingest.buffer import Reader
+from penstock.ingest.buffer import Reader, newest_receipt
 from penstock.ingest.files import LOG, buffer_file, handlers_in, listeners_in, position_file, state_file
 from penstock.ingest.follower import UNKNOWN
 from penstock.ingest.forwarded import Accounts
-from penstock.ingest.frames import frame_receipt
 from penstock.ingest.missed import MissedFrames
 from penstock.ingest.publisher import missed_counts
 from penstock.ingest.statepage import StatePage
 from penstock.logbuffer import Frame, Lapped, LogBufferError, ReaderPosition, Subscription
-from penstock.records import BadBatch
 
 
 def see_off(folder: Path, configured: Mapping[str, set[str]]) -> list[str]:
@@ -36,7 +34,8 @@ def _see_off(folder: Path, listener: str, handlers: list[str]) -> list[str]:
     page = StatePage(state_file(folder, listener))
     said = []
     try:
-        missed = MissedFrames(page, _rode(folder, listener), _floors(folder, listener))
+        newest = newest_receipt(folder, listener)
+        missed = MissedFrames(page, newest.missed if newest else 0, _floors(folder, listener))
         for handler in handlers:
             with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was said when it broke
                 waited = _leave(folder, listener, handler, missed)
@@ -95,14 +94,3 @@ def _floors(folder: Path, listener: str) -> dict[str, int]:
         ):
             floors[handler] = position.floor
     return floors
-
-
-def _rode(folder: Path, listener: str) -> int:
-    """The number of the last counts of missed frames that rode, by the newest frame."""
-    try:
-        with ReaderPosition(position_file(folder, listener, LOG)) as position:
-            newest = position.newest
-        with Subscription(buffer_file(folder, listener), newest) as frames:
-            return max((frame_receipt(frame.data).missed for frame in frames.poll(limit_frames=1)), default=0)
-    except (OSError, LogBufferError, BadBatch):
-        return 0

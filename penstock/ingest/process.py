@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Of mallopt(3)."""
 KEPT = 8 << 20
 """Bytes: freed memory up to this much is used again instead of given back and faulted in anew, a page at a time."""
@@ -40,14 +40,19 @@ def die_with_parent() -> None:
 
 
 def reuse_memory() -> None:
-    """Have the C library keep what a round frees for the next round (glibc; elsewhere nothing happens).
+    """Have the C library keep what a round frees for the next round.
 
     A third of a TCP receiver's time went into page faults of arrays that had just been given back.
     """
+    tune_allocator({M_TRIM_THRESHOLD: KEPT, M_MMAP_THRESHOLD: KEPT})
+
+
+def tune_allocator(options: Mapping[int, int]) -> None:
+    """Set options of mallopt(3) for this process (glibc; elsewhere nothing happens)."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        libc.mallopt(M_TRIM_THRESHOLD, KEPT)
-        libc.mallopt(M_MMAP_THRESHOLD, KEPT)
+        for option, value in options.items():
+            libc.mallopt(option, value)
 
 
 class Child:

@@ -24,7 +24,6 @@ from penstock.jars import KAFKA_BROKER, Say, fetch_all
 from penstock.java import find_java
 
 HOST = "127.0.0.1"
-DEFAULT_PORT = 9092
 DEFAULT_MEMORY = "512m"
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0

@@ -6,7 +6,7 @@ With GCM the vector has 12 bytes and the ciphertext ends with the 16 bytes of it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -57,10 +57,6 @@ class Encryption:
         whole = padder.update(message) + padder.finalize() if padder else message
         encryptor = self._cipher(vector).encryptor()
         return vector + encryptor.update(whole) + encryptor.finalize()
-
-    def encrypt_all(self, messages: Iterable[bytes]) -> list[bytes]:
-        """The values of many messages."""
-        return [self.encrypt(message) for message in messages]
 
     def decrypt(self, value: bytes) -> bytes:
         """The message of a value. Raises NotDecrypted."""

@@ -11,18 +11,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.counts import Counts, Name, by_bucket
-from penstock.ingest.files import LOG, buffer_file, forwarded_file, handlers_in, position_file, state_file
+from penstock.ingest.buffer import newest_receipt
+from penstock.ingest.files import LOG, forwarded_file, handlers_in, position_file, state_file
 from penstock.ingest.follower import UNKNOWN
 from penstock.ingest.forwarded import CORRUPT, DELIVERED, DROPPED, FAILED, Account, Accounts
-from penstock.ingest.frames import frame_receipt
 from penstock.ingest.missed import MOST_BUCKETS, dropped
 from penstock.ingest.statepage import StatePage
 from penstock.ledger.balance import Route, Within, inside
 from penstock.ledger.posts import Key
 from penstock.ledger.rollup import roll_counts, widened
 from penstock.ledger.waiting import waiting_for
-from penstock.logbuffer import LogBufferError, ReaderPosition, Subscription
-from penstock.records import BadBatch
+from penstock.logbuffer import ReaderPosition
 
 LOOKS = 20
 """How often is looked again while the writer moves a reader on."""
@@ -196,17 +195,6 @@ def _account(folder: Path, listener: str, handler: str) -> Account:
         accounts.close()
 
 
-def _total(folder: Path, listener: str) -> int:
-    """The listener's running total, by the newest frame in its log buffer; 0 where there is none."""
-    try:
-        with ReaderPosition(position_file(folder, listener, LOG)) as position:
-            newest = position.newest
-        with Subscription(buffer_file(folder, listener), newest) as frames:
-            return max((frame_receipt(frame.data).total for frame in frames.poll(limit_frames=1)), default=0)
-    except (OSError, LogBufferError, BadBatch):
-        return 0
-
-
 def _by_bucket(*many: Mapping[str, int]) -> dict[int, Counts]:
     total: dict[int, Counts] = {}
     for counts in many:
@@ -217,3 +205,9 @@ def _by_bucket(*many: Mapping[str, int]) -> dict[int, Counts]:
 
 def _by_day(counts: Mapping[int, Counts], before: int) -> dict[int, Counts]:
     return {bucket: of for (_, bucket), of in roll_counts({("", b): c for b, c in counts.items()}, before).items()}
+
+
+def _total(folder: Path, listener: str) -> int:
+    """The listener's running total, by the newest frame in its log buffer; 0 where there is none."""
+    newest = newest_receipt(folder, listener)
+    return newest.total if newest else 0

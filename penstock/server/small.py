@@ -7,15 +7,9 @@ and to give large blocks back (glibc; elsewhere nothing happens).
 
 from __future__ import annotations
 
-import ctypes
 import os
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Of mallopt(3)."""
-OPTIONS = ((M_ARENA_MAX, 2), (M_TRIM_THRESHOLD, 1 << 20), (M_MMAP_THRESHOLD, 1 << 20))
+from penstock.ingest.process import M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, tune_allocator
 
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-_libc = ctypes.CDLL(None)
-if hasattr(_libc, "mallopt"):
-    for _option, _value in OPTIONS:
-        _libc.mallopt(_option, _value)
+tune_allocator({M_ARENA_MAX: 2, M_TRIM_THRESHOLD: 1 << 20, M_MMAP_THRESHOLD: 1 << 20})

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from penstock.client.async_batcher import AsyncBatcher
-from penstock.client.batcher import MAX_BYTES, WAITING, Batcher
+from penstock.client.batcher import Batcher
 from penstock.client.log_types import Exhausted
+from penstock.client.waiting import MAX_BYTES, WAITING
 from penstock.server.slogd_pb2 import LogEntry
 
 

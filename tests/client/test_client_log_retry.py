@@ -9,19 +9,11 @@ from itertools import islice
 
 import pytest
 from client_proxy import Proxy
-from running import Running
 
 from penstock.client import log_link
 from penstock.client.log import Log, LogError, Unavailable
 from penstock.client.log_link import Lanes, Patience
 from penstock.client.log_types import Refused
-
-
-@pytest.fixture
-def proxy(running: Running) -> Iterator[Proxy]:
-    proxy = Proxy(running.bound.grpc)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

@@ -14,13 +14,6 @@ from penstock.client.log import Log, Refused, TransactionTimedOut, Unavailable
 
 
 @pytest.fixture
-def proxy(running: Running) -> Iterator[Proxy]:
-    proxy = Proxy(running.bound.grpc)
-    yield proxy
-    proxy.close()
-
-
-@pytest.fixture
 def log(proxy: Proxy) -> Iterator[Log]:
     with Log(proxy.address) as client:
         yield client

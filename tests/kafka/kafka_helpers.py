@@ -85,6 +85,13 @@ class Topics:
             consumer.close()
 
 
+def begun(topics: Topics, topic: str, **config: object) -> tuple[Consumer, TopicPartition]:
+    """A consumer that reads the first partition of a topic, and that partition."""
+    consumer, partition = topics.consumer(**config), TopicPartition(topic, 0)
+    consumer.assign([partition])
+    return consumer, partition
+
+
 def uid(number: int) -> UUID:
     """An id of a message."""
     return UUID(int=0x0123456789ABCDEF_FEDCBA9876543210 * (number + 1) % (1 << 128))

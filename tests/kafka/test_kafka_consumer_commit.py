@@ -12,6 +12,7 @@ from kafka_helpers import (
     DEADLINE,
     DELIVERED,
     Topics,
+    begun,
     committed,
     nothing_comes,
     offsets,
@@ -21,12 +22,6 @@ from kafka_helpers import (
 )
 
 from penstock.kafka import Consumer, Producer
-
-
-def begun(topics: Topics, topic: str, **config: object) -> tuple[Consumer, TopicPartition]:
-    consumer, partition = topics.consumer(**config), TopicPartition(topic, 0)
-    consumer.assign([partition])
-    return consumer, partition
 
 
 def raw_committed(topics: Topics, topic: str, group: str) -> tuple[int, str | None]:

@@ -9,6 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicP
 from kafka_helpers import (
     DELIVERED,
     Topics,
+    begun,
     committed,
     header,
     message,
@@ -22,12 +23,6 @@ from kafka_helpers import (
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.errors import InvalidOffset, NoCommittedOffset, OffsetNotTracked
 from penstock.kafka.headers import decode_long
-
-
-def begun(topics: Topics, topic: str, **config: object) -> tuple[Consumer, TopicPartition]:
-    consumer, partition = topics.consumer(**config), TopicPartition(topic, 0)
-    consumer.assign([partition])
-    return consumer, partition
 
 
 def test_messages_are_put_together_and_tell_their_safe_offset(topics: Topics) -> None:

@@ -35,12 +35,12 @@ def test_javas_values_are_read_and_made(mode: str, padded: bool, value: str) -> 
 @given(message=st.binary(max_size=100))
 def test_what_is_encrypted_is_decrypted(mode: str, padded: bool, length: int, message: bytes) -> None:
     encryption = Encryption(bytes(range(length)), mode, padded)
-    (value,) = encryption.encrypt_all([message])
-    assert encryption.decrypt(value) == message
+    assert encryption.decrypt(encryption.encrypt(message)) == message
 
 
 def test_each_message_has_a_vector_of_its_own() -> None:
-    one, other = Encryption(KEY).encrypt_all([MESSAGE, MESSAGE])
+    encryption = Encryption(KEY)
+    one, other = encryption.encrypt(MESSAGE), encryption.encrypt(MESSAGE)
     assert one[:12] != other[:12]
     assert one != other
 

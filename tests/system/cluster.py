@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pyspark
-from harness import alive, free_ports, until
-from landing import command_of, descendants
+from harness import alive, descendants, free_ports, until
+from landing import command_of
 
 from penstock.java import find_java
 

@@ -73,6 +73,12 @@ class Pipe:
         file = ["--config", str(self.config)] if self.config else []
         return [*file, *(part for override in self.overrides for part in ("-o", override))]
 
+    def configure(self, text: str) -> None:
+        """Have listeners and log buffers as ``text`` (TOML) says, in the place of the small ones."""
+        self.overrides = [o for o in self.overrides if o.partition(".")[0] not in ("listener", "buffer")]
+        self.config = self.output.parent / "penstock.toml"
+        self.config.write_text(text)
+
     def start(self, wait: bool = True) -> None:
         command = [sys.executable, "-m", "penstock.cli.main", "serve", *self.options]
         with self.output.open("ab") as output:
@@ -118,6 +124,20 @@ class Pipe:
             "PENSTOCK_LOG__HTTP": self.http,
             "PENSTOCK_LOG__GRPC": self.grpc,
         }
+
+    def run(self, *command: str, seconds: float = 120, **more: str) -> str:
+        """What a command of a user prints, in this pipe's environment and ``more``; it has to succeed."""
+        done = subprocess.run(
+            command,
+            env=self.environment() | more,
+            cwd=self.output.parent,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command[-1]}: {done.stdout} {done.stderr}"
+        return done.stdout
 
     def pid(self, name: str) -> int:
         return int(until(lambda: self.endpoints()["pids"].get(name), what=f"{name} runs"))
@@ -204,6 +224,33 @@ class Pipe:
 
 def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return _stat(pid)[0] != "Z"
     except OSError:
         return False
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def anonymous(pid: int) -> int:
+    """Bytes of a process that are its own: what it maps of files, the log buffer above all, is not."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, from any of its threads, and those that they did."""
+    children: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children += [int(child) for child in (thread / "children").read_text().split()]
+    return children + [below for child in children for below in descendants(child)]
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

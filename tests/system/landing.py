@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from harness import Pipe, alive, until
+from harness import Pipe, alive, descendants, until
 
 from penstock.spark.commits import read_journal
 from penstock.spark.layout import Layout
@@ -39,16 +38,6 @@ class Driver:
         if self.process and self.process.poll() is None:
             self.process.terminate()
             self.process.wait(60)
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process started, from any of its threads, and those that they did."""
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                children += [int(child) for child in (thread / "children").read_text().split()]
-    return children + [below for child in children for below in descendants(child)]
 
 
 def command_of(pid: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,17 +24,7 @@ def here(pipe: Pipe, command: str) -> str:
 
 
 def run(pipe: Pipe, command: str) -> str:
-    done = subprocess.run(
-        ["bash", "-c", here(pipe, command)],
-        env=pipe.environment(),
-        cwd=pipe.output.parent,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout} {done.stderr}"
-    return done.stdout
+    return pipe.run("bash", "-c", here(pipe, command))
 
 
 @pytest.mark.parametrize("page", PAGES)

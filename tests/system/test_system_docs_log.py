@@ -16,20 +16,6 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
 
 
-def run(pipe: Pipe, command: list[str]) -> str:
-    result = subprocess.run(
-        command,
-        env=pipe.environment(),
-        cwd=pipe.output.parent,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert result.returncode == 0, f"{command[-1]}: {result.stdout} {result.stderr}"
-    return result.stdout
-
-
 def here(pipe: Pipe, text: str) -> str:
     return text.replace("127.0.0.1:8845", pipe.grpc).replace("127.0.0.1:8844", pipe.http)
 
@@ -37,7 +23,7 @@ def here(pipe: Pipe, text: str) -> str:
 def test_the_commands_work_in_their_order(one_pipe: Pipe) -> None:
     commands = [line for block in blocks("sh") for line in block.splitlines() if line]
     assert len(commands) >= 20
-    said = {command: run(one_pipe, ["bash", "-c", here(one_pipe, command)]) for command in commands}
+    said = {command: one_pipe.run("bash", "-c", here(one_pipe, command), seconds=60) for command in commands}
     silent = [command for command, text in said.items() if not text and "produce" not in command]
     assert silent == []
     assert said["penstock consume numbers --from latest -n 3"].count("\n") == 3
@@ -46,14 +32,15 @@ def test_the_commands_work_in_their_order(one_pipe: Pipe) -> None:
 
 
 def test_the_programs_work(one_pipe: Pipe) -> None:
-    one, two = (run(one_pipe, [sys.executable, "-c", here(one_pipe, program)]) for program in blocks("python"))
+    programs = [here(one_pipe, program) for program in blocks("python")]
+    one, two = (one_pipe.run(sys.executable, "-c", program, seconds=60) for program in programs)
     assert "{'clicks': [5002], 'invoices': [0]}" in one.splitlines()
     assert len(two.splitlines()) == 100
 
 
 def test_the_example_of_an_error_is_what_is_said(one_pipe: Pipe) -> None:
     (one_pipe.output.parent / "x").write_text("x\n")
-    run(one_pipe, ["bash", "-c", "penstock produce notes < x"])
+    one_pipe.run("bash", "-c", "penstock produce notes < x", seconds=60)
     result = subprocess.run(
         [
             sys.executable,

@@ -16,7 +16,7 @@ import certificates
 import grpc
 import httpx
 import pytest
-from harness import Pipe, until
+from harness import Pipe, anonymous, until
 
 from penstock.config import load
 from penstock.server import slogd_pb2 as pb
@@ -208,16 +208,11 @@ def test_what_is_not_secure_does_not_start(tmp_path: Path, override: str, said: 
 
 def test_the_daemon_is_small(pipe: Pipe) -> None:
     """Anonymous memory, idle and with many topics written and read."""
-    assert anonymous(pipe) < 70 << 20
+    assert anonymous(pipe.pid("log daemon")) < 70 << 20
     with grpc.insecure_channel(pipe.grpc) as channel:
         stub = StructuredLogStub(channel)
         logs = [pb.LogEntry(raw_bytes=os.urandom(256)) for _ in range(100)]
         for number in range(200):
             stub.AppendLogs(pb.AppendRequest(topic=f"t{number}", logs=logs), timeout=30)
             stub.GetLogs(pb.GetLogsRequest(topic=f"t{number}"), timeout=30)
-    assert anonymous(pipe) < 150 << 20
-
-
-def anonymous(pipe: Pipe) -> int:
-    status = Path(f"/proc/{pipe.pid('log daemon')}/status").read_text()
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("RssAnon")))
+    assert anonymous(pipe.pid("log daemon")) < 150 << 20

@@ -81,13 +81,7 @@ class Recorded(Pipe):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.overrides = [o for o in self.overrides if o.partition(".")[0] not in ("listener", "buffer")]
-        self.config = folder / "penstock.toml"
-        self.config.write_text(LISTENERS)
-
-    @property
-    def options(self) -> list[str]:
-        return ["--config", str(self.config), *super().options]
+        self.configure(LISTENERS)
 
     def handed_on(self, listener: str) -> list[Message]:
         """Payloads in hex, with tags, of all messages of a listener so far."""

@@ -108,16 +108,7 @@ def test_the_commands_of_the_readme_work(one_pipe: Pipe) -> None:
     commands = readme_commands()
     assert len(commands) >= 6
     for command in commands:
-        result = subprocess.run(
-            ["bash", "-c", command],
-            env=one_pipe.environment() | listener,
-            cwd=one_pipe.output.parent,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert result.returncode == 0, f"{command}: {result.stdout} {result.stderr}"
+        one_pipe.run("bash", "-c", command, seconds=60, **listener)
         time.sleep(0.3)  # as a person would
     assert one_pipe.counts("events-udp")["accepted"] == 2
     assert one_pipe.get("/topics") == {"topic": [{"name": "events"}, {"name": "notes"}]}

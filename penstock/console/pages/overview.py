@@ -17,7 +17,6 @@ from penstock.console.words import clock, exact
 
 SPANS = {"1 hour": (3600, 60), "6 hours": (6 * 3600, 360), "24 hours": (86400, 1440), "7 days": (7 * 86400, 10080)}
 CHART_EVERY = 5.0
-TOGGLE = "dense unelevated no-caps toggle-color=teal-8 toggle-text-color=white padding='2px 10px'"
 
 
 def build(daemon: Daemon) -> None:
