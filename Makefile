@@ -36,6 +36,6 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "fetching what Penstock needs into .venv (some minutes, once)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[spark,kafka,console,otel,dev]'
-	$(BIN)/python -m penstock.java --check || \
+	$(BIN)/python -m penstock.java.runtime --check || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[java]'
 	touch $(STAMP)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import records
-from penstock.log.filters import Filter
+from penstock.log.read.filters import Filter
 
 ROWS = 65_536
 ROUNDS = 20

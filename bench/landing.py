@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.counts import Origin
+from penstock.landing.status import status
+from penstock.landing.table_files import table_list
+from penstock.landing.table_layout import Layout
 from penstock.log import Log, TopicSettings
 from penstock.log.topic import Topic
 from penstock.records import body
-from penstock.spark.layout import Layout
-from penstock.spark.lists import table_list
-from penstock.spark.status import status
 from tests.system.harness import cpu, descendants
 
 WARM_UP, EVENTS = 400_000, 1_500_000

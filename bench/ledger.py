@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,13 +10,11 @@ from typing import Any
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Origin, bucket_of
+from penstock.handover.drain import Drain
 from penstock.ledger.checkpoint import FILE
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Stored, TopicSettings
 from penstock.records import body
-from penstock.server.drain import Drain
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "ingest"))
 
 SIZE = 256
 BATCHES = 100_000

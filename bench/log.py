@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from penstock.records import body
-from penstock.server import slogd_pb2 as pb
-from penstock.server.decoding import parse_logs
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.columns.decode import parse_logs
 from tests.system.harness import Pipe, anonymous
 
 SIZE = 256

@@ -18,7 +18,7 @@ import mmh3
 import numpy as np
 
 from penstock.client.sender import udp_socket
-from penstock.wire.header import FRAGMENT, HEADER, HEADER_SIZE
+from penstock.wire.plog.header import FRAGMENT, HEADER, HEADER_SIZE
 
 GROUP = 64
 """Datagrams of one system call, 64 KiB of them at the most."""

@@ -15,9 +15,9 @@ from penstock.counts import Origin
 from penstock.kafka.broker import Broker
 from penstock.log import Log, TopicSettings
 from penstock.records import body
-from penstock.spark.packages import KAFKA, package_settings
+from penstock.spark.extensions import KAFKA, package_settings
 from penstock.spark.session import build_session
-from penstock.spark.source import register
+from penstock.spark.source.data_source import register
 
 ROWS = 1_000_000
 BATCH = 10_000

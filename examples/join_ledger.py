@@ -3,8 +3,8 @@
 import sys
 
 from penstock.spark.session import build_session
-from penstock.spark.source import register
-from penstock.spark.tables import register_views
+from penstock.spark.source.data_source import register
+from penstock.spark.views import register_views
 
 data = (*sys.argv[1:], "penstock-data")[0]
 spark = build_session()

@@ -3,7 +3,7 @@
 import sys
 
 from penstock.spark.session import build_session
-from penstock.spark.tables import register_views
+from penstock.spark.views import register_views
 
 data = (*sys.argv[1:], "penstock-data")[0]
 spark = build_session()

@@ -3,7 +3,7 @@
 import sys
 
 from penstock.spark.session import build_session
-from penstock.spark.source import register
+from penstock.spark.source.data_source import register
 
 data, topic = (*sys.argv[1:], *("penstock-data", "events")[len(sys.argv) - 1 :])
 spark = build_session()

@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.errors import PenstockError
+
 ANNOTATIONS = pa.map_(pa.string(), pa.string())
 
 BODY = pa.schema(
@@ -42,7 +44,7 @@ CONTINUATION = 0xFFFFFFFF
 _PREAMBLE = {id(schema): schema.serialize().size for schema in (BODY, SCHEMA)}
 
 
-class BadBatch(ValueError):
+class BadBatch(PenstockError, ValueError):
     """The bytes are not one encapsulated Arrow message of the expected schema."""
 
 

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from penstock.jars import CannotFetch
-from penstock.java import NoJava
+from penstock.java.jars import CannotFetch
+from penstock.java.runtime import NoJava
 from penstock.kafka.broker import Broker
+
+pytest_plugins = ["tests.shared_fixtures"]
 
 settings.register_profile("loaded", deadline=None)  # the machine may be busy
 settings.load_profile("loaded")

@@ -15,11 +15,11 @@ import yaml
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
-from penstock.cli.config import PAGES as PAGES_OF_REFERENCE
-from penstock.cli.config import Page
 from penstock.cli.main import build as build_commands
+from penstock.cli.run.config import PAGES as PAGES_OF_REFERENCE
+from penstock.cli.run.config import Page
 from penstock.config import load
-from penstock.server import slogd_pb2
+from penstock.slogd import slogd_pb2
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

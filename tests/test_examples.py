@@ -13,14 +13,14 @@ import yaml
 
 from penstock.config import Settings
 from penstock.counts import Counts, Name, Origin
-from penstock.ingest.files import state_file
-from penstock.ingest.statepage import STATISTICS, StatePage
+from penstock.handover.paths import state_file
+from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.records import body
-from penstock.server.metrics import Family, render
-from penstock.server.reports import ROUTE_FATES, Reports
-from penstock.wire.statistics import Statistics
+from penstock.server.metrics.prometheus import Family, render
+from penstock.server.watch_api import ROUTE_FATES, Reports
+from penstock.wire.plog.statistics import Statistics
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DASHBOARD = json.loads((EXAMPLES / "grafana" / "penstock.json").read_text())

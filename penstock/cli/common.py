@@ -45,7 +45,7 @@ def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
     """The JSON answer of the running daemon, or the end with one line that says why not."""
     import httpx  # slow to import: only commands that ask need it
 
-    from penstock.server.access import Access
+    from penstock.config.daemon_access import Access
 
     try:
         with Access(settings).client() as client:

@@ -11,7 +11,7 @@ import typer
 
 from penstock.config import ConfigError, Settings, load
 from penstock.config.explain import keys_of
-from penstock.log import kept
+from penstock.log import topic_state
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell's function (`penstock --install-completion`)."""
@@ -32,7 +32,7 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     settings = _settings(context.params)
     if settings is None or not settings.topics.is_dir():
         return []
-    folders = (path for path in settings.topics.iterdir() if path.is_dir() and not kept.is_deleted(path))
+    folders = (path for path in settings.topics.iterdir() if path.is_dir() and not topic_state.is_deleted(path))
     return sorted(path.name for path in folders if path.name.startswith(incomplete) and path.name[0] != "_")
 
 

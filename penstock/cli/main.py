@@ -13,28 +13,28 @@ from penstock import __version__
 from penstock.cli.completion import typed_words
 
 COMMANDS = {
-    "up": "penstock.cli.up",
-    "serve": "penstock.cli.serve",
-    "reload": "penstock.cli.reload",
-    "send": "penstock.cli.send",
-    "ctl": "penstock.cli.ctl",
-    "stress": "penstock.cli.stress",
-    "doctor": "penstock.cli.doctor",
-    "produce": "penstock.cli.log",
-    "consume": "penstock.cli.log",
-    "topics": "penstock.cli.topic",
-    "topic": "penstock.cli.topic",
-    "log": "penstock.cli.logfiles",
-    "cleanup": "penstock.cli.topic",
-    "pipeline": "penstock.cli.pipeline",
-    "promote": "penstock.cli.promote",
-    "tables": "penstock.cli.tables",
-    "balance": "penstock.cli.balance",
-    "trace": "penstock.cli.trace",
-    "inspect": "penstock.cli.inspect",
-    "kafka": "penstock.cli.kafka",
-    "config": "penstock.cli.config",
-    "console": "penstock.cli.console",
+    "up": "penstock.cli.run.up",
+    "serve": "penstock.cli.run.serve",
+    "reload": "penstock.cli.run.reload",
+    "send": "penstock.cli.listener.send",
+    "ctl": "penstock.cli.listener.ctl",
+    "stress": "penstock.cli.listener.stress",
+    "doctor": "penstock.cli.run.doctor",
+    "produce": "penstock.cli.log.entries",
+    "consume": "penstock.cli.log.entries",
+    "topics": "penstock.cli.log.topics",
+    "topic": "penstock.cli.log.topics",
+    "log": "penstock.cli.log.topic_files",
+    "cleanup": "penstock.cli.log.topics",
+    "pipeline": "penstock.cli.tables.pipeline",
+    "promote": "penstock.cli.kafka.promote",
+    "tables": "penstock.cli.tables.contents",
+    "balance": "penstock.cli.balance.balance",
+    "trace": "penstock.cli.tables.trace",
+    "inspect": "penstock.cli.listener.inspect",
+    "kafka": "penstock.cli.kafka.broker",
+    "config": "penstock.cli.run.config",
+    "console": "penstock.cli.run.console",
 }
 """The module of each command; its function, or group of commands, has the command's name."""
 NEEDS_PANDAS = "pipeline"
@@ -53,7 +53,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app.command("version")(_version)
     asked = arguments[0] if arguments else ""
     if asked != NEEDS_PANDAS:
-        importlib.import_module("penstock.ingest.lean")
+        importlib.import_module("penstock.process.without_pandas")
     for name in [asked] if asked in COMMANDS else [] if asked in COMPLETION else COMMANDS:
         command = getattr(importlib.import_module(COMMANDS[name]), name)
         if isinstance(command, typer.Typer):

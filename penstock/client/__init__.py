@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.ledger_report import LedgerReport, ReportFailed
 from penstock.client.logging_handler import PenstockHandler
 from penstock.client.sender import TcpSender, UdpSender
+from penstock.client.sent_report import LedgerReport, ReportFailed
 
 if TYPE_CHECKING:
-    from penstock.client.async_log import AsyncLog
-    from penstock.client.log import Log
+    from penstock.client.log.async_client import AsyncLog
+    from penstock.client.log.client import Log
 
 __all__ = ["AsyncLog", "LedgerReport", "Log", "PenstockHandler", "ReportFailed", "TcpSender", "UdpSender"]
 
@@ -18,11 +18,11 @@ __all__ = ["AsyncLog", "LedgerReport", "Log", "PenstockHandler", "ReportFailed",
 def __getattr__(name: str) -> Any:
     """The clients of the log are imported when they are asked for: who only sends needs neither gRPC nor Arrow."""
     if name == "Log":
-        from penstock.client.log import Log
+        from penstock.client.log.client import Log
 
         return Log
     if name == "AsyncLog":
-        from penstock.client.async_log import AsyncLog
+        from penstock.client.log.async_client import AsyncLog
 
         return AsyncLog
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

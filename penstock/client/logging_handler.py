@@ -18,8 +18,8 @@ import uuid
 from collections import deque
 from typing import Literal
 
-from penstock.client.ledger_report import LedgerReport
 from penstock.client.sender import TcpSender, UdpSender
+from penstock.client.sent_report import LedgerReport
 from penstock.counts import Counts
 
 GROUP = 500

@@ -14,11 +14,11 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from penstock.client.bulk import MOST, Bulk
-from penstock.client.ledger_report import LedgerReport
+from penstock.client.send_many import MOST, Bulk
+from penstock.client.sent_report import LedgerReport
 from penstock.counts import Counts
-from penstock.wire.fragments import fragment
-from penstock.wire.header import LAST_VERSION
+from penstock.wire.plog.cutting import fragment
+from penstock.wire.plog.header import LAST_VERSION
 
 REPORT_EVERY = 10.0
 """Seconds between two reports of a sender that goes on sending."""

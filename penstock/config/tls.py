@@ -11,8 +11,10 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from penstock.errors import PenstockError
 
-class Unusable(ValueError):
+
+class Unusable(PenstockError, ValueError):
     """Certificate, key and authorities do not work together; the text says which and why."""
 
 

@@ -8,12 +8,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from penstock.errors import PenstockError
+
 NAME_PATTERN = r"^[a-z0-9_\-.]+$"
 SIZE_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class ConfigError(ValueError):
+class ConfigError(PenstockError, ValueError):
     """The configuration cannot be used; the text has one line for each bad key."""
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.console.words import COLOURS, FATES, clock, fate_of
+from penstock.console.wording import COLOURS, FATES, clock, fate_of
 
 Options = dict[str, Any]
 GRID = {"left": 56, "right": 12, "top": 36, "bottom": 26}

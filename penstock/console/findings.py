@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.console.daemon import Daemon
-from penstock.console.words import exact, lasted, meaning, short
+from penstock.console.daemon_poll import Daemon
+from penstock.console.wording import exact, lasted, meaning, short
 
 STALE = 10.0
 """Seconds without an answer after which the numbers shown are old."""

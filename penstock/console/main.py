@@ -8,10 +8,10 @@ import sys
 from nicegui import app, ui
 
 from penstock.config import Settings, split_address
-from penstock.console.daemon import Daemon
+from penstock.config.daemon_access import Access
+from penstock.console.daemon_poll import Daemon
 from penstock.console.pages import configuration, kafka, listeners, overview, pipeline, topics
-from penstock.ingest.process import die_with_parent
-from penstock.server.access import Access
+from penstock.process.child import die_with_parent
 
 NAME = "Penstock"
 

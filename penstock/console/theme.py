@@ -8,9 +8,9 @@ from pathlib import Path
 
 from nicegui import ui
 
-from penstock.console.daemon import Daemon
+from penstock.console.daemon_poll import Daemon
 from penstock.console.findings import STALE
-from penstock.console.words import lasted
+from penstock.console.wording import lasted
 
 PAGES = {
     "/": "Pipe",

@@ -18,23 +18,23 @@ from typing import Any
 
 import pyarrow as pa
 
-import penstock.ingest.lean  # noqa: F401
+import penstock.process.without_pandas  # noqa: F401
 from penstock.config import BufferConfig, ListenerConfig
-from penstock.ingest.buffer import open_buffer
-from penstock.ingest.commands import Commands
-from penstock.ingest.complaints import to_stderr
-from penstock.ingest.files import slots_file, state_file
-from penstock.ingest.handlers import told_by
-from penstock.ingest.losses import Losses
-from penstock.ingest.process import die_with_parent, reuse_memory
-from penstock.ingest.publisher import GaveUp, Publisher
+from penstock.handover.buffer import open_buffer
+from penstock.handover.paths import slots_file, state_file
+from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.handover.writer import GaveUp, Publisher
+from penstock.ingest.handler_statistics import told_by
+from penstock.ingest.loss_reports import Losses
+from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
-from penstock.ingest.statepage import STATISTICS, StatePage
 from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import Decoder, UdpReceiver
-from penstock.wire.holes import HoleSettings
-from penstock.wire.plog import PlogDecoder, PlogSettings, RawDecoder
+from penstock.process.child import die_with_parent, reuse_memory
+from penstock.process.rate_limited_log import to_stderr
+from penstock.wire.plog.codec import PlogDecoder, PlogSettings, RawDecoder
+from penstock.wire.plog.holes import HoleSettings
 from penstock.wire.syslog import SyslogDecoder
 
 TICK = 0.5

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 from penstock.config import ListenerConfig, split_address
+from penstock.errors import PenstockError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SO_MEMINFO = 55
@@ -17,7 +18,7 @@ SO_RCVBUFFORCE = 33
 BACKLOG = 1024
 
 
-class CannotListen(OSError):
+class CannotListen(PenstockError, OSError):
     """A listener's socket cannot be opened; the text names listener and address."""
 
 

@@ -15,15 +15,15 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
-from penstock.ingest.commands import Commands
-from penstock.ingest.frames import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
-from penstock.ingest.publisher import Publisher
+from penstock.handover.frame import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
+from penstock.handover.writer import Publisher
+from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FINISH_TIME
 from penstock.records import EMPTY_BODY
-from penstock.wire.commands import Command
 from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter, line_counts
-from penstock.wire.sources import annotate_sources
-from penstock.wire.statistics import Statistics
+from penstock.wire.plog.commands import Command
+from penstock.wire.plog.statistics import Statistics
+from penstock.wire.source_annotations import annotate_sources
 
 READ_SIZE = 1 << 20
 """Bytes of one read at most: small batches of lines cost more."""

@@ -13,15 +13,15 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
-from penstock.ingest.commands import Commands
-from penstock.ingest.frames import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
-from penstock.ingest.publisher import Publisher
+from penstock.handover.frame import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
+from penstock.handover.writer import Publisher
+from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer, kernel_drops, socket_identity
 from penstock.records import EMPTY_BODY
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.plog import Command, Decoded
-from penstock.wire.sources import annotate_sources
+from penstock.wire.plog.codec import Command, Decoded
+from penstock.wire.source_annotations import annotate_sources
 
 FILL_TIME = 0.002
 """Seconds a batch may take to fill when the socket is busy: small batches cost three times the CPU."""

@@ -1,7 +1,7 @@
 """A Kafka broker of one node, for trying out and for tests: KRaft, loopback only, everything in one folder.
 
-The jars come from the user's cache folder (``penstock.jars``); nothing but Java and pyspark's Ivy is needed to fetch
-them. The broker dies with the process that started it, and starts again on the folder it left.
+The jars come from the user's cache folder (``penstock.java.jars``); nothing but Java and pyspark's Ivy is needed to
+fetch them. The broker dies with the process that started it, and starts again on the folder it left.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from penstock.ingest.process import die_with_parent
-from penstock.jars import KAFKA_BROKER, Say, fetch_all
-from penstock.java import find_java
+from penstock.errors import PenstockError
+from penstock.java.jars import KAFKA_BROKER, Say, fetch_all
+from penstock.java.runtime import find_java
+from penstock.process.child import die_with_parent
 
 HOST = "127.0.0.1"
 DEFAULT_MEMORY = "512m"
@@ -67,7 +68,7 @@ rootLogger.appenderRef.file.ref=file
 """
 
 
-class CannotStart(RuntimeError):
+class CannotStart(PenstockError, RuntimeError):
     """The broker did not start; the text says why, as far as it said so itself."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from penstock.errors import PenstockError
+
 
 class Partition(NamedTuple):
     """A partition of a topic; equal to, and hashed as, the plain tuple."""
@@ -16,7 +18,7 @@ class Partition(NamedTuple):
         return f"{self.topic}-{self.number}"
 
 
-class LargeMessageError(Exception):
+class LargeMessageError(PenstockError):
     """Anything about large messages."""
 
 

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from penstock.counts import Counts, Name, OpenBook, bucket_of, open_books, summed
-from penstock.ingest.files import LOG
+from penstock.handover.paths import LOG
 from penstock.ledger.book import Pages
+from penstock.ledger.daily_rollup import roll_counts, roll_rows, widened
 from penstock.ledger.posts import ROWS, SUM, Key
-from penstock.ledger.rollup import roll_counts, roll_rows, widened
 
 Value = TypeVar("Value")
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.counts import Counts, Name, Origin, by_bucket, summed
+from penstock.ledger.daily_rollup import CLOSED, LEAST, day_of, place, plus, roll_counts, roll_rows, roll_told
 from penstock.ledger.posts import AuditPost, ClientPost, Key, LandedPost, Post, is_partition
-from penstock.ledger.rollup import CLOSED, LEAST, day_of, place, plus, roll_counts, roll_rows, roll_told
-from penstock.log.gaps import Gap
+from penstock.log.store.gaps import Gap
 
 
 @dataclass(slots=True)

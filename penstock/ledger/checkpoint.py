@@ -16,9 +16,10 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from penstock.counts import Counts
+from penstock.errors import PenstockError
+from penstock.files.file_system import OS, replace
 from penstock.ledger.book import Landed, Mark, Pages
 from penstock.ledger.posts import ClientPost, Key
-from penstock.log.files import OS, replace
 
 FILE = "LEDGER"
 """No topic can have this name."""
@@ -29,7 +30,7 @@ Value = TypeVar("Value")
 Line = list[Any]
 
 
-class BadCheckpoint(ValueError):
+class BadCheckpoint(PenstockError, ValueError):
     """The bytes are no checkpoint that this Penstock can use; the text says why."""
 
 

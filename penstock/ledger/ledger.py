@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from penstock.counts import Counts, Name, Origin, bucket_of
-from penstock.ingest.files import listeners_in
+from penstock.handover.paths import listeners_in
 from penstock.ledger import checkpoint
-from penstock.ledger.audits import Audited, audited
+from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import Balance, Beyond, Within, balance
 from penstock.ledger.book import Landed, Pages
-from penstock.ledger.forwarded import routes, standings
-from penstock.ledger.loading import TOPIC, Say, gap_rows, resume, unreadable
+from penstock.ledger.book_from_topics import TOPIC, Say, gap_rows, resume, unreadable
+from penstock.ledger.daily_rollup import horizon, roll_counts
+from penstock.ledger.in_buffer import Waiting
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, Key, LandedPost, Post, dump, is_partition, parse
-from penstock.ledger.rollup import horizon, roll_counts
-from penstock.ledger.series import document, series, whole_step
-from penstock.ledger.waiting import Waiting
+from penstock.ledger.routes import routes, standings
+from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
 from penstock.records import body

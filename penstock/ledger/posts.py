@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.counts import AUDIT_TIER, TIERS, Counts
+from penstock.errors import PenstockError
 
 Key = tuple[str, int]
 """Source and bucket."""
@@ -27,7 +28,7 @@ LONGEST_NAME = 1_024
 """Characters of a source, an incarnation or a topic at most: they are kept for ever."""
 
 
-class BadPost(ValueError):
+class BadPost(PenstockError, ValueError):
     """A post that cannot be understood; the text says why."""
 
 

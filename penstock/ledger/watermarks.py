@@ -9,7 +9,7 @@ from penstock.counts import BUCKET_SECONDS, Counts, Name
 from penstock.ledger.balance import Beyond
 from penstock.ledger.book import Landed, Pages
 from penstock.ledger.posts import Key
-from penstock.ledger.series import LOST
+from penstock.ledger.time_series import LOST
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
 SETTLED = 5

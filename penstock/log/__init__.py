@@ -1,6 +1,7 @@
 """Topics as plain Arrow IPC streams: appended in groups, read from the folder alone, recovered after anything."""
 
-from penstock.log.batching import Appended
+from penstock.log.commit.batching import Appended
+from penstock.log.commit.producers import Producer
 from penstock.log.cursors import Cursors, Lag
 from penstock.log.errors import (
     CorruptBatch,
@@ -20,16 +21,15 @@ from penstock.log.errors import (
     UnknownTransaction,
     WriteFailed,
 )
-from penstock.log.gaps import Gap
 from penstock.log.log import Log
-from penstock.log.producers import Producer
-from penstock.log.reader import TopicReader
-from penstock.log.retention import Swept
+from penstock.log.read.segment_view import Stored
+from penstock.log.read.topic_reader import TopicReader
+from penstock.log.retention.dropping import Swept
+from penstock.log.retention.sweeper import Sweeper
 from penstock.log.settings import TopicSettings
-from penstock.log.sweeper import Sweeper
+from penstock.log.store.gaps import Gap
 from penstock.log.topic import Topic
-from penstock.log.transactions import Limits
-from penstock.log.view import Stored
+from penstock.log.transactions.transactions import Limits
 
 __all__ = [
     "Appended",

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.files.file_system import FileSystem, replace
 from penstock.log.documents import decode, encode
 from penstock.log.errors import write_error
-from penstock.log.files import FileSystem, replace
 from penstock.log.settings import MAX_NAME
 
 FOLDER = "cursors"

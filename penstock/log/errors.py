@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 
+from penstock.errors import PenstockError
+from penstock.files import errors as file_errors
+
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-class LogError(Exception):
+class LogError(PenstockError):
     """Base of all errors of the log."""
 
 
@@ -27,7 +30,7 @@ class InvalidSetting(LogError):
     """A setting that does not exist, or a value that it cannot have; the text begins with its key."""
 
 
-class UnknownFormat(LogError):
+class UnknownFormat(LogError, file_errors.UnknownFormat):
     """The topic's files were written by another version, in a format that this one does not know."""
 
 
@@ -63,7 +66,7 @@ class LogClosed(LogError):
     """The log was closed."""
 
 
-class LogLocked(LogError):
+class LogLocked(LogError, file_errors.Locked):
     """Another process has these topics open for writing."""
 
 

@@ -12,26 +12,28 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from penstock.log import kept
-from penstock.log.barrier import Barrier
-from penstock.log.committers import Committers
+from penstock.files.errors import Locked
+from penstock.files.file_system import OS, SYSTEM_CLOCK, Clock, FileSystem
+from penstock.log import topic_state
+from penstock.log.commit.committer_threads import Committers
 from penstock.log.errors import (
     InvalidTopicName,
     LogClosed,
     LogError,
+    LogLocked,
     TooManyTopics,
     TopicExists,
     UnknownFormat,
     UnknownTopic,
     write_error,
 )
-from penstock.log.files import OS, SYSTEM_CLOCK, Clock, FileSystem
-from penstock.log.retention import Swept
+from penstock.log.read.segment_view import Stored
+from penstock.log.resources import Budget, Handles, Reserve, Shared
+from penstock.log.retention.dropping import Swept
 from penstock.log.settings import MAX_NAME, TopicSettings, checked
-from penstock.log.shared import Budget, Handles, Reserve, Shared
+from penstock.log.store.visibility import Barrier
 from penstock.log.topic import Topic
-from penstock.log.transactions import Limits, Transactions
-from penstock.log.view import Stored
+from penstock.log.transactions.transactions import Limits, Transactions
 
 LOCK = "LOCK"
 RESERVE = "RESERVE"
@@ -73,7 +75,10 @@ class Log:
         self._closed = False
         limits = transactions or Limits()
         fs.make_directory(directory)
-        self._unlock = fs.lock(directory / LOCK)
+        try:
+            self._unlock = fs.lock(directory / LOCK)
+        except Locked as error:
+            raise LogLocked(str(error)) from None
         try:
             self._barrier = Barrier(fs, directory)
             self.transactions = Transactions(self, fs, clock, self._barrier, limits)
@@ -97,8 +102,8 @@ class Log:
         for name in self._fs.names(self.directory):
             path = self.directory / name
             if _NAME.fullmatch(name) and path.is_dir():
-                if kept.is_deleted(path):
-                    kept.clear(self._fs, path)
+                if topic_state.is_deleted(path):
+                    topic_state.clear(self._fs, path)
                 else:
                     found.add(name)
         return found
@@ -150,7 +155,7 @@ class Log:
     def _open(self, name: str) -> Topic:
         path = self.directory / name
         try:
-            settings = self._configured(name).changed(kept.read_changes(self._fs, path))
+            settings = self._configured(name).changed(topic_state.read_changes(self._fs, path))
             topic = Topic(path, settings, self._shared)
         except UnknownFormat as error:
             raise UnknownFormat(f"topic {name!r} is not opened: {error}") from error
@@ -179,12 +184,12 @@ class Log:
         path = self.directory / name
         try:
             self._fs.make_directory(path)
-            if deleted := kept.is_deleted(path):
-                kept.clear(self._fs, path)
+            if deleted := topic_state.is_deleted(path):
+                topic_state.clear(self._fs, path)
             if changes:
-                kept.write_changes(self._fs, path, checked(changes))
+                topic_state.write_changes(self._fs, path, checked(changes))
             if deleted:
-                kept.revive(self._fs, path)
+                topic_state.revive(self._fs, path)
             self._fs.sync_directory(self.directory)
         except OSError as error:
             raise write_error(error) from error
@@ -204,9 +209,9 @@ class Log:
         topic = self.topic(name)
         with self._lock:
             settings = topic.settings.changed(changes)
-            changed = {**kept.read_changes(self._fs, topic.path), **checked(changes)}
+            changed = {**topic_state.read_changes(self._fs, topic.path), **checked(changes)}
             try:
-                kept.write_changes(self._fs, topic.path, changed)
+                topic_state.write_changes(self._fs, topic.path, changed)
             except OSError as error:
                 raise write_error(error) from error
             topic.writer.settings = settings
@@ -230,7 +235,9 @@ class Log:
             self.transactions.limits = transactions
             for name, topic in self._topics.items():
                 with contextlib.suppress(UnknownFormat):
-                    topic.writer.settings = self._configured(name).changed(kept.read_changes(self._fs, topic.path))
+                    topic.writer.settings = self._configured(name).changed(
+                        topic_state.read_changes(self._fs, topic.path)
+                    )
 
     def delete(self, name: str) -> None:
         """Delete a topic: its offsets become a gap ``deleted`` with its counts, then its data goes.

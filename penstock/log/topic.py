@@ -18,18 +18,18 @@ import pyarrow.compute as pc
 
 from penstock import records
 from penstock.counts import Origin
-from penstock.log.batching import Appended, Waiting
+from penstock.log.commit.batching import Appended, Waiting
+from penstock.log.commit.producers import Producer
+from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Cursors, Lag
 from penstock.log.errors import LogClosed, LogError, LogFull, MessageTooLarge
-from penstock.log.gaps import Gap, Gaps
-from penstock.log.maintenance import Maintenance
-from penstock.log.producers import Producer
-from penstock.log.reader import TopicReader
-from penstock.log.retention import Swept
+from penstock.log.read.segment_view import Stored
+from penstock.log.read.topic_reader import TopicReader
+from penstock.log.resources import Shared
+from penstock.log.retention.dropping import Swept
+from penstock.log.retention.maintenance import Maintenance
 from penstock.log.settings import COMMIT_BYTES, MAX_BATCH_BYTES, TopicSettings
-from penstock.log.shared import Shared
-from penstock.log.view import Stored
-from penstock.log.writer import Writer
+from penstock.log.store.gaps import Gap, Gaps
 from penstock.records import BadBatch
 
 __all__ = ["Appended", "Stored", "Topic"]

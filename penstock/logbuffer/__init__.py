@@ -1,5 +1,7 @@
 """Log buffers in Aeron's layout: one writer, several readers, one mapped file between processes."""
 
+from penstock.handover.position import ReaderPosition
+from penstock.logbuffer.aeron.readers import Readers
 from penstock.logbuffer.blocks import Block
 from penstock.logbuffer.descriptor import Parameters, mtu_for
 from penstock.logbuffer.errors import (
@@ -17,11 +19,9 @@ from penstock.logbuffer.errors import (
     Refused,
     UnsupportedProcessor,
 )
-from penstock.logbuffer.limit import Cleaning
 from penstock.logbuffer.mapped import Frame
-from penstock.logbuffer.position import ReaderPosition
+from penstock.logbuffer.position_limit import Cleaning
 from penstock.logbuffer.publication import Publication
-from penstock.logbuffer.readers import Readers
 from penstock.logbuffer.recovery import Reason, Recovered, Skipped
 from penstock.logbuffer.subscription import FragmentAssembler, Subscription
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from penstock.logbuffer import blocks
 from penstock.logbuffer import descriptor as d
-from penstock.logbuffer.buffers import pieces_of
 from penstock.logbuffer.errors import AdminAction, MaxPositionExceeded
 from penstock.logbuffer.mapped import LogFile
+from penstock.logbuffer.payload_parts import pieces_of
 
 
 class Appender:

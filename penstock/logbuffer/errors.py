@@ -5,8 +5,10 @@ The refusals of an offer carry the number Aeron's API returns for them (``code``
 
 from __future__ import annotations
 
+from penstock.errors import PenstockError
 
-class LogBufferError(Exception):
+
+class LogBufferError(PenstockError):
     """The base of all errors of this package."""
 
 

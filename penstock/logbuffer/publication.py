@@ -15,7 +15,6 @@ import numpy as np
 from penstock.logbuffer import blocks, recovery
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.appender import Appender
-from penstock.logbuffer.buffers import parts_of
 from penstock.logbuffer.claim import Claim
 from penstock.logbuffer.errors import (
     BackPressured,
@@ -24,8 +23,9 @@ from penstock.logbuffer.errors import (
     MessageTooLarge,
     NotConnected,
 )
-from penstock.logbuffer.limit import Cleaning, Limit
 from penstock.logbuffer.mapped import Frame, LogFile, create_file, lock_file, require_x86_64
+from penstock.logbuffer.payload_parts import parts_of
+from penstock.logbuffer.position_limit import Cleaning, Limit
 
 
 class Publication:

@@ -17,9 +17,9 @@ import numpy as np
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import NotALogBuffer
+from penstock.logbuffer.frame_search import newest_by_frames, next_frame
 from penstock.logbuffer.mapped import LogFile
-from penstock.logbuffer.rebuild import derived, rebuild, resize
-from penstock.logbuffer.search import newest_by_frames, next_frame
+from penstock.logbuffer.reshape import derived, rebuild, resize
 
 
 class Reason(StrEnum):

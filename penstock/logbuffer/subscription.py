@@ -9,9 +9,9 @@ from pathlib import Path
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.blocks import Block, scan
+from penstock.logbuffer.frame_search import newest_count, next_frame, tail_position
+from penstock.logbuffer.lapped import PATIENCE, Gap
 from penstock.logbuffer.mapped import Frame, LogFile, require_x86_64
-from penstock.logbuffer.overtaken import PATIENCE, Gap
-from penstock.logbuffer.search import newest_count, next_frame, tail_position
 
 
 class Subscription:

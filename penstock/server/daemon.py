@@ -14,27 +14,25 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import penstock.ingest.lean
-import penstock.server.small  # noqa: F401
 from penstock.config import OtelConfig, Settings
-from penstock.ingest.channel import DaemonEnd
-from penstock.ingest.files import listeners_in
-from penstock.ingest.process import die_with_parent
-from penstock.ledger.keeper import Keeper
+from penstock.config.daemon_access import internal_token
+from penstock.handover.listener_drains import Drains
+from penstock.handover.paths import listeners_in
+from penstock.ledger.checkpoint_keeper import Keeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, LogError, Sweeper
-from penstock.server.access import internal_token
-from penstock.server.api import Api
-from penstock.server.drains import Drains
-from penstock.server.guard import Guard
-from penstock.server.http import create_app
-from penstock.server.metrics import Family
-from penstock.server.reconfigure import Reconfigurer, log_settings
-from penstock.server.reports import Reports
-from penstock.server.serve import serve
+from penstock.process.child import die_with_parent
+from penstock.server.auth.rights import Guard
+from penstock.server.entries_api import Api
+from penstock.server.http.routes import create_app
+from penstock.server.live_settings import Reconfigurer, log_settings
+from penstock.server.metrics.prometheus import Family
+from penstock.server.servers import serve
+from penstock.server.watch_api import Reports
+from penstock.supervise.daemon_channel import DaemonEnd
 
 if TYPE_CHECKING:
-    from penstock.server.otel import OtelExport
+    from penstock.server.metrics.opentelemetry import OtelExport
 
 
 def open_log(settings: Settings) -> Log:
@@ -88,7 +86,7 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
     """The export of metrics, started, where there is to be one."""
     if not config.endpoint:
         return None
-    from penstock.server.otel import OtelExport  # many megabytes that most daemons do without
+    from penstock.server.metrics.opentelemetry import OtelExport  # many megabytes that most daemons do without
 
     export = OtelExport(config, families, _say)
     export.start()

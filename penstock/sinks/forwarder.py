@@ -18,19 +18,19 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-import penstock.ingest.lean  # noqa: F401
+import penstock.process.without_pandas  # noqa: F401
 from penstock.config.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
-from penstock.ingest.complaints import to_stderr
-from penstock.ingest.files import hung_file
-from penstock.ingest.follower import UNKNOWN, Follower, Group
-from penstock.ingest.forwarded import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
-from penstock.ingest.frames import Receipt, decode_frame, frame_receipt, is_whole
-from penstock.ingest.process import die_with_parent
+from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
+from penstock.handover.frame import Receipt, decode_frame, frame_receipt, is_whole
+from penstock.handover.paths import hung_file
+from penstock.handover.reader import UNKNOWN, Follower, Group
 from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
+from penstock.process.child import die_with_parent
+from penstock.process.rate_limited_log import to_stderr
 from penstock.records import BadBatch
 from penstock.sinks.handler import Delivered, Handler
-from penstock.sinks.making import make
+from penstock.sinks.handler_factory import make
 
 GROUP_BYTES = 4 << 20
 GROUP_FRAMES = 256

@@ -8,9 +8,10 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from penstock.counts import Origin
+from penstock.errors import PenstockError
 
 
-class BadSettings(ValueError):
+class BadSettings(PenstockError, ValueError):
     """A handler cannot be made with its settings; the text has a line for each bad key."""
 
 

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from penstock.config import KafkaHandler
 from penstock.config.handlers import KAFKA_TOPIC
 from penstock.counts import Origin
-from penstock.ingest.complaints import Complaints, to_stderr
-from penstock.ingest.wishes import WISH, wished_topics
-from penstock.kafka.encryption import Encryption
-from penstock.kafka.flink import partitions_of
+from penstock.handover.topic_requests import WISH, wished_topics
+from penstock.kafka.client.encryption import Encryption
+from penstock.kafka.client.flink_partitioner import partitions_of
+from penstock.process.rate_limited_log import Complaints, to_stderr
 from penstock.sinks.handler import BadSettings, Delivered
 from penstock.wire.meters import Meter
-from penstock.wire.statistics import METERS
+from penstock.wire.plog.statistics import METERS
 
 DEFAULTS: Mapping[str, Any] = {
     "header.timestamp.enabled": "false",  # plog sends no headers
@@ -216,7 +216,7 @@ def _headers(wish: str | None) -> Headers | None:
 
 def _producer(settings: Mapping[str, Any]) -> Any:
     try:
-        from penstock.kafka.producer import Producer
+        from penstock.kafka.client.producer import Producer
     except ImportError:
         raise BadSettings("type: kafka needs Penstock's extra 'kafka' to be installed") from None
     defaults = {name: value for name, value in DEFAULTS.items() if name not in TIMEOUTS or not _times_out(settings)}

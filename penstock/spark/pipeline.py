@@ -22,15 +22,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock import config
-from penstock.server.access import Access
-from penstock.spark.commits import Journal
-from penstock.spark.connection import connection_of
-from penstock.spark.landing import Landing, start_landing
-from penstock.spark.layout import Layout
-from penstock.spark.mending import mend, sweep
-from penstock.spark.packages import package_settings
-from penstock.spark.posts import LedgerClient
-from penstock.spark.reconciler import Ledger, Reconciler, Say
+from penstock.config.daemon_access import Access
+from penstock.errors import PenstockError
+from penstock.landing.checkpoint_repair import mend, sweep
+from penstock.landing.daemon_connection import connection_of
+from penstock.landing.journal import Journal
+from penstock.landing.proof.ledger_posts import LedgerClient
+from penstock.landing.table_layout import Layout
+from penstock.spark.extensions import package_settings
+from penstock.spark.query.landing_query import Landing, start_landing
+from penstock.spark.query.proof_worker import Ledger, Reconciler, Say
 from penstock.spark.session import build_session
 
 LOCK_PATIENCE = 60.0
@@ -40,7 +41,7 @@ REPORT_EVERY = 10.0
 LOOK = 0.2
 
 
-class AlreadyRunning(RuntimeError):
+class AlreadyRunning(PenstockError, RuntimeError):
     """Another pipeline lands into these tables."""
 
 

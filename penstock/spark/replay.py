@@ -9,10 +9,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 
-from penstock.spark.commits import PARTITION_MARK
-from penstock.spark.quarantine import BATCH, REPLAY_OF
-from penstock.spark.resend import Key, Resender, Sent, body_of
-from penstock.spark.tables import VIEWS
+from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.quarantine.send_back import BATCH, REPLAY_OF
+from penstock.landing.quarantine.send_once import Key, Resender, Sent, body_of
+from penstock.spark.views import VIEWS
 
 PLACE = ("topic", "partition", "offset")
 

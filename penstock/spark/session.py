@@ -15,8 +15,8 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from penstock.java import cache_folder, find_java
-from penstock.spark.package import package_zip
+from penstock.java.runtime import cache_folder, find_java
+from penstock.spark.package_zip import package_zip
 
 DEFAULT_MASTER = "local[2,3]"
 """Two tasks at a time, three tries each: plain ``local[2]`` never tries a task again."""

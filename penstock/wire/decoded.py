@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts
 from penstock.records import ANNOTATIONS, EMPTY_BODY, body
-from penstock.wire.commands import Command
 from penstock.wire.datagrams import Ints
-from penstock.wire.text import strings
+from penstock.wire.plog.commands import Command
+from penstock.wire.sender_text import strings
 
 TAGS = "tags"
 """The annotation that carries a message's tags, joined by ``\\0``."""

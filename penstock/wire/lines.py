@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
-from penstock.wire.commands import PREFIX, Command, parse_command
 from penstock.wire.datagrams import Ints, spans
-from penstock.wire.statistics import Statistics
+from penstock.wire.plog.commands import PREFIX, Command, parse_command
+from penstock.wire.plog.statistics import Statistics
 
 Framing = Literal["newline", "syslog"]
 Spans = tuple[Ints, Ints]

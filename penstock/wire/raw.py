@@ -9,7 +9,7 @@ from penstock.counts import Counts, Name
 from penstock.records import body
 from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.decoded import Decoded
-from penstock.wire.statistics import Statistics
+from penstock.wire.plog.statistics import Statistics
 
 
 def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array, Ints, Counts]:

@@ -17,9 +17,9 @@ from penstock.counts import Counts
 from penstock.records import ANNOTATIONS, body
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.decoded import Decoded
+from penstock.wire.plog.statistics import Statistics
 from penstock.wire.raw import whole_datagrams
-from penstock.wire.statistics import Statistics
-from penstock.wire.text import strings
+from penstock.wire.sender_text import strings
 
 FACILITIES = (
     *("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.console.daemon import Daemon
+from penstock.console.daemon_poll import Daemon
 
 
 def balance(accepted: int = 100, **counts: int) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def balance(accepted: int = 100, **counts: int) -> dict[str, Any]:
 
 def daemon(*samples: dict[str, Any], every: float = 10.0) -> Daemon:
     """A daemon that has answered ``samples``, one each ``every`` seconds."""
-    from penstock.console.daemon import counters
+    from penstock.console.daemon_poll import counters
 
     seen = Daemon("http://127.0.0.1:1")
     for number, sample in enumerate(samples):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
-from penstock.ingest.buffer import Reader, open_buffer
-from penstock.ingest.files import buffer_file, state_file
-from penstock.ingest.frames import Receipt, decode_frame
-from penstock.ingest.publisher import Publisher
-from penstock.ingest.statepage import StatePage
+from penstock.handover.buffer import Reader, open_buffer
+from penstock.handover.frame import Receipt, decode_frame
+from penstock.handover.paths import buffer_file, state_file
+from penstock.handover.state_page import StatePage
+from penstock.handover.writer import Publisher
 from penstock.logbuffer import Publication, ReaderPosition, Subscription
 
 

@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
-from kafka_helpers import Topics
 
 from penstock.kafka.broker import Broker
+from tests.kafka.kafka_helpers import Topics
 
 
 @pytest.fixture

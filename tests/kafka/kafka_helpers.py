@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka import Consumer
 from penstock.kafka.broker import Broker
-from penstock.kafka.headers import Header, decode_large_message_header, find_last
-from penstock.kafka.segments import encode_segment
+from penstock.kafka.large.headers import Header, decode_large_message_header, find_last
+from penstock.kafka.large.segments import encode_segment
 
 QUICK = {"fetch.wait.max.ms": 20, "fetch.error.backoff.ms": 20, "session.timeout.ms": 6000}
 DEADLINE = 60.0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_vectors import TP, Key, Record
-
-from penstock.kafka.assembler import Assembler
-from penstock.kafka.consumer_state import ConsumerState
-from penstock.kafka.offsets import DeliveredOffsets
-from penstock.kafka.processor import Committed
+from penstock.kafka.client.consumer_state import ConsumerState
+from penstock.kafka.large.assembler import Assembler
+from penstock.kafka.large.record_processor import Committed
+from penstock.kafka.large.safe_offsets import DeliveredOffsets
+from tests.kafka.kafka_vectors import TP, Key, Record
 
 
 class Broker:

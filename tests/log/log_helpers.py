@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.counts import Origin
+from penstock.files.file_system import SYSTEM_CLOCK, Clock, File, FileSystem, SystemFile, SystemFiles
 from penstock.log import Log, Topic, TopicReader, TopicSettings
-from penstock.log.files import SYSTEM_CLOCK, Clock, File, FileSystem, SystemFile, SystemFiles
-from penstock.log.segment import Files, first_offsets
+from penstock.log.store.segment import Files, first_offsets
 from penstock.records import body
 
 BUCKET = 1_700_000_040

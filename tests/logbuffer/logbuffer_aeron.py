@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.jars import CannotFetch, Library, fetch
-from penstock.java import NoJava, cache_folder, find_java
+from penstock.java.jars import CannotFetch, Library, fetch
+from penstock.java.runtime import NoJava, cache_folder, find_java
 
 AERON = Library("io.aeron", "aeron-all", "1.51.0", alone=True)
 SOURCES = [Path(__file__).with_name(name) for name in ("AeronPeer.java", "AeronScript.java")]

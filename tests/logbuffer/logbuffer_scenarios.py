@@ -7,9 +7,8 @@ import struct
 from dataclasses import replace
 from typing import Any
 
-from logbuffer_twins import Ours, Setting, block_for
-
 from penstock.logbuffer.descriptor import MAX_TERM_COUNT, Kind
+from tests.logbuffer.logbuffer_twins import Ours, Setting, block_for
 
 INT32, INT64 = (-(2**31), 2**31), (-(2**63), 2**63)
 Call = tuple[Any, ...]

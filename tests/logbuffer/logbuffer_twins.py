@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from logbuffer_aeron import FLAGS, class_path, java, stop
 
 from penstock.logbuffer import (
     Cleaning,
@@ -23,6 +22,7 @@ from penstock.logbuffer import (
 )
 from penstock.logbuffer.claim import Claim
 from penstock.logbuffer.descriptor import HEADER_DTYPE, Kind, int32
+from tests.logbuffer.logbuffer_aeron import FLAGS, class_path, java, stop
 
 
 @dataclass(frozen=True)

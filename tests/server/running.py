@@ -15,12 +15,12 @@ from fastapi import APIRouter, HTTPException
 
 from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
-from penstock.server.api import Api
-from penstock.server.errors import BadRequest
-from penstock.server.guard import Guard
-from penstock.server.http import create_app
-from penstock.server.metrics import Family, of_counts
-from penstock.server.serve import Bound, serve
+from penstock.server.auth.rights import Guard
+from penstock.server.entries_api import Api
+from penstock.server.http.routes import create_app
+from penstock.server.metrics.prometheus import Family, of_counts
+from penstock.server.servers import Bound, serve
+from penstock.slogd.errors import BadRequest
 
 INTERNAL_TOKEN = "of the data directory"
 

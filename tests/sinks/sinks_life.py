@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "ingest"))
-
 import pyarrow as pa
-from ingest_life import Life, live
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Origin
-from penstock.ledger.forwarded import Standing, standings
+from penstock.ledger.routes import Standing, standings
 from penstock.records import body
 from penstock.sinks import Delivered, Handler
 from penstock.sinks.forwarder import Forwarder
+from tests.ingest.ingest_life import Life, live
 
 LISTENER = ListenerConfig.model_validate(
     {"name": "events", "protocol": "udp", "handlers": [{"type": "log"}, {"type": "discard", "name": "mine"}]}

@@ -11,10 +11,10 @@ from pathlib import Path
 from penstock.config import Settings
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
-from penstock.server.api import Api
-from penstock.server.http import create_app
-from penstock.server.reports import Reports
-from penstock.server.serve import Bound, serve
+from penstock.server.entries_api import Api
+from penstock.server.http.routes import create_app
+from penstock.server.servers import Bound, serve
+from penstock.server.watch_api import Reports
 
 NOW = 1_700_000_100.0
 """Seconds since the epoch: shortly after the minutes of the tests' messages, so that nothing is rolled up yet."""

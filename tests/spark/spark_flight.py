@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.log import Log
-from penstock.server.flight import FlightServer
-from penstock.server.guard import Guard
-from penstock.server.topics import Topics
+from penstock.server.auth.rights import Guard
+from penstock.server.flight.server import FlightServer
+from penstock.server.permitted_topics import Topics
 
 
 class Served:

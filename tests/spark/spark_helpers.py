@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.counts import Origin
+from penstock.landing.table_layout import Layout
 from penstock.log import Log
 from penstock.records import body
-from penstock.spark.layout import Layout
 
 BUCKET = 1_700_000_040
 LANDED_AT = 1_700_000_100_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.spark.rules import MAX_TYPE_BYTES, MAX_UUID_BYTES
+from penstock.landing.event_rules import MAX_TYPE_BYTES, MAX_UUID_BYTES
 
 VALID = '"type":"a","uuid":"u","timestamp":1'
 

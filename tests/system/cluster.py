@@ -10,10 +10,10 @@ import subprocess
 from pathlib import Path
 
 import pyspark
-from harness import alive, descendants, free_ports, until
-from landing import command_of
 
-from penstock.java import find_java
+from penstock.java.runtime import find_java
+from tests.system.harness import alive, descendants, free_ports, until
+from tests.system.landing import command_of
 
 HOME = Path(pyspark.__file__).parent
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

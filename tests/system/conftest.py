@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import Pipe, command_in
 
-sys.path.append(str(Path(__file__).parents[1] / "server"))  # for its certificates
+from tests.system.harness import Pipe, command_in
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from harness import Pipe, alive, descendants, until
 
-from penstock.spark.commits import read_journal
-from penstock.spark.layout import Layout
+from penstock.landing.journal import read_journal
+from penstock.landing.table_layout import Layout
+from tests.system.harness import Pipe, alive, descendants, until
 
 
 class Driver:

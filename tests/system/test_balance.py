@@ -15,9 +15,9 @@ from typing import Any
 
 import httpx
 import pytest
-from harness import Pipe, until
 
-from penstock.wire.fragments import fragment
+from penstock.wire.plog.cutting import fragment
+from tests.system.harness import Pipe, until
 
 UDP, TCP = "events-udp", "events-tcp"
 PAYLOAD = bytes(range(32, 127)) * 50

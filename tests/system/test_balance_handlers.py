@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Pipe, until
 
-from penstock.wire.fragments import fragment
+from penstock.wire.plog.cutting import fragment
+from tests.system.harness import Pipe, until
 
 UDP, TCP = "events-udp", "events-tcp"
 SITE = Path(__file__).parent.parent / "sinks" / "site"

@@ -8,7 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
-from penstock.console.daemon import Away, Daemon
+from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.theme import Html, frame, panel, table
 
 

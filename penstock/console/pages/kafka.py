@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from penstock.console.daemon import Daemon
+from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.words import exact, short
+from penstock.console.wording import exact, short
 
 HANDLER = "kafka"
 

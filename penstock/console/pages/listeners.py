@@ -8,9 +8,9 @@ from typing import Any
 from nicegui import ui
 
 from penstock.console.charts import Options, bars, heat
-from penstock.console.daemon import Daemon
+from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.words import exact, lasted, meaning, short, size
+from penstock.console.wording import exact, lasted, meaning, short, size
 
 ARRAYS = {
     "v0_fragments": ("Fragments received", "index of the fragment"),

@@ -8,12 +8,12 @@ from html import escape
 from nicegui import ui
 
 from penstock.console.charts import stacked
-from penstock.console.daemon import Away, Daemon
+from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.findings import Finding, findings
-from penstock.console.picture import draw
+from penstock.console.pipe_picture import draw
 from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.totals import totals
-from penstock.console.words import clock, exact
+from penstock.console.wording import clock, exact
 
 SPANS = {"1 hour": (3600, 60), "6 hours": (6 * 3600, 360), "24 hours": (86400, 1440), "7 days": (7 * 86400, 10080)}
 CHART_EVERY = 5.0

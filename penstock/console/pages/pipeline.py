@@ -9,16 +9,16 @@ from html import escape
 
 from nicegui import ui
 
-from penstock.client.log import Log, LogError
+from penstock.client.log.client import Log, LogError
 from penstock.config import Settings
+from penstock.config.daemon_access import Access
 from penstock.console.charts import rates
-from penstock.console.daemon import Daemon
+from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.words import exact, lasted, short
-from penstock.server.access import Access
-from penstock.spark.layout import Layout
-from penstock.spark.quarantine import Replay, Row, rows
-from penstock.spark.status import Status, status
+from penstock.console.wording import exact, lasted, short
+from penstock.landing.quarantine.send_back import Replay, Row, rows
+from penstock.landing.status import Status, status
+from penstock.landing.table_layout import Layout
 
 SAMPLE = 50
 FATES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message", "duplicates": "duplicate"}

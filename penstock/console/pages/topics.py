@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from penstock.console.daemon import Away, Daemon
+from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.words import exact, lasted, short, size
+from penstock.console.wording import exact, lasted, short, size
 
 TAIL = 50
 SHOWN = 120

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.kafka.auditing.abstract import AbstractAuditor, BadAuditorSetting
 from penstock.kafka.auditing.auditor import Auditor, AuditType, NoOpAuditor
+from penstock.kafka.auditing.interval_auditor import AbstractAuditor, BadAuditorSetting
 from penstock.kafka.auditing.ledger_auditor import LedgerAuditor
 from penstock.kafka.auditing.log_auditor import LoggingAuditor
 from penstock.kafka.auditing.stats import AuditKey, AuditStats, CountingAuditStats, StatsClosed
-from penstock.kafka.plugins import CannotLoad, load
+from penstock.kafka.client.plugins import CannotLoad, load
 
 __all__ = [
     "AUDITORS",

@@ -18,8 +18,9 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.counts import AUDIT_TIER, BUCKET_SECONDS, TIERS, Counts
-from penstock.kafka.auditing.abstract import AbstractAuditor, BadAuditorSetting, millis
+from penstock.errors import PenstockError
 from penstock.kafka.auditing.auditor import AuditType
+from penstock.kafka.auditing.interval_auditor import AbstractAuditor, BadAuditorSetting, millis
 from penstock.kafka.auditing.stats import AuditKey, AuditStats, CountingAuditStats
 
 URL = "auditor.ledger.url"
@@ -42,7 +43,7 @@ Minute = tuple[str, int]
 """Topic, and start of the minute in seconds since the epoch."""
 
 
-class NotTold(OSError):
+class NotTold(PenstockError, OSError):
     """A post did not reach the ledger; the text says why."""
 
 

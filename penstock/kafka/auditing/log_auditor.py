@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from penstock.kafka.auditing.abstract import AbstractAuditor, millis
 from penstock.kafka.auditing.auditor import AuditType
+from penstock.kafka.auditing.interval_auditor import AbstractAuditor, millis
 from penstock.kafka.auditing.stats import AuditKey, AuditStats, CountingAuditStats
 
 BUCKET = "auditor.bucket.ms"

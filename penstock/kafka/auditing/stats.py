@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple
 
+from penstock.errors import PenstockError
 from penstock.kafka.auditing.auditor import AuditType
 
 
-class StatsClosed(RuntimeError):
+class StatsClosed(PenstockError, RuntimeError):
     """The interval is over: who counts takes the stats of the next one and tries again."""
 
     def __init__(self) -> None:

@@ -1,0 +1,1 @@
+"""``penstock balance``: what became of every message, and the same computed anew."""

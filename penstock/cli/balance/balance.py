@@ -1,0 +1,274 @@
+"""``penstock balance``: what became of every message."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.common import AsJson, Config, Override, ask_daemon, console, fail, settings_of
+from penstock.cli.progress import Progress
+from penstock.cli.tables.wait import moment
+from penstock.config import Settings, parse_time
+
+if TYPE_CHECKING:
+    from penstock.landing.row_counts import Tallies
+
+By = Literal["listener", "topic", "type", "host"]
+TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
+EVERY = 1.0
+LOST_BEFORE = ("kernel_dropped", "incomplete.", "bad_checksum", "refused.")
+"""Counts of a listener that are an end before anything is accepted."""
+OPEN = ("in_buffer", "unaccounted")
+FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
+"""What can become of a message on its route."""
+
+
+def balance(
+    config: Config = None,
+    override: Override = None,
+    as_json: AsJson = False,
+    bucket: Annotated[
+        int | None, typer.Option(help="One minute alone: its start in seconds since the epoch.", show_default=False)
+    ] = None,
+    since: Annotated[str | None, typer.Option(help=f"From then on: {TIMES}.", show_default=False)] = None,
+    until: Annotated[str | None, typer.Option(help=f"Up to then: {TIMES}.", show_default=False)] = None,
+    by: Annotated[By | None, typer.Option(help="A line for each; type and host: of what has landed.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option("--rebuild", help="Compute it anew from log buffers, segments, gaps and tables, and compare."),
+    ] = False,
+) -> None:
+    """Print the balance; the exit status is 1 when something is unaccounted for."""
+    if watch and rebuild:
+        fail("--watch: goes with the running daemon, not with --rebuild", 2)
+    if bucket is not None and (since or until):
+        fail("--bucket: is one minute alone, and goes with neither --since nor --until", 2)
+    ask = Ask(settings_of(config, override), _parameters(bucket, since, until), by, rebuild)
+    if watch:
+        sys.exit(_watch(ask, as_json))
+    document = ask.now()
+    if as_json:
+        print(json.dumps(document, indent=2))
+    else:
+        _show(document, console.print)
+    sys.exit(status_of(document))
+
+
+def _parameters(bucket: int | None, since: str | None, until: str | None) -> dict[str, str]:
+    """Of ``/balance``, or the end with what is wrong."""
+    now = time.time()
+    found = {} if bucket is None else {"bucket": str(bucket)}
+    try:
+        if since is not None:
+            found["since"] = str(math.floor(moment_or_age(since, now, "--since")))
+        if until is not None:
+            found["until"] = str(math.ceil(moment_or_age(until, now, "--until")))
+    except ValueError as error:
+        fail(error, 2)
+    return found
+
+
+def moment_or_age(text: str, now: float, option: str) -> float:
+    """Seconds since the epoch, 0 at least: ``14:00`` or ``2026-01-31T14:00``, or ``90s``, ``2h`` before ``now``.
+
+    Raises ValueError, which names ``option``.
+    """
+    if text.strip()[-1:].isalpha():
+        with contextlib.suppress(ValueError):
+            return max(0.0, now - float(str(parse_time(text))))
+    try:
+        return max(0.0, moment(text, option))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{option}: {text!r} is not {TIMES}") from None
+
+
+class Ask:
+    """What was asked for; ``now`` may be called again and again."""
+
+    def __init__(self, settings: Settings, parameters: dict[str, str], by: By | None, rebuild: bool) -> None:
+        self._settings, self._parameters, self._by, self._rebuild = settings, parameters, by, rebuild
+        self._tallies: Tallies | None = None
+
+    def now(self) -> dict[str, Any]:
+        """The balance, with ``by`` where it was asked for."""
+        if self._rebuild:
+            from penstock.cli.balance.rebuild import rebuilt  # the tables' side needs pyarrow's dataset
+
+            document = rebuilt(self._settings, self._within(), **self._parameters)
+        else:
+            document = ask_daemon(self._settings, "/balance", **self._parameters)
+        return document | ({"by": self._by, "rows": self._rows(document)} if self._by else {})
+
+    def _within(self) -> int | range | None:
+        given = {name: int(text) for name, text in self._parameters.items()}
+        if not given:
+            return None
+        from penstock.ledger.balance import LAST, minutes  # it brings the log along
+
+        return given["bucket"] if "bucket" in given else minutes(given.get("since", 0), given.get("until", LAST))
+
+    def _rows(self, document: dict[str, Any]) -> list[dict[str, Any]]:
+        if self._by == "listener":
+            return by_listener(document)
+        if self._by == "topic":
+            return by_topic(document)
+        return self._landed()
+
+    def _landed(self) -> list[dict[str, Any]]:
+        """Landed rows by type or host, most first."""
+        from penstock.landing.row_counts import Tallies  # Parquet takes a moment to import
+        from penstock.landing.table_layout import Layout
+
+        within = self._within()
+        if self._tallies is None:
+            span = range(within, within + 1) if isinstance(within, int) else within
+            self._tallies = Tallies(Layout.of(self._settings.tables), str(self._by), span)
+        with Progress("counting") as progress:
+            counted = self._tallies.now(lambda number, of: progress.tell(f"{number} of {of} files"))
+        ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+        return [{"kind": kind, str(self._by): value, "rows": rows} for (kind, value), rows in ordered]
+
+
+def by_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """A line for each route of a listener (or an API): what it lost before, and what became of what it accepted."""
+    counts = {listener["name"]: listener["counts"] for listener in document["listeners"]}
+    rows = []
+    for route in document["routes"]:
+        own = counts.get(route["source"], {})
+        lost = {prefix.rstrip("."): sum(n for k, n in own.items() if k.startswith(prefix)) for prefix in LOST_BEFORE}
+        told = {name: route[name] for name in ("handler", "accepted", *FATES, *OPEN)}
+        rows.append({"listener": route["source"], **lost, **told})
+    return rows
+
+
+def by_topic(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """A topic's messages with what became of them."""
+    return [
+        {"topic": topic["topic"], "logged": topic["logged"], **topic["fates"]}
+        | {name: topic[name] for name in ("pending", "unaccounted")}
+        for topic in document["topics"]
+    ]
+
+
+def status_of(document: dict[str, Any]) -> int:
+    """Exit status: 1 where something is unaccounted for, or a rebuilt balance differs."""
+    return 1 if document["unaccounted"] or document.get("differs") else 0
+
+
+def _watch(ask: Ask, as_json: bool) -> int:
+    """Show it every second (as JSON: a line each) until Ctrl-C; the exit status."""
+    document: dict[str, Any] = {"unaccounted": 0}
+    screen = contextlib.nullcontext() if as_json else Live(console=console, auto_refresh=False)
+    try:
+        with screen as live:
+            while True:
+                document = ask.now()
+                if live is None:
+                    print(json.dumps(document), flush=True)
+                else:
+                    live.update(_drawn(document), refresh=True)
+                time.sleep(EVERY)
+    except KeyboardInterrupt:
+        return status_of(document)
+
+
+def _drawn(document: dict[str, Any]) -> Group:
+    parts: list[Any] = []
+    _show(document, parts.append)
+    return Group(*parts)
+
+
+def _show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
+    if "by" in document:
+        out(_by_table(document["by"], document["rows"]))
+    else:
+        show(document, out)
+    out(Text(f"unaccounted: {document['unaccounted']}", style="bold"))
+
+
+def _by_table(by: str, rows: list[dict[str, Any]]) -> Table:
+    names = list(dict.fromkeys(name for row in rows for name in row)) or [by]
+    table = Table(title=f"by {by}", title_justify="left", box=None)
+    for name in names:
+        texts = any(isinstance(row.get(name), str) for row in rows)
+        table.add_column(name, justify="left" if texts else "right")
+    for row in rows:
+        table.add_row(*(Text(str(row.get(name, 0)) or "(none)") for name in names))
+    return table
+
+
+def show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
+    """Print a balance for people."""
+    for listener in document["listeners"]:
+        out(_listener_table(listener))
+    out(_routes_table(document["routes"]))
+    out(_topics_table(document["topics"]))
+    if document.get("audits"):
+        out(_audits_table(document["audits"]))
+    for line in document.get("differs", []):
+        out(f"differs: {line}")
+    out(f"pending: {document['pending']}")
+
+
+def _listener_table(listener: dict[str, Any]) -> Table:
+    table = Table(title=f"listener {listener['name']}", title_justify="left", box=None, show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    sent = listener["sent"]
+    table.add_row("unknown" if sent is None else str(sent.get("datagrams", sent.get("lines", 0))), "sent")
+    if listener["network_lost"] is not None:
+        table.add_row(str(listener["network_lost"]), "network_lost")
+    for name, count in listener["counts"].items():
+        table.add_row(str(count), name)
+    for book in listener["books"]:
+        table.add_row(str(book["left"] - book["right"]), f"OPEN: the book of {book['book']} does not close")
+    return table
+
+
+def _routes_table(routes: list[dict[str, Any]]) -> Table:
+    table = Table(title="routes: accepted = what became of it + in_buffer", title_justify="left", box=None)
+    for column in ("source", "handler", "accepted", "what became of it", "in_buffer", "unaccounted"):
+        table.add_column(column, justify="right" if column in ("accepted", "in_buffer", "unaccounted") else "left")
+    for route in routes:
+        fates = ", ".join(f"{term} {route[term]}" for term in FATES if route[term])
+        numbers = (str(route[term]) for term in ("in_buffer", "unaccounted"))
+        table.add_row(route["source"], route["handler"], str(route["accepted"]), fates, *numbers)
+    return table
+
+
+def _topics_table(topics: list[dict[str, Any]]) -> Table:
+    table = Table(title="topics: logged = what became of it + pending", title_justify="left", box=None)
+    for column in ("topic", "logged"):
+        table.add_column(column)
+    table.add_column("what became of it")
+    for column in ("pending", "unaccounted"):
+        table.add_column(column, justify="right")
+    for topic in topics:
+        fates = ", ".join(f"{fate} {count}" for fate, count in sorted(topic["fates"].items()))
+        if not topic["read_by_pipeline"]:
+            fates = ", ".join(filter(None, ("kept in the log (no pipeline reads it)", fates)))
+        table.add_row(topic["topic"], str(topic["logged"]), fates, str(topic["pending"]), str(topic["unaccounted"]))
+    return table
+
+
+def _audits_table(audits: list[dict[str, Any]]) -> Table:
+    title = "auditors: what Kafka clients say they sent and read (shown, no term of the proof)"
+    table = Table(title=title, title_justify="left", box=None)
+    for column in ("tier", "source", "topic", "counted"):
+        table.add_column(column)
+    for one in audits:
+        counted = ", ".join(f"{name} {count}" for name, count in sorted(one["counts"].items()))
+        table.add_row(one["tier"], one["source"], one["topic"], counted)
+    return table

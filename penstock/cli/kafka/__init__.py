@@ -1,0 +1,1 @@
+"""Commands that have to do with Kafka: kafka, promote."""

@@ -1,0 +1,33 @@
+"""Listeners by name, for commands that talk to one."""
+
+from __future__ import annotations
+
+import json
+
+from penstock.cli.common import fail
+from penstock.config import ListenerConfig, Settings
+from penstock.supervise.supervisor import ENDPOINTS
+
+ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+"""Where to find what listens on all addresses."""
+
+
+def listener_of(settings: Settings, name: str | None) -> ListenerConfig:
+    """The listener called ``name``, else the first; or the end with the names there are."""
+    found = [listener for listener in settings.listener if name in (None, listener.name)]
+    if not found:
+        known = ", ".join(listener.name for listener in settings.listener)
+        fail(f"there is no listener {name!r}: known are {known}" if known else "no listener is configured", 2)
+    return found[0]
+
+
+def address_of(settings: Settings, listener: ListenerConfig) -> tuple[str, int]:
+    """Host and port to send to: of the running receiver where there is one, as port 0 takes a free one."""
+    host, port = listener.host, listener.port
+    path = settings.data_dir / ENDPOINTS
+    try:
+        host, port = json.loads(path.read_text())["listeners"][listener.name]
+    except (OSError, ValueError, KeyError):
+        if not port:
+            fail(f"listener {listener.name!r} takes a free port, and no penstock runs in {settings.data_dir}", 2)
+    return ANY.get(host, host), int(port)

@@ -1,0 +1,1 @@
+"""Commands on topics and their entries: produce, consume, topics, topic, cleanup, log."""

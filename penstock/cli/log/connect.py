@@ -1,0 +1,96 @@
+"""How the commands on the log reach the daemon."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.common import Config, Override, errors, fail, settings_of
+from penstock.client.log.client import Log, LogError, Unavailable
+from penstock.client.log.connection import RETRY_FOR
+from penstock.client.log.types import Tls
+from penstock.config import ConfigError, Settings
+from penstock.config.daemon_access import Access
+
+Rpc = Annotated[
+    str | None, typer.Option("--rpc", metavar="HOST:PORT", help="The log's gRPC address.", show_default="log.grpc")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="File with the bearer token to show.", show_default="that of the data directory"),
+]
+Ca = Annotated[
+    Path | None, typer.Option("--ca", help="Whom to trust with TLS (PEM).", show_default="security.tls_cert")
+]
+NOT_RUNNING = "is `penstock serve` or `penstock up` running?"
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The daemon that a command was told to use."""
+
+    settings: Settings
+    rpc: str
+    token: str | None
+    tls: Tls | None
+
+    @classmethod
+    def of(
+        cls,
+        config: Config = None,
+        override: Override = None,
+        rpc: Rpc = None,
+        token_file: TokenFile = None,
+        ca: Ca = None,
+    ) -> Where:
+        """From the options of a command; ends it with one line when they are of no use."""
+        settings = settings_of(config, override)
+        access = Access(settings)
+        try:
+            token = access.token if token_file is None else token_file.read_text().strip()
+            return cls(settings, rpc or access.rpc_address, token, _tls(access, ca))
+        except (OSError, ConfigError) as error:
+            fail(error, 2)
+
+    def log(self, retry_for: float = RETRY_FOR) -> Log:
+        """A client, whether the daemon runs or not."""
+        return Log(self.rpc, retry_for=retry_for, token=self.token, tls=self.tls, on_retry=_say_so)
+
+    @contextlib.contextmanager
+    def opened(self, retry_for: float = RETRY_FOR) -> Iterator[Log]:
+        """A client of a daemon that answers; errors end the command with one line."""
+        with one_line(), self.log(retry_for) as log:
+            try:
+                log.check()
+            except Unavailable as error:
+                fail(f"{error}; {NOT_RUNNING}", 2)
+            yield log
+
+
+def _tls(access: Access, ca: Path | None) -> Tls | None:
+    roots, key, cert = access.certificates
+    if roots is None:
+        return Tls(ca.read_bytes()) if ca else None
+    own = Tls(roots, cert, key, access.peer)
+    return replace(own, ca=ca.read_bytes(), name="") if ca else own
+
+
+def _say_so(error: LogError) -> None:
+    errors.print(f"penstock: {error}; trying again", soft_wrap=True, markup=False)
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Errors of the log, and Ctrl-C, end the command without a traceback."""
+    try:
+        yield
+    except LogError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""Commands that run the pipe and look after the machine: up, serve, reload, console, doctor, config."""

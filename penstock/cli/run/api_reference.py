@@ -1,0 +1,131 @@
+"""The pages of documentation with the HTTP and the gRPC API, made from their own descriptions."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.config import Settings
+
+PROTO = Path(__file__).parents[2] / "slogd" / "slogd.proto"
+TAGS = {"log": "Entries", "topics": "Topics", "transactions": "Transactions", "cursors": "Cursors", "ledger": "Ledger"}
+OTHERS = "Watching"
+"""The heading of routes that belong to nothing else."""
+HTTP_INTRODUCTION = """# HTTP
+
+At `log.http` (127.0.0.1:8844): JSON in, JSON out; the running daemon shows the same at `/docs`, for machines at
+`/openapi.json`. With `security.tokens` every request but those two needs `Authorization: Bearer TOKEN`.
+
+Errors are `{"error": "what is wrong", "code": 5}` with gRPC's code: 400 (3), 401 (16), 403 (7), 404 (5), 409 (6, 10),
+412 (9), 429 (8), 500 (13, 15), 503 (14). Numbers of 64 bits are strings, bytes are base64, as protobuf's JSON has them.
+The same calls by gRPC: [gRPC](grpc.md)."""
+GRPC_INTRODUCTION = """# gRPC
+
+At `log.grpc` (127.0.0.1:8845): the service `slogd.StructuredLog`, with reflection and `grpc.health.v1.Health`. With
+`security.tokens` each call needs the metadata `authorization: Bearer TOKEN`. `penstock.client.Log` speaks it; the
+file is `penstock/slogd/slogd.proto`. The same calls by HTTP: [HTTP](http.md)."""
+_RPC = re.compile(r"rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\);")
+
+
+def http_page() -> str:
+    """The page of the HTTP API, as Markdown."""
+    groups: dict[str, list[str]] = {}
+    for path, item in _document()["paths"].items():
+        for method, operation in item.items():
+            heading = _heading(path, operation)
+            groups.setdefault(heading, []).extend(_operation(method.upper(), path, operation))
+    headings = [*TAGS.values(), OTHERS]
+    ordered = sorted(groups.items(), key=lambda group: headings.index(group[0]))
+    return "\n".join([HTTP_INTRODUCTION, *(line for head, lines in ordered for line in (f"\n## {head}", *lines)), ""])
+
+
+def _document() -> dict[str, Any]:
+    """The OpenAPI document of a daemon, made with a log of nothing."""
+    from penstock.ledger.ledger import Ledger
+    from penstock.log import Log
+    from penstock.server.entries_api import Api
+    from penstock.server.http.routes import create_app
+    from penstock.server.watch_api import Reports
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(data_dir=Path(folder))
+        log = Log(settings.topics)
+        reports = Reports(settings, log, Ledger(log, settings.buffers, []))
+        app = create_app(
+            Api(log), stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
+        )
+        log.close()
+    return app.openapi()
+
+
+def _heading(path: str, operation: Mapping[str, Any]) -> str:
+    tags = operation.get("tags")
+    if tags:
+        return TAGS[tags[0]]
+    return TAGS["log"] if path.startswith("/topic") else OTHERS
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\n### `{method} {path}`\n"
+    summary, told = operation["summary"].rstrip("."), operation.get("description", "").strip().rstrip(".")
+    yield f"{summary}." if told.lower() in ("", summary.lower()) else f"{summary}. {told}."
+    rows = [_row(each["name"], _parameter_type(each), each) for each in operation.get("parameters", ())]
+    if rows:
+        yield from ("\n| parameter | type | meaning |", "| --- | --- | --- |", *rows)
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    if properties := schema.get("properties"):
+        yield from ("\n| in the body | type | meaning |", "| --- | --- | --- |", *_properties(properties, ""))
+
+
+def _properties(properties: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for name, schema in properties.items():
+        yield _row(prefix + name, _type(schema), schema)
+        inner = schema.get("items", {}).get("properties")
+        if inner:
+            yield from _properties(inner, f"{prefix}{name}[].")
+
+
+def _row(name: str, kind: str, described: Mapping[str, Any]) -> str:
+    meaning = described.get("description", "").replace("|", "\\|")
+    return f"| `{name}` | {kind} | {meaning} |"
+
+
+def _parameter_type(parameter: Mapping[str, Any]) -> str:
+    kind = _type(parameter.get("schema", {}))
+    return f"{kind}, in the path" if parameter["in"] == "path" else f"{kind}, needed" if parameter["required"] else kind
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    return str(schema.get("format") or schema.get("type", ""))
+
+
+def grpc_page(proto: str = "") -> str:
+    """The page of the gRPC API, as Markdown; ``proto`` is the text of its file."""
+    text = proto or PROTO.read_text()
+    head, _, rest = text.partition("service StructuredLog {\n")
+    service, _, messages = rest.partition("\n}\n")
+    lines = [GRPC_INTRODUCTION, "\n## Calls\n", "| call | request | answer | meaning |", "| --- | --- | --- | --- |"]
+    lines += [*_calls(service), "\n## By HTTP\n", "```text", *_by_http(head), "```"]
+    return "\n".join([*lines, "\n## Messages\n", "```proto", messages.strip(), "```", ""])
+
+
+def _calls(service: str) -> Iterator[str]:
+    told: list[str] = []
+    for line in map(str.strip, service.splitlines()):
+        if found := _RPC.fullmatch(line):
+            name, asks, request, answers, answer = found.groups()
+            given = [f"{'stream of ' if many else ''}`{kind}`" for many, kind in ((asks, request), (answers, answer))]
+            yield f"| `{name}` | {given[0]} | {given[1]} | {' '.join(told)} |"
+        told = [*told, line.removeprefix("// ")] if line.startswith("//") else []
+
+
+def _by_http(head: str) -> Iterator[str]:
+    """The comment before the file's first statement, as far as it lists calls."""
+    for line in head.partition("syntax")[0].splitlines():
+        if line.startswith("//   "):
+            yield line.removeprefix("//   ")

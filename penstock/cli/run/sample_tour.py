@@ -1,0 +1,183 @@
+"""What ``penstock up`` shows: the sample on its way, the rows it became, the balance, and how to go on."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from rich.progress import Progress
+
+from penstock.cli.balance.balance import show as show_balance
+from penstock.cli.common import console
+from penstock.cli.run.sample_messages import Sample
+from penstock.client.sender import UdpSender
+from penstock.config import Settings
+from penstock.config.daemon_access import Access
+from penstock.counts import Counts
+from penstock.supervise.supervisor import ENDPOINTS
+
+POLL = 0.25
+LANDING = ("landed.", "quarantined.", "duplicate")
+PATIENCE = 300.0
+"""Seconds in which something of the sample is to come on, a cold start of Spark included."""
+
+
+class Show:
+    """Shows one running pipe to people."""
+
+    def __init__(self, settings: Settings, spark: bool) -> None:
+        self._settings, self._spark = settings, spark
+        self._daemon = Access(settings).client()
+
+    def sample(self, check: Callable[[], None]) -> bool:
+        """Send the sample, wait for it, show what became of it; whether everything sent is accounted for."""
+        before = self._balance()
+        addresses = self._addresses()
+        max_line = next(x.max_line for x in self._settings.listener if x.name == "events-tcp")
+        with Progress(console=console, transient=True) as progress:
+            sending = progress.add_task("sending the sample", total=None)
+            sample = Sample(addresses, max_line, lambda count: progress.advance(sending, count))
+            progress.update(sending, total=sample.total)
+            sample.send()
+        for listener, counts in sample.sent.by_listener.items():
+            self._post_sent(listener, counts)
+        console.print(f"sent {sample.total} messages made of {sample.source}, and a few broken on purpose")
+        goals = self._goals(sample)
+        if self._spark:
+            console.print("waiting for Spark to start and to land them (about a minute)")
+        balance = self._wait(goals, before, check)
+        if not settled(balance, before, goals):
+            console.print(f"nothing has come on for {PATIENCE:g} s; is the machine busy? What there is so far:")
+        elif self._spark:
+            self._show_tables()
+            seconds = self._probe(check)
+            console.print(
+                f"a message sent now (an event of type `probe`) is in the tables, and proved, in {seconds:.1f} s"
+            )
+            goals["landed.event"] += 1  # the probe
+            balance = self._balance()
+        return self._conclude(goals, before, balance)
+
+    def directions(self, console_too: bool = False) -> None:
+        """How to send, read and query, and where to look."""
+        addresses, settings = self._addresses(), self._settings
+        udp, syslog = addresses.get("events-udp"), addresses.get("syslog-udp")
+        console.print()
+        if udp:
+            host, port = udp
+            console.print(f"send:    printf 'yipee!' | socat -t0 - UDP-DATAGRAM:{host}:{port}", markup=False)
+            line = f"UdpSender('{host}', {port}).send(b'yipee!')"
+            console.print(
+                f'         python -c "from penstock.client.sender import UdpSender; {line}"',
+                markup=False,
+                soft_wrap=True,
+            )
+        if syslog:
+            console.print(f"         logger -n {syslog[0]} -P {syslog[1]} 'yipee!'", markup=False)
+        console.print(f"read:    penstock consume events --follow -o log.grpc={settings.log.grpc}", markup=False)
+        console.print(f"balance: penstock balance -o log.http={settings.log.http}", markup=False)
+        if self._spark:
+            views = "events, syslog, messages and quarantine are views on `landed`"
+            console.print(f"tables:  {settings.tables} ({views})", soft_wrap=True)
+            query = "select type, count(*) from events group by type"
+            console.print(f"query:   penstock pipeline query '{query}'", soft_wrap=True)
+        if console_too:
+            console.print(f"look:    http://{settings.console.http}", markup=False)
+        console.print("Ctrl-C stops everything.", style="dim")
+
+    def _addresses(self) -> dict[str, tuple[str, int]]:
+        endpoints = json.loads((self._settings.data_dir / ENDPOINTS).read_text())
+        return {name: (host, port) for name, (host, port) in endpoints["listeners"].items()}
+
+    def _balance(self) -> dict[str, Any]:
+        answer = self._daemon.get("/balance").raise_for_status()
+        document: dict[str, Any] = answer.json()
+        return document
+
+    def _post_sent(self, listener: str, counts: Counts) -> None:
+        """Tell the ledger what was sent, so that it knows what the network lost."""
+        post = {"tier": "client", "listener": listener, "sender": uuid.uuid4().hex, "version": 1, "counts": counts}
+        self._daemon.post("/ledger", json=post).raise_for_status()
+
+    def _goals(self, sample: Sample) -> Counts:
+        """What is to become of the sample: without Spark, what would land ends in the log."""
+        expected = sample.sent.expected
+        if self._spark:
+            return expected
+        own = Counts({name: count for name, count in expected.items() if not name.startswith(LANDING)})
+        own["logged"] = sum(expected.values()) - sum(own.values())
+        return own
+
+    def _wait(self, goals: Counts, before: dict[str, Any], check: Callable[[], None]) -> dict[str, Any]:
+        """Until all of ``goals`` is reached and nothing is on its way, or nothing comes on; the balance then."""
+        with Progress(console=console, transient=True) as progress:
+            landing = progress.add_task("landing" if self._spark else "logging", total=sum(goals.values()))
+            last, until = Counts(), time.monotonic() + PATIENCE
+            while True:
+                check()
+                balance = self._balance()
+                reached = growth(balance, before, goals)
+                progress.update(landing, completed=sum(reached.values()))
+                if reached != last:
+                    last, until = reached, time.monotonic() + PATIENCE
+                if settled(balance, before, goals) or time.monotonic() > until:
+                    return balance
+                time.sleep(POLL)
+
+    def _probe(self, check: Callable[[], None]) -> float:
+        """Seconds from sending an event to its proof in the tables."""
+        landed = fates(self._balance())["landed.event"]
+        started = time.monotonic()
+        event = {"type": "probe", "uuid": str(uuid.uuid4()), "timestamp": int(time.time() * 1000), "data": {}}
+        with UdpSender(*self._addresses()["events-udp"]) as sender:
+            sender.send(json.dumps(event).encode())
+        self._post_sent("events-udp", Counts({"datagrams": 1, "messages": 1}))
+        while fates(self._balance())["landed.event"] == landed and time.monotonic() - started < 30:
+            check()
+            time.sleep(0.05)
+        return time.monotonic() - started
+
+    def _show_tables(self) -> None:
+        from penstock.cli.tables.contents import rows_by_view, some_rows  # pyarrow's dataset is slow to import
+
+        for view, rows in rows_by_view(self._settings.tables).items():
+            console.print(f"{rows:>8}  {view}")
+        console.print(some_rows(self._settings.tables, 5))
+
+    def _conclude(self, goals: Counts, before: dict[str, Any], balance: dict[str, Any]) -> bool:
+        show_balance(balance, console.print)
+        dropped = sum(listener["counts"].get("kernel_dropped", 0) for listener in balance["listeners"])
+        reached = growth(balance, before, goals)
+        wrong = [name for name, count in goals.items() if reached[name] != count] if not dropped else []
+        for name in wrong:
+            console.print(f"{name}: {goals[name]} sent, {reached[name]} found", style="red")
+        lost = sum(listener["network_lost"] or 0 for listener in balance["listeners"])
+        if balance["pending"]:
+            console.print(f"still on the way: {balance['pending']}", style="yellow")
+        unaccounted = balance["unaccounted"] + lost
+        console.print(f"unaccounted: {unaccounted}", style="bold")
+        return unaccounted == 0 and not balance["pending"] and not wrong
+
+
+def settled(now: dict[str, Any], then: dict[str, Any], goals: Counts) -> bool:
+    """Whether all of ``goals`` was reached between two balances, and nothing is on its way any more."""
+    return growth(now, then, goals) == goals and not now["pending"]
+
+
+def growth(now: dict[str, Any], then: dict[str, Any], names: Counts) -> Counts:
+    """How much each of ``names`` has grown between two balances."""
+    later, earlier = fates(now), fates(then)
+    return Counts({name: later[name] - earlier[name] for name in names})
+
+
+def fates(balance: dict[str, Any]) -> Counts:
+    """All counts of a balance in one: the listeners', the topics', and ``logged`` in sum."""
+    total = Counts({"logged": sum(topic["logged"] for topic in balance["topics"])})
+    for listener in balance["listeners"]:
+        total.absorb(listener["counts"])
+    for topic in balance["topics"]:
+        total.absorb(topic["fates"])
+    return total

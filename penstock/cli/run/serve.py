@@ -1,0 +1,83 @@
+"""``penstock serve``: the listeners and the log daemon."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.common import Config, Override, errors, fail, file_of, settings_of
+from penstock.config import ConfigError, Settings, load, split_address
+from penstock.config.daemon_access import reachable
+from penstock.ingest.sockets import CannotListen
+from penstock.process.child import die_with_parent
+from penstock.supervise.reload import Reloader, Signals
+from penstock.supervise.sd_notify import Service, listens
+from penstock.supervise.supervisor import AlreadyRunning, Supervisor
+
+
+def serve(
+    config: Config = None,
+    override: Override = None,
+    http_addr: Annotated[str | None, typer.Option("--http_addr", help="As log.http.", show_default=False)] = None,
+    rpc_addr: Annotated[str | None, typer.Option("--rpc_addr", help="As log.grpc.", show_default=False)] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data_dir", help="As data_dir.", show_default=False)] = None,
+    verbose: Annotated[bool, typer.Option("-v", help="Say what is started.")] = False,
+) -> None:
+    """Run the listeners and the log daemon until Ctrl-C."""
+    flags = {"log.http": http_addr, "log.grpc": rpc_addr, "data_dir": str(data_dir) if data_dir else None}
+    overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
+    run(settings_of(config, overrides), partial(load, file_of(config), overrides), verbose)
+
+
+def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:
+    """Supervise until SIGTERM or SIGINT; on SIGHUP go on with what ``read`` gives."""
+    signals = Signals()
+    try:
+        settings.security.check_files()
+        supervisor = Supervisor(settings, _say)
+    except (CannotListen, AlreadyRunning, ConfigError) as error:
+        fail(error)
+    supervisor.start()
+    if verbose:
+        _describe(settings)
+    service = Service(lambda: listens(split_address(reachable(settings.log.http))))
+    reloader = Reloader(supervisor, read, settings.data_dir, service, _say)
+
+    def stopping() -> bool:
+        service.tick()
+        if signals.take_reload():
+            reloader.reload()
+        return signals.stop
+
+    supervisor.run(stopping)
+    service.stopping()
+    reloader.close()
+    supervisor.stop()
+
+
+def _describe(settings: Settings) -> None:
+    for listener in settings.listener:
+        _say(f"{listener.name}: {listener.protocol} {listener.host}:{listener.port}, codec {listener.codec}")
+    _say(f"log: gRPC {settings.log.grpc}, HTTP {settings.log.http}, data in {settings.data_dir}")
+
+
+def _say(line: str) -> None:
+    errors.print(f"penstock: {line}", markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """As a child: the settings, and where they came from, stand on standard input."""
+    die_with_parent()
+    task = json.load(sys.stdin)
+    file = Path(task["config"]) if task["config"] else None
+    run(Settings.model_validate(task["settings"]), partial(load, file, task["overrides"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Commands on the pipeline and its tables: pipeline, tables, trace."""

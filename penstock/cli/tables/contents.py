@@ -1,0 +1,104 @@
+"""A look into the tables without Spark: only files that were committed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.landing.table_files import table_list
+from penstock.landing.table_layout import Layout
+from penstock.spark.views import VIEWS
+
+tables = typer.Typer(no_args_is_help=True, help="The tables, looked at without Spark.")
+COLUMNS = ("offset", "payload")
+PAYLOAD_SHOWN = 48
+
+
+@tables.command()
+def files(
+    view: Annotated[str | None, typer.Option(help="Of this view alone.", show_default=False)] = None,
+    type_: Annotated[str | None, typer.Option("--type", help="Of this event type.", show_default=False)] = None,
+    config: Config = None,
+    override: Override = None,
+    as_json: AsJson = False,
+) -> None:
+    """The committed files of the table, for tools that read Parquet: one a line."""
+    settings = settings_of(config, override)
+    if view is not None and view not in VIEWS:
+        fail(f"--view: there is no view {view!r} (known are {', '.join(VIEWS)})", 2)
+    layout = Layout.of(settings.tables)
+    names = [
+        name
+        for name in _files(layout)
+        if (view is None or _kind(name) == VIEWS[view][0]) and type_ in (None, _partition(name, "type"))
+    ]
+    paths = [str(layout.landed / name) for name in names]
+    if as_json:
+        print(json.dumps(paths))
+    else:
+        sys.stdout.writelines(f"{path}\n" for path in paths)
+
+
+@tables.command()
+def rows(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+    """How many rows each view has."""
+    counted = rows_by_view(settings_of(config, override).tables)
+    if as_json:
+        print(json.dumps(counted))
+        return
+    shown = Table("view", "rows", box=None)
+    for name, count in counted.items():
+        shown.add_row(name, f"{count:,}")
+    console.print(shown)
+
+
+def rows_by_view(tables: Path) -> dict[str, int]:
+    """The number of rows of each view."""
+    layout = Layout.of(tables)
+    rows: Counter[str] = Counter()
+    for name in _files(layout):
+        rows[_kind(name)] += pq.read_metadata(layout.landed / name).num_rows
+    return {view: rows[kind] for view, (kind, _) in VIEWS.items()}
+
+
+def some_rows(tables: Path, count: int) -> Table:
+    """A few rows of different files, as a table for people."""
+    layout = Layout.of(tables)
+    shown = Table("type", *COLUMNS, box=None)
+    for column in shown.columns:
+        column.no_wrap = True
+    one_of_each = {_folder(name): name for name in _files(layout)}
+    for name in sorted(one_of_each.values())[:count]:
+        (row,) = pq.read_table(layout.landed / name, columns=list(COLUMNS)).slice(0, 1).to_pylist()
+        payload = (row["payload"] or b"").decode(errors="replace")[:PAYLOAD_SHOWN]
+        shown.add_row(_partition(name, "type") or _kind(name), str(row["offset"]), Text(payload))
+    return shown
+
+
+def _files(layout: Layout) -> list[str]:
+    return table_list(layout).active()
+
+
+def _folder(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _kind(name: str) -> str:
+    return _partition(name, "kind")
+
+
+def _partition(name: str, column: str) -> str:
+    for part in name.split("/"):
+        if part.startswith(f"{column}="):
+            return unquote(part.partition("=")[2])
+    return ""

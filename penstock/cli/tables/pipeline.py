@@ -1,0 +1,169 @@
+"""``penstock pipeline``: topics to tables on Spark."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.tables.backfill import backfill
+from penstock.cli.tables.quarantine import quarantine
+from penstock.cli.tables.replay import replay
+from penstock.cli.tables.wait import wait
+from penstock.config import Settings
+from penstock.process.child import die_with_parent
+
+STATUS_PATIENCE = 3.0
+"""Seconds for which a log daemon that is away is waited for."""
+pipeline = typer.Typer(no_args_is_help=True, help="Topics to tables on Spark.")
+pipeline.command()(wait)
+pipeline.command()(backfill)
+pipeline.command()(replay)
+pipeline.add_typer(quarantine, name="quarantine")
+
+
+@pipeline.command()
+def run(
+    config: Config = None,
+    override: Override = None,
+    once: Annotated[bool, typer.Option("--once", help="End when everything there is has landed.")] = False,
+    master: Annotated[str | None, typer.Option(help="As pipeline.spark.master.", show_default=False)] = None,
+) -> None:
+    """Land the topics' messages in the tables, until Ctrl-C."""
+    given = [f"pipeline.spark.master={json.dumps(master)}"] if master else []
+    sys.exit(land(settings_of(config, [*(override or []), *given]), once))
+
+
+@pipeline.command()
+def query(
+    sql: Annotated[str, typer.Argument(help="A query over landed, events, syslog, messages, quarantine, watermarks.")],
+    config: Config = None,
+    override: Override = None,
+    limit: Annotated[int, typer.Option("-n", help="Most rows shown.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the tables with Spark SQL."""
+    settings = settings_of(config, override)
+    _need_spark()
+    from penstock.landing.table_layout import Layout
+    from penstock.spark.extensions import package_settings
+    from penstock.spark.session import build_session
+    from penstock.spark.views import DELTA, begun_as, register_views
+
+    packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
+    with console.status("starting Spark") if not as_json else errors.status("starting Spark"):
+        session = build_session({**package_settings(packages), **settings.pipeline.spark})
+        register_views(session, settings.tables)
+        try:
+            rows = session.sql(sql).limit(limit)
+            found = rows.toJSON().collect() if as_json else []
+            if not as_json:
+                rows.show(limit, truncate=80)
+        except Exception as error:
+            fail(str(error).splitlines()[0])
+        finally:
+            session.stop()
+    for row in found:
+        print(row)
+
+
+@pipeline.command()
+def status(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+    """How far the tables are behind the topics, how fast it goes, and what was proved."""
+    from penstock.client.log.types import LogError
+    from penstock.landing.daemon_connection import connection_of
+    from penstock.landing.status import status as pipeline_status
+    from penstock.landing.table_layout import Layout
+    from penstock.landing.topics.from_flight import FlightStore
+
+    settings = settings_of(config, override)
+    connection = connection_of(settings)
+    topics = FlightStore(replace(connection, retry_for=STATUS_PATIENCE)) if connection else settings.topics
+    try:
+        found = pipeline_status(topics, Layout.of(settings.tables), settings.pipeline.topics)
+    except LogError as error:
+        fail(error)
+    if as_json:
+        print(json.dumps(found.document(), indent=2))
+        return
+    running = "running" if found.running else "not running"
+    age = "" if found.last_batch_age is None else f", last batch {found.last_batch} {found.last_batch_age:.0f} s ago"
+    console.print(f"{running}{age}, {found.rate:,} rows/s", markup=False)
+    console.print(
+        f"proved: {found.rows:,} rows, {found.quarantined:,} quarantined, {found.duplicates:,} duplicates, "
+        f"{found.unaccounted:,} unaccounted"
+    )
+    shown = Table("topic", "end", "landed", "proved", "rows behind", "seconds behind", box=None)
+    for one in found.topics:
+        numbers = (one.end, one.landed, one.proved, one.lag_rows)
+        shown.add_row(one.topic, *(f"{number:,}" for number in numbers), f"{one.lag:.1f}")
+    console.print(shown)
+
+
+@pipeline.command()
+def compact(config: Config = None, override: Override = None) -> None:
+    """Merge the table's small files into large ones (Delta)."""
+    settings = settings_of(config, override)
+    _need_spark()
+    from penstock.landing.table_layout import Layout
+    from penstock.spark.extensions import package_settings
+    from penstock.spark.session import build_session
+    from penstock.spark.views import DELTA, begun_as
+
+    layout = Layout.of(settings.tables)
+    if begun_as(layout).get("format") != DELTA:
+        fail(
+            "the files of a Parquet table stay as they were written: for tables that can be compacted choose "
+            'pipeline.format = "delta" and another folder of tables'
+        )
+    with console.status("starting Spark"):
+        session = build_session({**package_settings([DELTA]), **settings.pipeline.spark})
+    try:
+        with console.status("merging small files"):
+            done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
+    finally:
+        session.stop()
+    console.print(f"{done['numFilesRemoved']:,} files became {done['numFilesAdded']:,}")
+
+
+def land(settings: Settings, once: bool = False) -> int:
+    """Run the landing pipeline until SIGTERM or SIGINT; the exit status."""
+    _need_spark()
+    from penstock.config.daemon_access import Access
+    from penstock.landing.proof.ledger_posts import LedgerClient
+    from penstock.spark.pipeline import landing_of
+    from penstock.spark.pipeline import run as run_landing
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    access = Access(settings)
+    ledger = LedgerClient(access.http_url, access.headers, access.verify)
+    try:
+        return run_landing(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=once, stop=stop)
+    except (RuntimeError, ValueError) as error:
+        fail(error)
+
+
+def _need_spark() -> None:
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        fail("this needs Spark: pip install 'penstock[spark]'")
+
+
+def main() -> None:
+    """As a child: the settings stand on standard input."""
+    die_with_parent()
+    sys.exit(land(Settings.model_validate(json.load(sys.stdin))))
+
+
+if __name__ == "__main__":
+    main()

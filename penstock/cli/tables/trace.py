@@ -1,0 +1,93 @@
+"""``penstock trace``: where one message has been, or where and why it stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from penstock.landing.trace.tracer import Trace, Tracer
+
+PLACE = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9]{1,18})")
+"""``TOPIC:OFFSET``; a partition of Kafka is ``TOPIC/PARTITION:OFFSET``."""
+
+
+def trace(
+    message: Annotated[
+        str,
+        typer.Argument(
+            metavar="UUID|TOPIC:OFFSET", help="An event's uuid, or a place (of Kafka: TOPIC/PARTITION:OFFSET)."
+        ),
+    ],
+    config: Config = None,
+    override: Override = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show where a message has been; works on the files alone. The exit status is 1 where that is not known."""
+    from penstock.landing.table_layout import Layout
+    from penstock.landing.trace.tracer import Tracer  # Parquet takes a moment to import
+
+    settings = settings_of(config, override)
+    with Progress("searching") as progress:
+        patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
+        tracer = Tracer(settings.topics, Layout.of(settings.tables), patterns, progress.tell)
+        found = _found(tracer, message)
+    if as_json:
+        print(json.dumps({"asked": message, **found.document()}, indent=2))
+    elif found.trace is None:
+        fail(f"{message}: {found.problem}")
+    else:
+        _show(message, found.trace)
+    sys.exit(0 if found.trace is not None and found.trace.known else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A trace, or why there is none."""
+
+    trace: Trace | None
+    problem: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return self.trace.document() if self.trace is not None else {"fate": "absent", "meaning": self.problem}
+
+
+def _found(tracer: Tracer, message: str) -> Found:
+    from penstock.landing.trace.tracer import BrokenFile, NoSuchTopic
+
+    place = PLACE.fullmatch(message)
+    try:
+        if place and tracer.has_topic(place["topic"]):
+            return Found(tracer.trace(place["topic"], int(place["offset"])))
+        at = tracer.landed(message)
+        if at is None:
+            errors.print(f"{message} has not landed as an event; looking in what waits in the log", soft_wrap=True)
+            at = tracer.waiting(message)
+        if at is not None:
+            return Found(tracer.trace(*at))
+    except (NoSuchTopic, BrokenFile, OSError) as error:
+        fail(error, 2)
+    no_topic = f"there is no topic {place['topic']!r}, and " if place else ""
+    return Found(None, f"{no_topic}no event with this uuid has landed or waits in the log")
+
+
+def _show(message: str, found: Trace) -> None:
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for step in found.steps:
+        table.add_row(step.step, Text(step.text))
+    console.print(table)
+    uuid = f" (uuid {found.uuid})" if found.uuid not in (None, message) else ""
+    console.print(Text(f"{found.topic}:{found.offset}{uuid} {found.meaning}"), soft_wrap=True)

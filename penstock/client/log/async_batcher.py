@@ -1,0 +1,119 @@
+"""As ``batcher``, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+
+from penstock.client.log.batch_queue import Entry, Waiting
+from penstock.client.log.calls import log_entry
+from penstock.client.log.types import LogError, Payload
+from penstock.slogd.slogd_pb2 import LogEntry
+
+Send = Callable[[Sequence[LogEntry]], Awaitable[Sequence[int]]]
+Batch = list[Entry["asyncio.Future[int]"]]
+
+
+class AsyncBatcher:
+    """As ``Batcher``: use it in an ``async with``, on one event loop."""
+
+    def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
+        self._send, self._linger = send, linger
+        self._waiting: Waiting[asyncio.Future[int]] = Waiting(max_entries)
+        self._closed = False
+        self._error: BaseException | None = None
+        self._hurry = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    async def append(
+        self, payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None
+    ) -> asyncio.Future[int]:
+        """A future of the offset; as ``Batcher.append``."""
+        entry = log_entry(payload, annotations, key)
+        future = asyncio.get_running_loop().create_future()
+        future.add_done_callback(_looked_at)
+        if not self._has_room():
+            async with self._changed:
+                await self._changed.wait_for(self._has_room)
+        self._check()
+        if self._closed:
+            raise ValueError("the batcher is closed")
+        self._waiting.add(entry, future)
+        if self._waiting.is_full:
+            self._hurry.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+        return future
+
+    def _has_room(self) -> bool:
+        return self._waiting.has_room or self._closed or self._error is not None
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def flush(self) -> None:
+        """Wait until all that was appended is stored. Raises LogError."""
+        while self._task is not None and not self._task.done():
+            self._hurry.set()
+            await asyncio.wait([self._task])
+        self._check()
+
+    async def close(self) -> None:
+        """Flush, and end. Raises LogError."""
+        self._closed = True
+        await self.flush()
+
+    async def _run(self) -> None:
+        """Send as long as something waits: the first batch once it is full or has waited, the others likewise."""
+        while self._waiting:
+            if not (self._waiting.is_full or self._closed):
+                self._hurry.clear()
+                await _within(self._hurry, self._linger)
+            batch = self._waiting.cut()
+            try:
+                offsets = await self._send([entry for entry, _, _ in batch])
+            except BaseException as error:
+                self._fail(batch, error)
+                if not isinstance(error, Exception):
+                    raise
+            else:
+                for (_, _, future), offset in zip(batch, offsets, strict=True):
+                    if not future.done():
+                        future.set_result(offset)
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _fail(self, batch: Batch, error: BaseException) -> None:
+        self._error = error
+        failed = [*batch, *self._waiting.clear()]
+        for _, _, future in failed:
+            if not future.done():
+                future.set_exception(error)
+
+    async def __aenter__(self) -> AsyncBatcher:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except LogError:
+            if error is None:
+                raise
+
+
+async def _within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return
+
+
+def _looked_at(future: asyncio.Future[int]) -> None:
+    """The batcher raises the error; nobody has to ask the futures as well."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,67 @@
+"""The entries that wait in a batcher, of threads or of an event loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, NamedTuple, TypeVar
+
+from penstock.slogd.slogd_pb2 import LogEntry
+
+MAX_BYTES = 4 << 20
+"""Bytes of one request, as long as a single entry is not larger."""
+WAITING = 10
+"""Batches that may wait; who appends more waits, too."""
+F = TypeVar("F")
+
+
+class Entry(NamedTuple, Generic[F]):
+    """An entry with its size in bytes and the future of its offset."""
+
+    entry: LogEntry
+    size: int
+    future: F
+
+
+class Waiting(Generic[F]):
+    """Entries in their order, to be cut into batches of at most ``most`` entries and MAX_BYTES."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: deque[Entry[F]] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may wait."""
+        return len(self._entries) < WAITING * self._most and self._bytes < WAITING * MAX_BYTES
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what waits makes a whole batch."""
+        return len(self._entries) >= self._most or self._bytes >= MAX_BYTES
+
+    def add(self, entry: LogEntry, future: F) -> None:
+        """Put ``entry`` behind the others."""
+        size = entry.ByteSize()
+        self._entries.append(Entry(entry, size, future))
+        self._bytes += size
+
+    def cut(self) -> list[Entry[F]]:
+        """The next batch, which waits no more."""
+        batch: list[Entry[F]] = []
+        size = 0
+        while self._entries and len(batch) < self._most and (not batch or size + self._entries[0].size <= MAX_BYTES):
+            batch.append(self._entries.popleft())
+            size += batch[-1].size
+        self._bytes -= size
+        return batch
+
+    def clear(self) -> list[Entry[F]]:
+        """All there are; none waits any more."""
+        left = list(self._entries)
+        self._entries.clear()
+        self._bytes = 0
+        return left

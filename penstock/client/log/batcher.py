@@ -1,0 +1,127 @@
+"""Appending single payloads in batches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+
+from penstock.client.log.batch_queue import Entry, Waiting
+from penstock.client.log.calls import log_entry
+from penstock.client.log.types import LogError, Payload
+from penstock.slogd.slogd_pb2 import LogEntry
+
+Send = Callable[[Sequence[LogEntry]], Sequence[int]]
+Batch = list[Entry["Future[int]"]]
+
+
+class Batcher:
+    """Appends to one topic from any threads, in the order of the calls; use it in a ``with``, or close it.
+
+    When a batch cannot be appended (after all retries), what waits behind it is not either: else its order would be
+    lost. From then on ``append``, ``flush`` and ``close`` raise that error.
+    """
+
+    def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
+        self._send, self._linger = send, linger
+        self._waiting: Waiting[Future[int]] = Waiting(max_entries)
+        self._since = 0.0
+        self._sending = 0
+        self._flushing = self._closed = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="penstock-batcher", daemon=True)
+        self._thread.start()
+
+    def append(
+        self, payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None
+    ) -> Future[int]:
+        """The offset, once the entry is stored. Waits while too many others do. Raises LogError, TypeError."""
+        entry = log_entry(payload, annotations, key)
+        future = Future[int]()
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            self._check()
+            if self._closed:
+                raise ValueError("the batcher is closed")
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting.add(entry, future)
+            if len(self._waiting) == 1 or self._waiting.is_full:
+                self._changed.notify_all()
+        return future
+
+    def _has_room(self) -> bool:
+        return self._waiting.has_room or self._closed or self._error is not None
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def flush(self) -> None:
+        """Wait until all that was appended is stored. Raises LogError."""
+        with self._changed:
+            self._flushing = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not (self._waiting or self._sending) or self._error is not None)
+            self._flushing = False
+            self._check()
+
+    def close(self) -> None:
+        """Flush, and end. Raises LogError."""
+        try:
+            self.flush()
+        finally:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while batch := self._take():
+            try:
+                offsets = self._send([entry for entry, _, _ in batch])
+            except BaseException as error:
+                self._fail(batch, error)
+                return
+            for (_, _, future), offset in zip(batch, offsets, strict=True):
+                future.set_result(offset)
+            with self._changed:
+                self._sending = 0
+                self._changed.notify_all()
+
+    def _take(self) -> Batch:
+        """The next batch, once it is full or its first entry has waited for long enough; nothing at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._closed)
+            while not (self._waiting.is_full or self._flushing or self._closed):
+                left = self._since + self._linger - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    break
+            batch = self._waiting.cut()
+            self._sending = len(batch)
+            self._since = time.monotonic()
+            self._changed.notify_all()
+        return batch
+
+    def _fail(self, batch: Batch, error: BaseException) -> None:
+        with self._changed:
+            self._error, self._sending = error, 0
+            failed = [*batch, *self._waiting.clear()]
+            self._changed.notify_all()
+        for _, _, future in failed:
+            future.set_exception(error)
+
+    def __enter__(self) -> Batcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except LogError:
+            if error is None:
+                raise

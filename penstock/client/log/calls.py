@@ -1,0 +1,219 @@
+"""The calls of the log's API without any I/O: a request's bytes, and what its answer's bytes mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+import grpc
+import pyarrow as pa
+from google.protobuf.any_pb2 import Any as ProtobufAny
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from penstock.client.log import types
+from penstock.client.log.types import Entry, LogError, Page, Payload, Start
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.columns.decode import parse_logs
+from penstock.slogd.columns.encode import append_request
+
+T = TypeVar("T")
+PAGE = 1000
+"""Entries of one answer."""
+M = TypeVar("M", bound=Message)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_POSITIONS = {"earliest": pb.GetLogsRequest.EARLIEST, "latest": pb.GetLogsRequest.LATEST}
+
+_ERRORS: Mapping[grpc.StatusCode, type[LogError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: types.Refused,
+    grpc.StatusCode.PERMISSION_DENIED: types.NotAllowed,
+    grpc.StatusCode.UNAUTHENTICATED: types.NotAllowed,
+    grpc.StatusCode.ALREADY_EXISTS: types.TopicExists,
+    grpc.StatusCode.NOT_FOUND: types.NoSuchTopic,
+    grpc.StatusCode.FAILED_PRECONDITION: types.OutOfSequence,
+    grpc.StatusCode.ABORTED: types.TransactionTimedOut,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: types.Exhausted,
+    grpc.StatusCode.DATA_LOSS: types.Damaged,
+    grpc.StatusCode.UNAVAILABLE: types.Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: types.Unavailable,
+    grpc.StatusCode.CANCELLED: types.Unavailable,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One call: the name of the RPC, the request's bytes, what its answer means, and what NOT_FOUND means."""
+
+    method: str
+    request: bytes
+    take: Callable[[bytes], T]
+    not_found: type[LogError] = types.NoSuchTopic
+    again: bool = True
+    """Whether it does no harm when it is made twice."""
+    timeout: float | None = None
+    """Seconds, where it goes through whole topics."""
+
+
+def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] | None = None) -> LogError:
+    """The error for a status that a call ended with; ``address`` is the server's."""
+    if code is grpc.StatusCode.UNAVAILABLE and not details.startswith("The server"):
+        return types.Unavailable(f"no log daemon answers at {address}{_tls(details)}")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return types.Unavailable(f"the log daemon at {address} did not answer in time")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return types.Unsupported(f"the log daemon at {address} does not know this call")
+    kind = call.not_found if call is not None and code is grpc.StatusCode.NOT_FOUND else _ERRORS.get(code, LogError)
+    return kind(details or code.name)
+
+
+def _tls(details: str) -> str:
+    plain = details.lower()
+    hint = "handshake" in plain or "ssl" in plain or "certificate" in plain
+    return " (TLS: does the daemon speak it, and does the certificate hold for this address?)" if hint else ""
+
+
+def append(topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int] = ("", 0)) -> Call[list[int]]:
+    """Entries of one request; the offsets that they got. ``producer``: id and sequence number."""
+    request = pb.AppendRequest(topic=topic, logs=entries, producer_id=producer[0], sequence=producer[1])
+    return Call("AppendLogs", request.SerializeToString(), _offsets, again=bool(producer[0]))
+
+
+def append_batch(topic: str, body: pa.RecordBatch, producer: tuple[str, int]) -> Call[list[int]]:
+    """As ``append``, the rows of a BODY batch."""
+    data = append_request(topic, body, producer_id=producer[0], sequence=producer[1])
+    return Call("AppendLogs", data, _offsets)
+
+
+def stage(transaction: str, topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int]) -> Call[None]:
+    """Entries for a transaction."""
+    request = pb.AppendRequest(
+        topic=topic, logs=entries, transaction_id=transaction, producer_id=producer[0], sequence=producer[1]
+    )
+    return Call("AppendLogs", request.SerializeToString(), nothing, types.NoSuchTransaction, again=False)
+
+
+def _offsets(data: bytes) -> list[int]:
+    return list(pb.AppendResponse.FromString(data).offsets)
+
+
+def nothing(_: bytes) -> None:
+    """What an empty answer means."""
+
+
+def begin(timeout: float | None) -> Call[str]:
+    """Begin a transaction; its id. One that is begun and forgotten is aborted by its time-out."""
+    request = pb.BeginRequest()
+    if timeout is not None:
+        request.timeout.CopyFrom(Duration(seconds=int(timeout), nanos=round(timeout % 1 * 10**9) % 10**9))
+    return Call("Begin", request.SerializeToString(), lambda data: pb.BeginResponse.FromString(data).transaction_id)
+
+
+def commit(transaction: str) -> Call[dict[str, list[int]]]:
+    """Commit; the offsets of each topic."""
+
+    def take(data: bytes) -> dict[str, list[int]]:
+        return {one.topic: list(one.offsets) for one in pb.CommitResponse.FromString(data).topic}
+
+    request = pb.CommitRequest(transaction_id=transaction)
+    return Call("Commit", request.SerializeToString(), take, types.NoSuchTransaction)
+
+
+def abort(transaction: str) -> Call[None]:
+    """Abort."""
+    request = pb.AbortRequest(transaction_id=transaction)
+    return Call("Abort", request.SerializeToString(), nothing, types.NoSuchTransaction)
+
+
+def logs_request(topic: str, start: Start, max_messages: int = 0, filter: str | None = None) -> bytes:
+    """A request of GetLogs or StreamLogs. Raises ValueError for a start that is none."""
+    request = pb.GetLogsRequest(topic=topic, max_messages=max_messages, filter=filter or "")
+    if isinstance(start, datetime):
+        micros = (start.astimezone(UTC) - _EPOCH) // _MICROSECOND
+        request.timestamp.CopyFrom(Timestamp(seconds=micros // 10**6, nanos=micros % 10**6 * 1000))
+    elif isinstance(start, types.AtCursor):
+        request.cursor = start.name
+    elif isinstance(start, int):
+        request.offset = start
+    elif start in _POSITIONS:
+        request.position = _POSITIONS[start]
+    else:
+        raise ValueError(f"{start!r} is neither an offset, a time, earliest nor latest")
+    return request.SerializeToString()
+
+
+def get(topic: str, start: Start, max_messages: int, filter: str | None) -> Call[Page | None]:
+    """One page; None at the end of the topic."""
+    return Call("GetLogs", logs_request(topic, start, max_messages, filter), lambda data: page(data, start))
+
+
+def page(data: bytes, start: Start) -> Page | None:
+    """The page of an answer; None when it holds nothing and leads no further than ``start``."""
+    answer = pb.GetLogsResponse.FromString(data)
+    following = answer.next_offset or (answer.logs[-1].offset + 1 if answer.logs else 0)
+    if not answer.logs and following in (0, start):
+        return None
+    return Page([_entry(entry) for entry in answer.logs], following)
+
+
+def get_batch(
+    topic: str, start: Start, max_messages: int, filter: str | None
+) -> Call[tuple[pa.RecordBatch, int] | None]:
+    """One page as a SCHEMA batch, and the offset to go on at; None at the end of the topic."""
+
+    def take(data: bytes) -> tuple[pa.RecordBatch, int] | None:
+        batch, following = parse_logs(data)
+        following = following or (batch.column("offset")[-1].as_py() + 1 if batch.num_rows else 0)
+        return None if not batch.num_rows and following in (0, start) else (batch, following)
+
+    return Call("GetLogs", logs_request(topic, start, max_messages, filter), take)
+
+
+def _entry(entry: pb.LogEntry) -> Entry:
+    kind = entry.WhichOneof("entry")
+    return Entry(
+        offset=entry.offset,
+        timestamp=moment(entry.timestamp),
+        payload=entry.protobuf.value if kind == "protobuf" else entry.raw_bytes if kind else None,
+        type_url=entry.protobuf.type_url if kind == "protobuf" else None,
+        annotations=dict(entry.annotations),
+        key=entry.key if entry.HasField("key") else None,
+    )
+
+
+def moment(stamp: Timestamp) -> datetime:
+    """A protobuf timestamp, to the microsecond."""
+    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+
+
+def log_entry(payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None) -> pb.LogEntry:
+    """An entry to append. Raises TypeError for a payload that is none."""
+    entry = pb.LogEntry(annotations=annotations, key=key)
+    if isinstance(payload, ProtobufAny):
+        entry.protobuf.CopyFrom(payload)
+    elif isinstance(payload, Message):
+        entry.protobuf.Pack(payload)
+    elif payload is not None:
+        if not isinstance(payload, (bytes, bytearray, memoryview, str)):
+            raise TypeError(f"a payload is bytes, a text, a protobuf message or None, not {type(payload).__name__}")
+        entry.raw_bytes = payload.encode() if isinstance(payload, str) else bytes(payload)
+    return entry
+
+
+def log_entries(payloads: Iterable[Payload], annotations: Mapping[str, str] | None) -> list[pb.LogEntry]:
+    """An entry for each payload. Raises TypeError for a single payload."""
+    if isinstance(payloads, (bytes, str)):
+        raise TypeError("payloads must be several: [payload]")
+    return [log_entry(payload, annotations) for payload in payloads]
+
+
+def names() -> Call[list[str]]:
+    """The names of all topics, sorted."""
+
+    def take(data: bytes) -> list[str]:
+        return sorted(topic.name for topic in pb.ListTopicsResponse.FromString(data).topic)
+
+    return Call("ListTopics", b"", take)

@@ -1,0 +1,158 @@
+"""What the log's clients share: how a connection is made, when a call is made again, who appends."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from penstock.client.log.types import Exhausted, LogError, NoSuchTopic, Refused, Tls, Unavailable
+
+SERVICE = "/slogd.StructuredLog/"
+MAX_MESSAGE = 64 << 20
+"""Bytes of a request or an answer, as the server has it."""
+TIMEOUT = 30.0
+"""Seconds that a call may take."""
+RETRY_FOR = 30.0
+"""Seconds for which a call is tried again while the server is away."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+TELL_AFTER = 1.0
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    # A server that comes back is found within a second; gRPC's own pauses grow to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Where the server is and what is shown to it."""
+
+    address: str
+    token: str | None
+    tls: Tls | None
+    flight: str | None = None
+
+    @property
+    def metadata(self) -> Metadata:
+        """Of each call."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else ()
+
+    @property
+    def pem(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """Whom to trust, certificate and key to show. Raises OSError for a file that cannot be read."""
+        tls = self.tls or Tls()
+        return _pem(tls.ca), _pem(tls.cert), _pem(tls.key)
+
+    @property
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """None without TLS. Raises OSError for a file that cannot be read."""
+        if self.tls is None:
+            return None
+        ca, cert, key = self.pem
+        return grpc.ssl_channel_credentials(ca, key, cert)
+
+    @property
+    def options(self) -> list[tuple[str, Any]]:
+        """Of the channel."""
+        named = [("grpc.ssl_target_name_override", self.tls.name)] if self.tls and self.tls.name else []
+        return [*OPTIONS, *named]
+
+
+def _pem(given: bytes | Path | None) -> bytes | None:
+    return given.read_bytes() if isinstance(given, Path) else given
+
+
+def as_it_is(data: bytes) -> bytes:
+    """Bytes on the way in and out: requests and answers are put together by ``log_calls``."""
+    return data
+
+
+class Patience:
+    """Whether to try again, and after which pause: for ``seconds`` from the first failure in a row on.
+
+    ``tell`` hears of a failure that lasts for a second, once.
+    """
+
+    def __init__(self, seconds: float, tell: Callable[[LogError], None] | None = None) -> None:
+        self._seconds, self._tell = seconds, tell
+        self.reset()
+
+    def reset(self) -> None:
+        """It went well."""
+        self._since: float | None = None
+        self._told = False
+        self._pause = FIRST_PAUSE
+
+    def pause(self, error: LogError) -> float | None:
+        """Seconds to wait before the next try; None when there is to be none."""
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        left = self._since + self._seconds - now
+        if not isinstance(error, Unavailable) or left <= 0:
+            return None
+        if self._tell is not None and not self._told and now - self._since >= TELL_AFTER:
+            self._told = True
+            self._tell(error)
+        pause = self._pause * random.uniform(0.5, 1.0)  # clients must not come back all at the same time
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return min(pause, left)
+
+
+@dataclass(slots=True)
+class Lane:
+    """A producer's id, and the number of its next request."""
+
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    sequence: int = 1
+
+
+class Lanes:
+    """Producers of each topic, so that a request that is sent again is not stored again.
+
+    Numbers of one producer must arrive in their order: so each request that is under way has a producer of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: dict[str, list[Lane]] = {}
+
+    def take(self, topic: str) -> Lane:
+        """A producer for one caller; to be given back once it is known what became of its requests."""
+        with self._lock:
+            free = self._free.get(topic)
+            return free.pop() if free else Lane()
+
+    def give(self, topic: str, lane: Lane) -> None:
+        """Its next number is the next one for the server, too."""
+        with self._lock:
+            self._free.setdefault(topic, []).append(lane)
+
+    def forget(self, topic: str) -> None:
+        """Begin anew, as the server does not know these producers as we do."""
+        with self._lock:
+            self._free.pop(topic, None)
+
+    @contextlib.contextmanager
+    def producer(self, topic: str) -> Iterator[tuple[str, int]]:
+        """Id and number for one request."""
+        lane = self.take(topic)
+        try:
+            yield lane.id, lane.sequence
+        except (Refused, Exhausted, NoSuchTopic):
+            self.give(topic, lane)  # nothing was stored
+            raise
+        lane.sequence += 1
+        self.give(topic, lane)

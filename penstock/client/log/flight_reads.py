@@ -1,0 +1,67 @@
+"""Reading a topic over Arrow Flight: batches as they lie in the log, several times as fast as over gRPC."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.client.log.connection import OPTIONS, Link
+from penstock.client.log.types import Start
+from penstock.errors import PenstockError
+
+RECONNECT = [(name, value) for name, value in OPTIONS if "backoff" in name]
+"""A server that comes back is found within a second, as over gRPC."""
+
+
+class Gone(PenstockError):
+    """The stream ended early, or there is no Flight server, or it refuses: gRPC goes on, or tells why."""
+
+
+def flight_client(link: Link) -> Any:
+    """A client of the Flight server, and for each call what ``call_options`` gives. Raises OSError for a bad file."""
+    from pyarrow import flight  # only who reads over it needs it
+
+    scheme = "grpc+tls" if link.tls else "grpc"
+    return flight.connect(f"{scheme}://{link.flight}", generic_options=RECONNECT, **_tls(link))
+
+
+def call_options(link: Link, timeout: float | None = None) -> Any:
+    """What is shown to the server with a call; ``timeout`` in seconds, for all of it."""
+    from pyarrow import flight
+
+    headers = [(name.encode(), value.encode()) for name, value in link.metadata]
+    return flight.FlightCallOptions(timeout=timeout, headers=headers)
+
+
+def flight_batches(
+    link: Link, topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The batches in [start, end). Raises Gone."""
+    try:
+        with flight_client(link) as client:
+            for chunk in client.do_get(flight_ticket(topic, start, end, filter, columns), call_options(link)):
+                yield chunk.data
+    except (pa.ArrowException, OSError, KeyError) as error:  # what pyarrow makes of Flight's errors
+        raise Gone(str(error)) from error
+
+
+def flight_ticket(topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]) -> Any:
+    """A ticket for rows of [start, end) that match the filter."""
+    from pyarrow import flight
+
+    begin = start.astimezone(UTC).isoformat() if isinstance(start, datetime) else start
+    given = {"topic": topic, "from": begin, "to": end, "filter": filter, "columns": list(columns)}
+    asked = {name: value for name, value in given.items() if value is not None}
+    return flight.Ticket(json.dumps(asked).encode())
+
+
+def _tls(link: Link) -> dict[str, Any]:
+    if link.tls is None:
+        return {}
+    ca, cert, key = link.pem
+    given = {"tls_root_certs": ca, "cert_chain": cert, "private_key": key, "override_hostname": link.tls.name}
+    return {name: value for name, value in given.items() if value}

@@ -1,0 +1,144 @@
+"""The pipe as a picture: SVG, drawn from a balance and its rates. Colours come from the page's variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+from penstock.console.daemon_poll import Daemon
+from penstock.console.wording import short
+
+WIDTH, ROW, GAP, TOP = 1120, 58, 14, 34
+COLUMNS = {"listeners": (0, 270), "log": (425, 270), "tables": (850, 270)}
+"""Left edge and width of each column."""
+LOSSES = ("kernel_dropped", "refused.", "bad_checksum", "incomplete.", "invalid.", "line.overlong")
+MOST_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One station: its name, the line below it, what leaks from it (red where there is something)."""
+
+    name: str
+    rate: float
+    below: str
+    leak: str = ""
+    link: str = ""
+
+
+def draw(daemon: Daemon) -> str:
+    """The SVG of the pipe now."""
+    stations = {"listeners": listeners(daemon), "log": topics(daemon), "tables": tables(daemon)}
+    rows = max(1, *(len(boxes) for boxes in stations.values()))
+    height = TOP + rows * (ROW + GAP)
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" class="pipe" role="img" aria-label="The pipe: listeners, log, tables">'
+    ]
+    heads = {"listeners": "listeners", "log": "log buffer, then log", "tables": "tables"}
+    for column, (x, width) in COLUMNS.items():
+        parts.append(f'<text x="{x + width / 2}" y="18" class="head">{heads[column]}</text>')
+        parts += _column(stations[column], x, width, rows)
+    parts += _flows(stations, rows, daemon)
+    return "".join(parts) + "</svg>"
+
+
+def listeners(daemon: Daemon) -> list[Box]:
+    """A box for each listener, and for each interface that messages came by."""
+    by_name = {one["name"]: one for one in daemon.balance.get("listeners", ())}
+    names = list(dict.fromkeys([*daemon.stat.get("listeners", {}), *by_name]))
+    boxes = [_listener(daemon, name, by_name.get(name, {}).get("counts", {})) for name in names]
+    others = {route["source"] for route in daemon.balance.get("routes", ())} - set(names)
+    for source in sorted(others):
+        accepted = f"route/{source}/log/accepted"
+        boxes.append(Box(source, daemon.history.rate(accepted), "through the API"))
+    return _few(boxes)
+
+
+def _listener(daemon: Daemon, name: str, counts: dict[str, int]) -> Box:
+    lost = sum(n for count, n in counts.items() if count.startswith(LOSSES))
+    leak = f"{short(lost)} lost" if lost else ""
+    rate = daemon.history.rate(f"listener/{name}/accepted")
+    return Box(name, rate, f"{short(counts.get('accepted', 0))} accepted", leak, "/listeners")
+
+
+def topics(daemon: Daemon) -> list[Box]:
+    """A box for each topic."""
+    boxes = []
+    for topic in daemon.balance.get("topics", ()):
+        gaps = sum(n for name, n in topic["fates"].items() if name.startswith("gap."))
+        below = f"{short(topic['logged'])} logged, {short(topic['pending'])} waiting"
+        leak = f"{short(gaps)} in gaps" if gaps else ""
+        rate = daemon.history.rate(f"topic/{topic['topic']}/logged")
+        boxes.append(Box(topic["topic"], rate, below, leak, f"/topic/{topic['topic']}"))
+    return _few(boxes)
+
+
+def tables(daemon: Daemon) -> list[Box]:
+    """A box for each view of the table."""
+    fates: dict[str, int] = {}
+    for topic in daemon.balance.get("topics", ()):
+        for name, count in topic["fates"].items():
+            key = "quarantined" if name.startswith("quarantined.") else name
+            fates[key] = fates.get(key, 0) + count
+    names = {"landed.event": "events", "landed.syslog": "syslog", "landed.message": "messages"}
+    below = {view: f"{short(fates.get(fate, 0))} rows" for fate, view in names.items()}
+    if duplicates := fates.get("duplicate", 0):  # only events are compared
+        below["events"] += f", {short(duplicates)} dropped as duplicates"
+    boxes = [
+        Box(view, daemon.history.rate(f"fate/{fate}"), below[view], "", "/pipeline") for fate, view in names.items()
+    ]
+    quarantined = fates.get("quarantined", 0)
+    leak = "look at them" if quarantined else ""
+    boxes.append(Box("quarantine", 0.0, f"{short(quarantined)} rows", leak, "/pipeline"))
+    return boxes
+
+
+def _few(boxes: list[Box]) -> list[Box]:
+    if len(boxes) <= MOST_ROWS:
+        return boxes
+    rest = boxes[MOST_ROWS - 1 :]
+    return [*boxes[: MOST_ROWS - 1], Box(f"{len(rest)} more", sum(box.rate for box in rest), "")]
+
+
+def _column(boxes: list[Box], x: float, width: float, rows: int) -> Iterable[str]:
+    for box, y in zip(boxes, _places(len(boxes), rows), strict=True):
+        kind = "box leaks" if box.leak else "box"
+        inner = (
+            f'<rect x="{x + 1}" y="{y}" width="{width - 2}" height="{ROW}" rx="8" class="{kind}"/>'
+            f'<text x="{x + 14}" y="{y + 24}" class="name">{escape(box.name)}</text>'
+            f'<text x="{x + width - 14}" y="{y + 24}" class="rate">{short(box.rate)}/s</text>'
+            f'<text x="{x + 14}" y="{y + 44}" class="below">{escape(box.below)}</text>'
+            f'<text x="{x + width - 14}" y="{y + 44}" class="leak">{escape(box.leak)}</text>'
+        )
+        yield f'<a href="{escape(box.link)}">{inner}</a>' if box.link else inner
+
+
+def _places(count: int, rows: int) -> list[float]:
+    """The tops of ``count`` boxes, in the middle of ``rows``."""
+    start = TOP + (rows - count) * (ROW + GAP) / 2
+    return [start + number * (ROW + GAP) for number in range(count)]
+
+
+def _flows(stations: dict[str, list[Box]], rows: int, daemon: Daemon) -> Iterable[str]:
+    """The pipes between the columns, as thick as what flows in them."""
+    waiting = {
+        ("listeners", "log"): sum(route.get("in_buffer", 0) for route in daemon.balance.get("routes", ())),
+        ("log", "tables"): sum(topic["pending"] for topic in daemon.balance.get("topics", ())),
+    }
+    middle = TOP + rows * (ROW + GAP) / 2 - GAP / 2
+    for (left, right), pending in waiting.items():
+        x1, x2 = COLUMNS[left][0] + COLUMNS[left][1], COLUMNS[right][0]
+        for boxes, edge, hub in ((stations[left], x1, x1 + 44), (stations[right], x2, x2 - 44)):
+            for box, y in zip(boxes, _places(len(boxes), rows), strict=True):
+                yield _pipe(edge, y + ROW / 2, hub, middle, box.rate)
+        yield _pipe(x1 + 44, middle, x2 - 44, middle, sum(box.rate for box in stations[left]))
+        said = f"{short(pending)} waiting" if pending else "nothing waits"
+        yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head">{said}</text>'
+
+
+def _pipe(x1: float, y1: float, x2: float, y2: float, rate: float) -> str:
+    width = 2 if rate <= 0 else min(3 + len(str(int(rate))) * 1.5, 12)
+    bend = (x1 + x2) / 2
+    kind = "flow live" if rate > 0 else "flow"
+    return f'<path d="M{x1},{y1} C{bend},{y1} {bend},{y2} {x2},{y2}" class="{kind}" stroke-width="{width:g}"/>'

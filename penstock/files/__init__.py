@@ -1,0 +1,5 @@
+"""Files as Penstock writes them: whole or not at all, checked when they are read, and crashable in tests.
+
+Read ``file_system`` (the protocol, the real one, ``replace_durably``), then ``checked_document`` (a JSON object with a
+checksum and a format version). Imports ``errors`` only.
+"""

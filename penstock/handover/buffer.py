@@ -1,0 +1,202 @@
+"""Opening a listener's log buffer: as it was left, whatever happened to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import crc32c
+
+from penstock.config import ListenerConfig
+from penstock.handover.frame import Receipt, frame_length, frame_receipt
+from penstock.handover.paths import LOG, buffer_file, position_file, state_file
+from penstock.handover.reader import UNKNOWN
+from penstock.handover.state_page import EPOCH, ROUTES, STATISTICS, StatePage
+from penstock.ingest.sockets import boot_id
+from penstock.logbuffer import LogBufferError, Parameters, Publication, ReaderPosition, Subscription, mtu_for
+from penstock.logbuffer.errors import NotALogBuffer, NotAReaderPosition
+from penstock.records import BadBatch
+
+STREAM_ID = 1
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A handler as a reader of the log buffer. ``drop``: it may miss frames; ``routed``: it gets messages.
+
+    The log daemon is always one: it enters the listener's counts, also where messages go elsewhere alone.
+    """
+
+    name: str
+    drop: bool
+    position: ReaderPosition
+    routed: bool = True
+
+    @property
+    def reached(self) -> int:
+        """Up to where it needs no frame of the buffer any more: it has a copy of those in its hands."""
+        return max(self.position.position, self.position.claim)
+
+    @property
+    def mark(self) -> int:
+        """The total of messages there; UNKNOWN where it cannot know."""
+        mark = self.position.mark
+        return max(mark, self.position.floor_mark) if self.position.moved_on and mark != UNKNOWN else mark
+
+
+def open_buffer(folder: Path, listener: ListenerConfig, term_length: int, say: Say) -> tuple[Publication, list[Reader]]:
+    """The log buffer and its readers: the log daemon first, then the listener's other handlers.
+
+    Positions never go back, also where the file has to be made anew: with another term length once all is
+    read, or because nothing in it can be used (it is put aside then).
+    """
+    path = buffer_file(folder, listener.name)
+    wanted = _wanted(listener)
+    files = [position_file(folder, listener.name, name) for name, _, _ in wanted]
+    known = [position for file in files if file.exists() and (position := _position(file, say)) is not None]
+    parameters = parameters_of(listener, term_length)
+    publication = _reopen(path, known, parameters, say) if path.exists() else None
+    if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
+        known = [publication.position]
+        publication.close()
+        path.unlink()
+        publication = None
+    publication = publication or _create(path, parameters, known)
+    page = StatePage(state_file(folder, listener.name))
+    total = last_total(publication, page)
+    positions = [_opened(file, publication, total) for file in files]
+    Routes(page).lead(listener.log.topic if listener.log else None, publication.position, positions[0].position)
+    page.close()
+    return publication, [Reader(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
+
+
+def _wanted(listener: ListenerConfig) -> list[tuple[str, bool, bool]]:
+    """The readers there are to be: name, whether it may miss frames, whether it gets messages."""
+    log = listener.log
+    first = (LOG, log is None or log.overflow == "drop", log is not None)
+    return [first, *((handler.label, handler.overflow == "drop", True) for handler in listener.forwarded)]
+
+
+def last_total(publication: Publication, page: StatePage) -> int:
+    """The total of messages accepted into the log buffer, by its last frame; where that is gone, as was last told."""
+    frame = publication.last_frame()
+    if frame:
+        try:
+            return frame_receipt(frame.data).total
+        except BadBatch:
+            return 0
+    return int((page.read(STATISTICS) or {}).get("total", 0))
+
+
+def newest_receipt(folder: Path, listener: str) -> Receipt | None:
+    """That of the newest frame, also while it is written to; None where there is none, or none that can be read."""
+    try:
+        with ReaderPosition(position_file(folder, listener, LOG)) as position:
+            newest = position.newest
+        with Subscription(buffer_file(folder, listener), newest) as frames:
+            return next((frame_receipt(frame.data) for frame in frames.poll(limit_frames=1)), None)
+    except (OSError, LogBufferError, BadBatch):
+        return None
+
+
+class Routes:
+    """Which topic frames are for, by position: a topic that is changed is for frames written from then on."""
+
+    def __init__(self, page: StatePage) -> None:
+        self._page = page
+        self._routes: list[tuple[int, str | None]] = [(at, topic) for at, topic in page.read(ROUTES) or []]
+
+    def topic(self, position: int) -> str | None:
+        """The topic that the frame at ``position`` is for; None for none."""
+        return next((topic for begin, topic in reversed(self._routes) if begin <= position), None)
+
+    def lead(self, topic: str | None, begin: int, reached: int) -> None:
+        """Frames from ``begin`` on are for ``topic``; what is said of those before ``reached`` may be forgotten."""
+        if self._routes and self._routes[-1][1] == topic:
+            return
+        self._routes.append((begin if self._routes else 0, topic))
+        passed = sum(at <= reached for at, _ in self._routes)
+        self._routes = self._routes[max(passed - 1, 0) :]
+        self._page.write(ROUTES, self._routes)
+
+
+def parameters_of(listener: ListenerConfig, term_length: int) -> Parameters:
+    """What the listener's log buffer is made with: one frame carries one whole batch."""
+    session_id = crc32c.crc32c(listener.name.encode()) & 0x7FFF_FFFF
+    return Parameters(term_length, mtu_for(frame_length(term_length)), session_id, STREAM_ID, 0)
+
+
+def epoch_of(page: StatePage, made: int) -> str:
+    """Names the time since which positions go on without a break: since the file was made, and the machine started.
+
+    After a power cut a buffer may go on at positions that were used before, for other frames. ``made``
+    tells one file from another (its inode).
+    """
+    boot = boot_id()
+    known = page.read(EPOCH)
+    if not known or (known["boot"], known["made"]) != (boot, made):
+        known = {"boot": boot, "made": made, "epoch": f"{time.time_ns():x}"}
+        page.write(EPOCH, known)
+    return str(known["epoch"])
+
+
+def _reopen(path: Path, readers: Sequence[int], parameters: Parameters, say: Say) -> Publication | None:
+    try:
+        publication = Publication.open(path, readers=readers, expected=parameters)
+    except NotALogBuffer as error:
+        say(f"{error}; it is put aside as {_aside(path).name}")
+        return None
+    for skipped in publication.recovered.skipped:
+        say(f"{path.name}: positions {skipped.begin} to {skipped.end} hold nothing whole: {skipped.reason}")
+    return publication
+
+
+def _create(path: Path, parameters: Parameters, readers: Sequence[int]) -> Publication:
+    return Publication.create(
+        path,
+        term_length=parameters.term_length,
+        mtu=parameters.mtu,
+        session_id=parameters.session_id,
+        stream_id=parameters.stream_id,
+        initial_term_id=parameters.initial_term_id,
+        readers=readers,
+    )
+
+
+def _is_read(publication: Publication, readers: Sequence[int]) -> bool:
+    return all(position >= publication.position for position in readers)
+
+
+def _position(file: Path, say: Say) -> int | None:
+    """The position in a file; None for one that cannot be read, which is put aside."""
+    try:
+        with ReaderPosition(file) as position:
+            return position.position
+    except (NotAReaderPosition, ValueError) as error:
+        say(f"{error}; it is put aside as {_aside(file).name}")
+        return None
+
+
+def _opened(file: Path, publication: Publication, total: int) -> ReaderPosition:
+    start = _start(file, publication)
+    return ReaderPosition(file, start, total if start == publication.position else UNKNOWN)
+
+
+def _start(file: Path, publication: Publication) -> int:
+    """Where a reader without a position begins: at the tail, or, where its position was lost, two terms before.
+
+    What it reads again then, the log has stored and skips.
+    """
+    if not any(file.parent.glob(f"{file.name}.unusable-*")):
+        return publication.position
+    term = publication.parameters.term_length
+    return max(publication.position // term - 2, 0) * term
+
+
+def _aside(path: Path) -> Path:
+    aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
+    path.rename(aside)
+    return aside

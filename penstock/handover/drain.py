@@ -1,0 +1,147 @@
+"""From a listener's log buffer into topics: frames in, synced batches out, then the position.
+
+Counts go with their frame; those of a frame without messages go to the internal topic ``_receipts``. What is
+stored already (a frame polled again after a crash) is skipped by the topics themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.counts import Counts, Name, Origin
+from penstock.handover.buffer import Routes
+from penstock.handover.frame import Receipt, decode_frame, frame_head, frame_receipt, is_whole
+from penstock.handover.paths import LOG, state_file
+from penstock.handover.reader import UNKNOWN, Follower, Group
+from penstock.handover.splitter import Parts, Splitter
+from penstock.handover.state_page import StatePage
+from penstock.log import Log, LogError
+from penstock.logbuffer import Frame, ReaderPosition
+from penstock.records import EMPTY_BODY, BadBatch, body
+
+RECEIPTS = "_receipts"
+NOTHING = memoryview(b"")
+GROUP_BYTES = 8 << 20
+"""Bytes of frames stored as one group."""
+
+
+class Drain(Follower):
+    """Empties the log buffer of ``listener``. ``say`` gets a line for people when something is wrong."""
+
+    def __init__(self, listener: str, folder: Path, log: Log, wake: int | None, say: Callable[[str], None]) -> None:
+        super().__init__(folder, listener, LOG, wake, say, GROUP_BYTES)
+        self._log = log
+
+    def handle(self, group: Group, position: ReaderPosition) -> None:
+        """Append the frames' batches, wait until they are synced, and move on behind each that is."""
+        try:
+            self._store(group, position)
+        except LogError:
+            position.claim = position.position  # what was not stored may be missed
+            raise
+        position.position = group.end
+
+    def resume(self, path: Path, position: ReaderPosition) -> None:
+        """Where to look up what frames are for."""
+        self._page = StatePage(state_file(self.folder, self.listener))
+
+    def kept(self, frame: Frame) -> memoryview:
+        """Of messages that go elsewhere only the counts; nothing where they cannot be relied on."""
+        if Routes(self._page).topic(frame.begin) is not None:
+            return frame.data
+        return frame_head(frame.data) if is_whole(frame.data) else NOTHING
+
+    def _store(self, group: Group, position: ReaderPosition) -> None:
+        appended: list[tuple[int, int, list[Future[Any]]]] = []
+        try:
+            for frame, mark, origin, parts in self._split(group, self._page):
+                appended.append((frame.end, mark, self._append(parts, origin)))
+        finally:
+            wait([future for _, _, futures in appended for future in futures])
+        for end, total, futures in appended:
+            for future in futures:
+                future.result()
+            position.mark, position.position = total, end
+
+    def _split(self, group: Group, page: StatePage) -> Iterator[tuple[Frame, int, Origin, _Parts]]:
+        """Each frame that can be read, the total behind it, its origin, and its messages by topic."""
+        read: list[tuple[Frame, int, Origin, pa.RecordBatch]] = []
+        mark, routes = group.mark, Routes(page)
+        for frame in group.frames:
+            try:
+                batch, receipt = _read(frame, routes)
+            except BadBatch as error:
+                self.say(f"a frame at {frame.begin} cannot be read: {error}")
+                continue
+            origin = self._origin(frame, receipt, mark)
+            mark = receipt.total
+            read.append((frame, mark, origin, batch))
+        splitter = Splitter(self._log, page, group.begin, group.end)
+        for own, part in groupby(read, lambda each: routes.topic(each[0].begin)):
+            found = list(part)
+            batches = [batch for *_, batch in found]
+            parts = splitter.split(batches, own) if own is not None else [Parts(batch) for batch in batches]
+            for (frame, total, origin, _), of_frame in zip(found, parts, strict=True):
+                yield frame, total, origin, _Parts(own, of_frame)
+
+    def _origin(self, frame: Frame, receipt: Receipt, mark: int) -> Origin:
+        """The batch's origin; messages of frames between the last one and this one were corrupt."""
+        counts = Counts(receipt.origin.counts)
+        lost = receipt.total - counts[Name.ACCEPTED] - mark if mark != UNKNOWN else 0
+        if lost > 0:
+            counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
+        buffer = f"{self.listener}.{receipt.epoch}"
+        return replace(receipt.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end)
+
+    def _append(self, parts: _Parts, origin: Origin) -> list[Future[Any]]:
+        """A frame's messages to their topics; its counts once, with the handler's own topic."""
+        counts = Counts(origin.counts)
+        counts[Name.WISH_REFUSED] += parts.split.refused
+        if parts.own is None:  # the messages go elsewhere
+            counts[f"{Name.NOT_ROUTED}{LOG}"] += parts.split.own.num_rows
+            return [self._append_counts(replace(origin, counts=counts))]
+        stored = [(name, self._fitting(name, body, counts)) for name, body in parts.split.others]
+        own = self._fitting(parts.own, parts.split.own, counts)
+        bare = replace(origin, counts={})
+        futures = [self._log.topic(name, create=True).append(body, bare) for name, body in stored if body.num_rows]
+        if own.num_rows:
+            futures.append(self._log.topic(parts.own, create=True).append(own, replace(origin, counts=counts)))
+        else:
+            futures.append(self._append_counts(replace(origin, counts=counts)))
+        return futures
+
+    def _append_counts(self, origin: Origin) -> Future[Any]:
+        return self._log.topic(RECEIPTS, create=True, internal=True).append(EMPTY_BODY, origin)
+
+    def _fitting(self, topic: str, body: pa.RecordBatch, counts: Counts) -> pa.RecordBatch:
+        """Leave out messages that the topic does not take, counted as failed."""
+        limit = self._log.settings(topic).message_size_limit
+        if not body.num_rows or body.column("payload").nbytes <= limit:
+            return body
+        fits = pc.less_equal(pc.fill_null(pc.binary_length(body.column("payload")), 0), limit)
+        kept = body.filter(fits)
+        counts[f"{Name.HANDLER_FAILED}{LOG}"] += body.num_rows - kept.num_rows
+        return kept
+
+
+def _read(frame: Frame, routes: Routes) -> tuple[pa.RecordBatch, Receipt]:
+    """Messages and receipt; of messages that go elsewhere only how many there are. Raises BadBatch."""
+    if routes.topic(frame.begin) is not None:
+        return decode_frame(frame.data)
+    receipt = frame_receipt(frame.data)
+    return body(pa.nulls(receipt.origin.counts.get(Name.ACCEPTED, 0), pa.binary())), receipt
+
+
+class _Parts(NamedTuple):
+    """A frame's messages: ``own`` is the handler's topic, None where messages go elsewhere."""
+
+    own: str | None
+    split: Parts

@@ -1,0 +1,42 @@
+"""The drains of all listeners: more of them while the daemon runs, all emptied at its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from penstock.handover.drain import Drain
+from penstock.log import Log
+
+
+class Drains:
+    """One drain per listener whose log buffer is in ``folder``. May be used from any thread."""
+
+    def __init__(self, folder: Path, log: Log, say: Callable[[str], None]) -> None:
+        self._folder, self._log, self._say = folder, log, say
+        self._lock = threading.Lock()
+        self._drains: dict[str, Drain] = {}
+        self._stopped = False
+
+    def start(self, wakes: Mapping[str, int | None]) -> None:
+        """Drain these listeners, woken by their eventfds, from now on; one drain of a log buffer at a time."""
+        with self._lock:
+            for name, wake in sorted(wakes.items()):
+                if self._stopped:
+                    return
+                if known := self._drains.pop(name, None):  # it waits for an eventfd that nobody writes to any more
+                    known.stop()
+                    known.join()
+                self._drains[name] = Drain(name, self._folder, self._log, wake, self._say)
+                self._drains[name].start()
+
+    def stop(self) -> None:
+        """Empty the log buffers, then end."""
+        with self._lock:
+            self._stopped = True
+            drains = list(self._drains.values())
+        for drain in drains:
+            drain.stop()
+        for drain in drains:
+            drain.join()

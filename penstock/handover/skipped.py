@@ -1,0 +1,117 @@
+"""The counts of frames that a lagging reader missed.
+
+Those that the log daemon missed are kept safe until they ride with a frame, as it is the log that enters a
+listener's counts. Those that a forwarder missed stay here, for the ledger to read: ``dropped``.
+
+Every step is one text on the state page, so that a receiver killed between any two of them leaves a
+successor that neither loses these counts nor enters them twice:
+
+    skip     frames are about to be missed        (decided by the reader's floor, stored next)
+    owed     they are missed; nobody was told yet
+    riding   a frame with this number carries them (decided by the number in the last frame's receipt)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.counts import Counts
+from penstock.handover.paths import LOG
+from penstock.handover.state_page import MISSED, StatePage
+
+MOST_BUCKETS = 40
+"""Minutes of counts that are kept apart: they ride in one frame's document."""
+
+
+class MissedFrames:
+    """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
+
+    def __init__(self, page: StatePage, rode: int = 0, floors: Mapping[str, int] | None = None) -> None:
+        """Take over from a predecessor: ``rode`` is the number its last frame carried, ``floors`` are the readers'."""
+        self._page = page
+        left: dict[str, Any] = page.read(MISSED) or {}
+        self._owed = Counts(left.get("owed", {}))
+        riding, skip = left.get("riding"), left.get("skip")
+        self._dropped: dict[str, Any] = left.get("dropped", {})
+        self._number = max(rode, riding["number"] if riding else 0)
+        if riding and riding["number"] != rode:
+            self._owed.absorb(riding["counts"])
+        if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
+            self._enter(skip)
+        self._riding: dict[str, Any] | None = None
+        self._skip: dict[str, Any] | None = None
+        if left:
+            self._write()
+
+    @property
+    def number(self) -> int:
+        """Number of the last counts handed out by ``ride``."""
+        return self._number
+
+    @property
+    def mark(self) -> int:
+        """The total where the reader is about to be moved to."""
+        return int(self._skip["mark"]) if self._skip else 0
+
+    def __bool__(self) -> bool:
+        return bool(self._owed)
+
+    def skip(self, reader: str, to: int, counts: Mapping[str, int], mark: int = 0) -> None:
+        """``reader`` is about to be moved to ``to``, where the total is ``mark`` (its floor is stored next)."""
+        self._skip = {"reader": reader, "to": to, "counts": dict(counts), "mark": mark}
+        self._write()
+
+    def skipped(self) -> None:
+        """The reader's floor is stored."""
+        if self._skip:
+            self._enter(self._skip)
+            self._skip = None
+            self._write()
+
+    def _enter(self, skip: Mapping[str, Any]) -> None:
+        if skip["reader"] == LOG:
+            self._owed.absorb(skip["counts"])
+            return
+        total = Counts(self._dropped.get(skip["reader"], {}).get("counts", {}))
+        total.absorb(skip["counts"])
+        self._dropped[skip["reader"]] = {"mark": skip["mark"], "counts": fold(total).pruned()}
+
+    def ride(self) -> dict[str, int]:
+        """What the next frame carries, under a new ``number``."""
+        if not self._owed:
+            return {}
+        self._number += 1
+        self._riding = {"number": self._number, "counts": self._owed.pruned()}
+        self._owed = Counts()
+        self._write()
+        return dict(self._riding["counts"])
+
+    def rode(self) -> None:
+        """That frame is in the log buffer."""
+        if self._riding:
+            self._riding = None
+            self._write()
+
+    def _write(self) -> None:
+        self._owed = fold(self._owed)
+        document = {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip}
+        self._page.write(MISSED, {**document, "dropped": self._dropped})
+
+
+def fold(counts: Counts) -> Counts:
+    """The newest MOST_BUCKETS buckets; what is older is entered in the oldest of them."""
+    buckets = sorted({int(name.partition("@")[0]) for name in counts})
+    if len(buckets) <= MOST_BUCKETS:
+        return counts
+    oldest, folded = buckets[-MOST_BUCKETS], Counts()
+    for name, count in counts.items():
+        bucket, _, own = name.partition("@")
+        folded[f"{max(int(bucket), oldest)}@{own}"] += count
+    return folded
+
+
+def dropped(page: StatePage, reader: str) -> tuple[int, dict[str, int]]:
+    """What a forwarder missed up to now: the total where it was last moved to, and counts as ``60@policy_drop``."""
+    entry = (page.read(MISSED) or {}).get("dropped", {}).get(reader, {})
+    return int(entry.get("mark", 0)), dict(entry.get("counts", {}))

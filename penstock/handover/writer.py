@@ -1,0 +1,226 @@
+"""From decoded batches to frames of the log buffer: counts ride with their data, nothing blocks for long.
+
+When a reader lags by the whole buffer and its policy is ``drop``, the reader is moved on and the counts of
+the frames it misses ride with the next frame (balance, sections 4 and 6).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
+from penstock.errors import PenstockError
+from penstock.handover.accounts import CORRUPT, DROPPED
+from penstock.handover.buffer import Reader, epoch_of, last_total
+from penstock.handover.frame import FrameEncoder, Receipt, frame_receipt, published
+from penstock.handover.lock_holder import end_holder
+from penstock.handover.paths import LOG
+from penstock.handover.reader import UNKNOWN
+from penstock.handover.skipped import MissedFrames
+from penstock.handover.state_page import StatePage
+from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
+from penstock.logbuffer.mapped import Frame
+from penstock.logbuffer.publication import Publication
+from penstock.logbuffer.subscription import Subscription
+from penstock.records import BadBatch
+
+LARGEST_SKIP = 4 << 20
+"""Bytes of frames that a reader is moved over at once: their counts have to be read."""
+RELEASE_EVERY = 2 << 20
+"""Bytes after which the pages written count as this process's memory no more."""
+WAIT_FOR_ROOM = 0.001
+"""Seconds between two looks at a reader that is using the frames in the way."""
+PATIENCE = 1.0
+"""Seconds for which a forwarder may hold its lock, which it needs for a millisecond; then it is ended."""
+FORWARDER = "penstock.sinks.forwarder"
+
+
+class GaveUp(PenstockError, RuntimeError):
+    """There was no room in the log buffer for as long as could be waited."""
+
+
+class Publisher:
+    """The writing side of one listener's log buffer, and the receiver's running totals.
+
+    ``before`` is the receipt of the last frame of the receiver before this one, ``published`` the round
+    number and slot end of that frame. ``heed`` gets the counts of each round. ``give_up_at``: the monotonic
+    time after which room is no longer waited for (GaveUp), 0 for never.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        codec: str,
+        publication: Publication,
+        readers: Sequence[Reader],
+        page: StatePage,
+        heed: Callable[[Counts], None] = lambda counts: None,
+    ) -> None:
+        self._publication, self._readers, self._heed = publication, readers, heed
+        publication.window = publication.parameters.term_length
+        self._source, self._codec = source, codec
+        self._released = publication.position
+        self._encoder = FrameEncoder(publication.max_message_length)
+        frame = publication.last_frame()
+        self.before = _receipt(frame.data, source) if frame else Receipt(Origin(source, 0, 0, 0))
+        self.published = published(frame.reserved_value) if frame else (0, 0)
+        self.incarnation = self.before.incarnation + 1
+        self.total = last_total(publication, page)  # so that a loss shows
+        self.drops = (self.before.socket_id, self.before.drops)
+        self.clock = BucketClock(bucket=self.before.origin.bucket)
+        self.give_up_at = 0.0
+        self._locked_since = 0.0
+        self._missed = MissedFrames(page, self.before.missed, {r.name: r.position.floor for r in readers})
+        self._epoch = epoch_of(page, publication.path.stat().st_ino)
+        self._say_newest(frame)
+        self._raise_limit()
+
+    @property
+    def frame_limit(self) -> int:
+        """Bytes of one frame's payload at most."""
+        return self._publication.max_message_length
+
+    @property
+    def owes(self) -> bool:
+        """Whether counts of missed frames wait for a frame to ride with."""
+        return bool(self._missed)
+
+    def publish(
+        self,
+        batch: pa.RecordBatch,
+        counts: Counts,
+        reserved: int,
+        *,
+        first: int = 0,
+        still_open: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Offer ``batch`` with its ``counts`` as one frame; waits while a reader uses the room it needs.
+
+        ``first`` is the time (microseconds since the epoch) at which the round began, ``still_open`` the
+        messages and fragments that wait for their rest.
+        """
+        bucket, last = self.clock.stamp()
+        self.total += counts[Name.ACCEPTED]
+        self._heed(counts)
+        carried = {**counts, **self._missed.ride()}
+        origin = Origin(self._source, bucket, first or last, last, self._codec, carried)
+        receipt = Receipt(
+            origin, self.incarnation, self.total, *still_open, *self.drops, self._missed.number, self._epoch
+        )
+        self._offer(self._encoder.encode(batch, receipt), reserved)
+        self._missed.rode()
+
+    def _offer(self, frame: list[memoryview | bytes], reserved: int) -> None:
+        self._raise_limit()
+        while True:
+            try:
+                self._publication.offer(frame, reserved_value=reserved)
+                break
+            except AdminAction:
+                continue
+            except BackPressured:
+                self._make_room()
+        self._say_newest(self._publication.last_frame())
+        if self._publication.position - self._released > RELEASE_EVERY:
+            self._publication.release()
+            self._released = self._publication.position
+
+    def _say_newest(self, frame: Frame | None) -> None:
+        if frame:
+            self._readers[0].position.newest = frame.begin
+
+    def _raise_limit(self) -> None:
+        self._publication.consumed(min(reader.reached for reader in self._readers))
+
+    def _make_room(self) -> None:
+        """Move the slowest reader on, if it may miss frames; else wait a little."""
+        slowest = min(self._readers, key=lambda reader: reader.reached)
+        with slowest.position.try_lock() as held:
+            may_skip = held and slowest.drop and _answers_for_itself(slowest)
+            if may_skip:
+                self._skip(slowest)
+        if held or slowest.name == LOG:
+            self._locked_since = 0.0
+        elif not may_skip:
+            self._lose_patience(slowest)
+        if not may_skip:
+            if self.give_up_at and time.monotonic() > self.give_up_at:
+                raise GaveUp("the log buffer is full and its reader does not go on")
+            time.sleep(WAIT_FOR_ROOM)
+        self._raise_limit()
+
+    def _lose_patience(self, reader: Reader) -> None:
+        """End a forwarder that has stopped in the middle of taking frames: its successor goes on there."""
+        now = time.monotonic()
+        self._locked_since = self._locked_since or now
+        if now - self._locked_since > PATIENCE:
+            self._locked_since = 0.0
+            end_holder(reader.position.path, FORWARDER)
+
+    def _skip(self, reader: Reader) -> None:
+        """Let ``reader`` miss a quarter of a term: first their counts are safe, then it is moved."""
+        start = reader.reached
+        if start + self._publication.window > self._publication.position:
+            return  # it has moved meanwhile
+        with Subscription(self._publication.path, start) as frames:
+            try:
+                found = frames.poll(min(self._publication.window // 4, LARGEST_SKIP))
+                end = frames.position
+            except Lapped:  # it cannot be read any more: the total says how many messages that were
+                found, end = [], frames.oldest() or self._publication.position
+            self._missed.skip(reader.name, end, *missed_counts(found, reader))
+            reader.position.floor_mark = self._missed.mark
+            reader.position.floor = end
+        self._missed.skipped()
+
+
+def _answers_for_itself(reader: Reader) -> bool:
+    """Whether nothing is in the reader's hands, or it can tell by itself what that was.
+
+    A log daemon that died while it stored frames has to say first which of them it has.
+    """
+    return reader.name != LOG or reader.position.claim <= reader.position.position
+
+
+def _receipt(frame: memoryview, source: str) -> Receipt:
+    try:
+        return frame_receipt(frame)
+    except BadBatch:
+        return Receipt(Origin(source, 0, 0, 0))
+
+
+def missed_counts(frames: Sequence[Frame], reader: Reader) -> tuple[Counts, int]:
+    """What is to be entered for frames that ``reader`` misses, named by bucket, and the total behind them.
+
+    Messages of frames that cannot be read are in the total of the next that can, and are corrupt.
+    """
+    counts, mark = Counts(), reader.mark
+    for frame in frames:
+        try:
+            receipt = frame_receipt(frame.data)
+        except BadBatch:
+            continue
+        own = receipt.origin.counts.get(Name.ACCEPTED, 0)
+        lost = max(receipt.total - own - mark, 0) if mark != UNKNOWN else 0
+        mark = receipt.total
+        counts.absorb(_of_log(receipt, own, lost, reader) if reader.name == LOG else _of_forwarder(receipt, own, lost))
+    return counts, mark
+
+
+def _of_log(receipt: Receipt, own: int, lost: int, reader: Reader) -> dict[str, int]:
+    """The log is the reader that enters a listener's own counts: what it misses has to say them too."""
+    named: dict[str, int] = {}
+    for bucket, counts in by_bucket(receipt.origin.bucket, receipt.origin.counts).items():
+        if bucket == receipt.origin.bucket:
+            # Its own messages: those of frames missed before, which ride with it, are dropped already.
+            counts[f"{Name.POLICY_DROP}{LOG}" if reader.routed else f"{Name.NOT_ROUTED}{LOG}"] += own
+            counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
+        named.update(elsewhere(bucket, counts))
+    return named
+
+
+def _of_forwarder(receipt: Receipt, own: int, lost: int) -> dict[str, int]:
+    return elsewhere(receipt.origin.bucket, {DROPPED: own, CORRUPT: lost})

@@ -1,0 +1,52 @@
+"""Telling people what a listener could not take: a line for each reason, once a minute, however much it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from penstock.counts import Counts, Name
+from penstock.process.rate_limited_log import SAY_AGAIN
+
+REASONS: Mapping[str, str] = {
+    Name.EMPTY: "empty datagrams",
+    f"{Name.INVALID}version": "datagrams of an unknown version",
+    f"{Name.INVALID}type": "datagrams of an unknown type",
+    f"{Name.INVALID}header": "fragments with an invalid header",
+    f"{Name.INVALID}unknown_command": "unknown commands",
+    f"{Name.INVALID}command_refused": "commands from where commands_from does not allow them",
+    Name.FRAGMENT_INVALID: "fragments that do not fit the others of their message",
+    Name.BAD_CHECKSUM: "messages whose hash is wrong",
+    f"{Name.INCOMPLETE}expired": "messages of which fragments are missing (defrag.expire_time has passed)",
+    f"{Name.INCOMPLETE}evicted": "incomplete messages that had to make room (defrag.max_size)",
+    f"{Name.INCOMPLETE}crash": "incomplete messages of a receiver that ended",
+    f"{Name.REFUSED}oversize": "messages larger than defrag.max_size",
+    Name.LINE_OVERLONG: "lines longer than max_line",
+    Name.KERNEL_DROPPED: "datagrams that the kernel dropped for want of room (so_rcvbuf)",
+}
+"""What is told, and how it is called."""
+
+
+class Losses:
+    """Adds up what ``listener`` lost by reason, and tells what is new of each when that is due."""
+
+    def __init__(self, listener: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._listener, self._say, self._clock = listener, say, clock
+        self._new = Counts()
+        self._told_at: dict[str, float] = {}
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Take note of a round's counts."""
+        for reason in REASONS:
+            if count := counts.get(reason):
+                self._new[reason] += count
+
+    def tell(self) -> None:
+        """To be called often: say what was not said yet, of each reason once a minute."""
+        now = self._clock()
+        for reason, count in list(self._new.items()):
+            if now - self._told_at.get(reason, -math.inf) >= SAY_AGAIN:
+                self._told_at[reason] = now
+                del self._new[reason]
+                self._say(f"listener {self._listener!r}: {REASONS[reason]}: {count}")

@@ -1,0 +1,57 @@
+"""Answers to plog's commands, and who may send them."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock import __version__
+from penstock.config import ListenerConfig, masked
+from penstock.ingest.handler_statistics import Told, with_handlers
+
+
+class Commands:
+    """PING, STAT, ENVI and KILL for one listener (seed: plog, "Packet type 00: commands").
+
+    ``statistics`` gives those of the listener under plog's keys, ``handlers`` those of its handlers.
+    """
+
+    def __init__(self, listener: ListenerConfig, statistics: Callable[[], Mapping[str, Any]], handlers: Told) -> None:
+        self._listener = listener
+        self._statistics, self._handlers = statistics, handlers
+        self._networks = [ipaddress.ip_network(network) for network in listener.commands_from]
+        self._started = time.monotonic()
+
+    def allowed(self, address: str) -> bool:
+        """Whether the sender at ``address`` may send commands."""
+        sender = ipaddress.ip_address(address.partition("%")[0])
+        mapped = getattr(sender, "ipv4_mapped", None) or sender
+        return any(mapped in network for network in self._networks if network.version == mapped.version)
+
+    def answer(self, verb: str, trail: bytes, unanswered: int = 0) -> bytes | None:
+        """What to send back; None for nothing. KILL, where obeyed, does not return.
+
+        ``unanswered``: commands counted already that are not answered yet, this one included: as with plog,
+        STAT does not count itself.
+        """
+        if verb == "PING":
+            return b"PONG" + trail
+        if verb == "STAT":
+            return json.dumps(self.stat(unanswered)).encode()
+        if verb == "ENVI":
+            return json.dumps(masked(self._listener)).encode()
+        if verb == "KILL" and self._listener.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+    def stat(self, unanswered: int = 0) -> dict[str, Any]:
+        """The statistics of this listener, with plog's keys."""
+        uptime = int((time.monotonic() - self._started) * 1000)
+        told = with_handlers(self._statistics(), self._handlers())
+        told["v0_commands"] -= unanswered
+        return {"version": __version__, "uptime": uptime, **told}

@@ -1,0 +1,237 @@
+"""The buffer of incomplete messages: bounded, and every message that leaves it unfinished has a reason.
+
+What is held is bounded twice: by ``capacity`` in bytes of segments, and by ``expiration_gap`` in offsets, beyond which
+an incomplete message is taken for one that its producer never finished. Nothing is allocated by what a header says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.kafka.errors import InvalidSegment, MessageDropped, Partition
+from penstock.kafka.large.segments import Bytes, Segment
+
+NOTHING_PENDING = (1 << 63) - 1
+"""The safe offset of a partition without incomplete messages: larger than any offset."""
+MOST_COMPLETED = 10_000
+"""Ids of completed messages that a partition remembers at most, whatever its expiration gap."""
+Key = tuple[str, int]
+"""Topic and number of a partition."""
+
+
+class Added(NamedTuple):
+    """What a segment did: the whole ``message`` where it was the last one missing."""
+
+    message: bytes | None
+    bytes_added: int
+    starting_offset: int
+
+
+class BufferPool:
+    """Incomplete messages of all partitions, in the order in which their first segments came.
+
+    As the Java library's, except that a refused segment leaves no entry behind, that a segment which comes again after
+    its message was completed starts no new one (as long as its id is remembered: within the expiration gap), and that
+    one id in two partitions means two messages.
+    """
+
+    def __init__(self, capacity: int, expiration_gap: int, exception_on_dropped: bool = False) -> None:
+        self._capacity, self._gap, self._raises = capacity, expiration_gap, exception_on_dropped
+        self._messages: OrderedDict[tuple[Key, UUID], _Message] = OrderedDict()
+        self._pending: dict[Key, OrderedDict[UUID, int]] = {}
+        self._completed: dict[Key, OrderedDict[UUID, tuple[int, int, int]]] = {}
+        self.used = 0
+        """Bytes of buffered segments."""
+        self.counts: Counter[str] = Counter()
+        """``assembled``, ``evicted`` and ``expired`` messages, ``duplicate`` segments, ``refused.REASON`` segments."""
+        self._lost: Counter[tuple[str, str]] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def segments(self) -> int:
+        """Segments held."""
+        return sum(len(message.parts) for message in self._messages.values())
+
+    def add(self, partition: Key, offset: int, segment: Segment) -> Added:
+        """Take a segment. Raises InvalidSegment, and MessageDropped where told so (the segment itself was taken).
+
+        Each call that raises MessageDropped drops one message, so that the buffer may be too full for a while; then
+        also a message that is just complete is dropped, and counted as evicted.
+        """
+        try:
+            added = self._add(partition, offset, segment)
+        except InvalidSegment as error:
+            self.lose(partition, f"refused.{error.reason}")
+            raise
+        try:
+            self._evict()
+        except MessageDropped:
+            if added.message is not None:
+                self.lose(partition, "evicted")
+            raise
+        if added.message is not None:
+            self._remember(partition, offset, segment)
+        self._expire(partition, offset)
+        return added
+
+    def lose(self, partition: Key, reason: str) -> None:
+        """Count what nobody will get."""
+        self.counts[reason] += 1
+        self._lost[partition[0], reason] += 1
+
+    def take_lost(self) -> Counter[tuple[str, str]]:
+        """What was lost since the last call, by topic and reason."""
+        lost, self._lost = self._lost, Counter()
+        return lost
+
+    def _add(self, partition: Key, offset: int, segment: Segment) -> Added:
+        segment.check()
+        key = (partition, segment.message_id)
+        message = self._messages.get(key)
+        if message is None and self._is_repeated(partition, offset, segment):
+            self.counts["duplicate"] += 1
+            return Added(None, 0, offset)
+        self._admit(message, offset, segment)
+        message = message or _Message(offset, segment.count, segment.message_size)
+        if segment.sequence in message.parts:
+            self.counts["duplicate"] += 1
+            return Added(None, 0, message.start)
+        size = message.add(segment)
+        self.used += size
+        if len(message.parts) < message.count:
+            self._messages[key] = message
+            self._pending.setdefault(partition, OrderedDict()).setdefault(segment.message_id, offset)
+            return Added(None, size, message.start)
+        whole = message.whole()
+        self._messages[key] = message
+        self._remove(key)
+        return Added(whole, size, message.start)
+
+    def _admit(self, message: _Message | None, offset: int, segment: Segment) -> None:
+        size = len(segment.payload)
+        if message is not None and offset < message.start:
+            raise InvalidSegment("order", "Out of order segment offsets detected.")
+        if size >= self._capacity:
+            raise InvalidSegment(
+                "capacity", f"a segment of {size} bytes is not smaller than the buffer of {self._capacity} bytes"
+            )
+        if not size:
+            raise InvalidSegment("empty", "a segment of a message in several has no bytes")
+        if message is not None:
+            message.check(segment)
+
+    def _is_repeated(self, partition: Key, offset: int, segment: Segment) -> bool:
+        completed = self._completed.get(partition)
+        known = completed.get(segment.message_id) if completed else None
+        if known is None or known[2] < offset - self._gap:
+            return False
+        return known[:2] == (segment.count, segment.message_size)
+
+    def _remember(self, partition: Key, offset: int, segment: Segment) -> None:
+        self.counts["assembled"] += 1
+        completed = self._completed.setdefault(partition, OrderedDict())
+        completed[segment.message_id] = (segment.count, segment.message_size, offset)
+        completed.move_to_end(segment.message_id)
+        if len(completed) > MOST_COMPLETED:
+            completed.popitem(last=False)
+
+    def _remove(self, key: tuple[Key, UUID]) -> _Message:
+        message = self._messages.pop(key)
+        self.used -= message.buffered
+        partition, message_id = key
+        pending = self._pending.get(partition)
+        if pending:
+            pending.pop(message_id, None)
+        return message
+
+    def _evict(self) -> None:
+        while self.used > self._capacity:
+            key = next(iter(self._messages))
+            message = self._remove(key)
+            self.lose(key[0], "evicted")
+            if self._raises:
+                raise MessageDropped(
+                    f"the buffer is full: message {key[1]} of {Partition(*key[0])} is dropped, of which "
+                    f"{message.buffered} of {message.size} bytes were there"
+                )
+
+    def _expire(self, partition: Key, offset: int) -> None:
+        oldest = offset - self._gap
+        pending = self._pending.get(partition)
+        while pending:
+            message_id, start = next(iter(pending.items()))
+            if start >= oldest:
+                break
+            self._remove((partition, message_id))
+            self.lose(partition, "expired")
+        completed = self._completed.get(partition)
+        while completed and next(iter(completed.values()))[2] < oldest:
+            completed.popitem(last=False)
+
+    def safe_offset(self, partition: Key, current: int) -> int:
+        """Where the oldest incomplete message begins once reading has come to ``current``; else NOTHING_PENDING."""
+        self._expire(partition, current)
+        pending = self._pending.get(partition)
+        return next(iter(pending.values())) if pending else NOTHING_PENDING
+
+    def safe_offsets(self) -> dict[Key, int]:
+        """Where the oldest incomplete message of each partition begins that has one."""
+        return {partition: next(iter(begun.values())) for partition, begun in self._pending.items() if begun}
+
+    def clear(self, partition: Key | None = None) -> None:
+        """Forget a partition, or all: it is read again from elsewhere, so that its messages are not lost."""
+        for one in [partition] if partition is not None else list(self._pending):
+            for message_id in list(self._pending.get(one, ())):
+                self._remove((one, message_id))
+            self._pending.pop(one, None)
+            self._completed.pop(one, None)
+        if partition is None:
+            self._completed.clear()
+
+
+class _Message:
+    """An incomplete message; ``buffered`` are its bytes as they count in the pool."""
+
+    __slots__ = ("buffered", "count", "parts", "size", "start")
+
+    def __init__(self, start: int, count: int, size: int) -> None:
+        self.start, self.count, self.size = start, count, size
+        self.parts: dict[int, Bytes] = {}
+        self.buffered = 0
+
+    def check(self, segment: Segment) -> None:
+        """Raises InvalidSegment for one that cannot be of this message."""
+        if (segment.count, segment.message_size) != (self.count, self.size):
+            raise InvalidSegment(
+                "conflict",
+                f"Detected UUID conflict: {segment.message_id} has {self.count} segments of {self.size} bytes in all, "
+                f"not {segment.count} of {segment.message_size}",
+            )
+        total = self.buffered + len(segment.payload)
+        if segment.sequence not in self.parts and total > self.size:
+            raise InvalidSegment("excess", f"segments of {total} bytes are more than their message of {self.size}")
+
+    def add(self, segment: Segment) -> int:
+        """Keep a segment; its size. Raises InvalidSegment where it is the last one and the whole is too short.
+
+        Such a message can never be completed. It stays until it expires, or is evicted, but without this last part.
+        """
+        size = len(segment.payload)
+        if len(self.parts) + 1 == self.count and self.buffered + size != self.size:
+            self.parts[segment.sequence] = b""
+            raise InvalidSegment(
+                "short",
+                "Buffered bytes in the message should equal to message size: "
+                f"its segments have {self.buffered + size} bytes, not {self.size}",
+            )
+        self.parts[segment.sequence] = segment.payload
+        self.buffered += size
+        return size
+
+    def whole(self) -> bytes:
+        """The message, once all parts are there."""
+        return b"".join([self.parts[sequence] for sequence in range(self.count)])

@@ -1,0 +1,1 @@
+"""Kafka's records as rows of the landing. Read ``rows``, then ``read_back``. Imports ``kafka``."""

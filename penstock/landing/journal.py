@@ -1,0 +1,214 @@
+"""What the landing query committed: for each micro-batch its ranges of offsets and its files.
+
+Read from Spark's own checkpoint and sink log, and kept in a journal, because Spark forgets: offsets and commits
+after a hundred batches, and which batch wrote a file when it compacts its list.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.landing.table_files import table_list
+from penstock.landing.table_layout import Layout
+
+PARTITION_MARK = "/"
+"""Between the name and the number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
+
+REFILL_MARK = "@"
+"""Between a topic and the number of a request (``penstock.landing.refill.requests``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A committed micro-batch: offsets [begin, end) by topic, and its files relative to the table's folder.
+
+    ``landed_at`` is the time all its rows have, ``watermark`` the one it ran with (both in milliseconds).
+    """
+
+    batch: int
+    begin: Mapping[str, int]
+    end: Mapping[str, int]
+    landed_at: int
+    watermark: int
+    files: tuple[str, ...]
+
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """The offsets [begin, end) of each topic that had any."""
+        return {topic: span for topic, span in self._spans().items() if REFILL_MARK not in topic}
+
+    def refills(self) -> dict[str, tuple[int, int]]:
+        """By the name of a request to land offsets out of turn (``events@3``): from and to how many of its offsets."""
+        return {name: span for name, span in self._spans().items() if REFILL_MARK in name}
+
+    def _spans(self) -> dict[str, tuple[int, int]]:
+        spans = {topic: (self.begin.get(topic, 0), end) for topic, end in self.end.items()}
+        return {topic: (begin, end) for topic, (begin, end) in spans.items() if end > begin}
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready: only the topics that had rows."""
+        return {
+            "batch": self.batch,
+            "ranges": {topic: list(span) for topic, span in self._spans().items()},
+            "landed_at": self.landed_at,
+            "watermark": self.watermark,
+            "files": list(self.files),
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Commit:
+        """From ``document``. Raises KeyError, TypeError or ValueError."""
+        ranges = document["ranges"]
+        return cls(
+            batch=int(document["batch"]),
+            begin={topic: int(span[0]) for topic, span in ranges.items()},
+            end={topic: int(span[1]) for topic, span in ranges.items()},
+            landed_at=int(document["landed_at"]),
+            watermark=int(document["watermark"]),
+            files=tuple(str(name) for name in document["files"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A micro-batch as Spark wrote it down before running it."""
+
+    end: dict[str, int]
+    landed_at: int
+    watermark: int
+
+
+def read_plan(checkpoint: Path, batch: int) -> Planned:
+    """The plan of a batch. Raises FileNotFoundError where Spark has none, ValueError where it cannot be read."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    try:
+        if len(lines) != 3 or not lines[0].startswith("v"):
+            raise ValueError("not a version, a line of metadata and one source")
+        metadata = json.loads(lines[1])
+        end = {} if lines[2] == "-" else json.loads(lines[2])
+        return Planned(_flat(end), int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{checkpoint}/offsets/{batch}: {error}") from None
+
+
+def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:
+    """Offsets by topic, or by partition of Kafka (``events/0``)."""
+    flat: dict[str, int] = {}
+    for topic, end in offsets.items():
+        by_partition = end.items() if isinstance(end, dict) else ()
+        flat |= {f"{topic}{PARTITION_MARK}{number}": int(offset) for number, offset in by_partition}
+        if not isinstance(end, dict):
+            flat[topic] = int(end)
+    return flat
+
+
+def committed_batches(checkpoint: Path) -> list[int]:
+    """The ids of the batches whose commit Spark still remembers, ascending."""
+    try:
+        names = os.listdir(checkpoint / "commits")
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def committed_ranges(checkpoint: Path) -> dict[int, dict[str, tuple[int, int]]]:
+    """For each committed batch that Spark remembers whole: [begin, end) by topic."""
+    found = {}
+    for batch in committed_batches(checkpoint):
+        try:
+            begin = read_plan(checkpoint, batch - 1).end if batch else {}
+            end = read_plan(checkpoint, batch).end
+        except FileNotFoundError:
+            continue
+        found[batch] = {t: (begin.get(t, 0), last) for t, last in end.items() if last > begin.get(t, 0)}
+    return found
+
+
+class Journal:
+    """The commits of all batches, one JSON object a line; ``update`` adds what Spark committed since.
+
+    A line torn by a crash is cut off and written again: Spark still remembers its batch.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        layout.journal.parent.mkdir(parents=True, exist_ok=True)
+        self.last = -1
+        self._end: dict[str, int] = {}
+        for commit in read_journal(layout, repair=True, moves=True):
+            self.last = commit.batch
+            self._end.update(commit.end)
+
+    def update(self) -> list[Commit]:
+        """Enter new commits, synced; they are returned in order. Raises OSError, and then nothing was entered."""
+        layout = self._layout
+        new = [batch for batch in committed_batches(layout.checkpoint) if batch > self.last]
+        if not new:
+            return []
+        files = dict(table_list(layout).files(self.last + 1))
+        added: list[Commit] = []
+        last, end = self.last, self._end
+        for batch in new:
+            plan = read_plan(layout.checkpoint, batch)
+            # Where Spark has forgotten batches in between, their files and offsets belong to this one.
+            names = [name for b in range(last + 1, batch + 1) for name in files.get(b, ())]
+            added.append(Commit(batch, end, plan.end, plan.landed_at, plan.watermark, tuple(names)))
+            last, end = batch, {**end, **plan.end}
+        append_lines(layout.journal, [commit.document() for commit in added])
+        self.last, self._end = last, end
+        return added
+
+
+def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False, *, moves: bool = False) -> Iterator[Commit]:
+    """The commits of the journal, from a batch on; with ``moves`` also the places where another source began."""
+    for document in read_lines(layout.journal, repair=repair):
+        commit = Commit.of(document)
+        if commit.batch >= from_batch and (moves or not document.get("moved")):
+            yield commit
+
+
+def append_lines(path: Path, documents: list[dict[str, Any]]) -> None:
+    """Append JSON objects to a file, one a line; they are on the disk when this returns.
+
+    Raises OSError, and then the file is as before.
+    """
+    text = "".join(json.dumps(document, separators=(",", ":")) + "\n" for document in documents)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        size = os.fstat(handle).st_size
+        try:
+            with open(handle, "wb", closefd=False) as file:
+                file.write(text.encode())
+            os.fsync(handle)
+        except OSError:
+            os.ftruncate(handle, size)
+            raise
+    finally:
+        os.close(handle)
+
+
+def read_lines_from(path: Path, position: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The JSON objects of a file from a byte position on, each with the position after it; not a torn last line."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(position)
+            for line in file:
+                if not line.endswith(b"\n") or not line.startswith(b"{"):
+                    return
+                position += len(line)
+                yield position, json.loads(line)
+    except FileNotFoundError:
+        return
+
+
+def read_lines(path: Path, *, repair: bool = False) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file. A torn last line is left out, and with ``repair`` cut off the file."""
+    position = 0
+    for position, document in read_lines_from(path):  # noqa: B007  (needed after the loop)
+        yield document
+    if repair and path.exists() and position < path.stat().st_size:
+        os.truncate(path, position)

@@ -1,0 +1,16 @@
+"""Where the proof reads Kafka's records again; Kafka's client, an extra, is imported only where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.landing.proof.reread import Records
+
+
+def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> Records | None:
+    """The records of Kafka; None where ``kafka``, the properties of its client, are none."""
+    if kafka is None:
+        return None
+    from penstock.landing.proof.reread_kafka import KafkaRecords
+
+    return KafkaRecords(kafka, gap, event_types)

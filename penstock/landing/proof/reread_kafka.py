@@ -1,0 +1,87 @@
+"""The records of Kafka that are not in the table, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaException, TopicPartition
+
+from penstock.landing.from_kafka.read_back import LookBack, consumer, read
+from penstock.landing.from_kafka.rows import SOURCE, Assembler, Place, rows_of
+from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.proof.evidence import Offsets
+from penstock.landing.proof.evidence import Place as Origin
+from penstock.landing.proof.reread import Again, Suspect, event_of
+from penstock.log.store.gaps import Gap
+
+ABSENT = "absent"
+"""Reason of a gap: control records, aborted transactions, what was compacted or has expired. Kafka does not say."""
+FAR = 1000
+"""Offsets between two that are asked for, from which on reading what lies between would cost more."""
+
+
+class KafkaRecords:
+    """The partitions of Kafka (``events/0``). ``kafka``: properties of the client."""
+
+    def __init__(self, kafka: Mapping[str, str], gap: int, event_types: Sequence[str] = ()) -> None:
+        self._kafka, self._gap, self._event_types = dict(kafka), gap, tuple(event_types)
+
+    def gaps(self, topic: str) -> list[Gap]:
+        """None is known before it is looked for."""
+        return []
+
+    def end(self, topic: str) -> int:
+        """The partition's end; 0 where Kafka does not say it now."""
+        name, _, partition = topic.rpartition(PARTITION_MARK)
+        try:
+            with consumer(self._kafka) as client:
+                return int(client.get_watermark_offsets(TopicPartition(name, int(partition)), timeout=5)[1])
+        except KafkaException:
+            return 0
+
+    def again(self, topic: str, offsets: Offsets) -> Again:
+        """Whole messages among these records are suspects; the others are segments of messages."""
+        name, _, partition = topic.rpartition(PARTITION_MARK)
+        place = (name, int(partition))
+        found, places = Again(), {}
+        assembler = Assembler(LookBack(self._kafka, self._gap), self._gap)
+        for batch in self._read(place, offsets):
+            places.update(_places(batch))
+            for rows in assembler.take(batch):
+                found.suspects += self._suspects(rows)
+        for rows in assembler.finish():
+            found.suspects += self._suspects(rows)
+        messages = {suspect.offset for suspect in found.suspects}
+        found.segments = {offset: origin for offset, origin in places.items() if offset not in messages}
+        absent = np.setdiff1d(offsets, list(places))
+        found.gone = [Gap(int(a), int(b), ABSENT, {SOURCE: {0: int(b - a)}}) for a, b in _runs(absent)]
+        return found
+
+    def _read(self, place: Place, offsets: Offsets) -> Iterator[pa.RecordBatch]:
+        """The records at these offsets that there are."""
+        with consumer(self._kafka) as client:
+            for part in np.split(offsets, np.flatnonzero(np.diff(offsets) > FAR) + 1) if len(offsets) else ():
+                for batch in read(client, place, int(part[0]), int(part[-1]) + 1):
+                    yield batch.filter(pa.array(np.isin(batch.column("offset").to_numpy(), part)))
+
+    def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:
+        names = ("offset", "payload", "codec")
+        origins = _places(rows)
+        for offset, payload, codec in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+            yield Suspect(offset, origins[offset], event_of(payload, codec, self._event_types))
+
+
+def _places(records: pa.RecordBatch) -> dict[int, Origin]:
+    """Source and bucket of each offset."""
+    rows = records if "bucket" in records.schema.names else rows_of(records)
+    buckets = rows.column("bucket").cast(pa.int64()).to_numpy() // 1_000_000
+    return {o: (SOURCE, b) for o, b in zip(rows.column("offset").to_pylist(), buckets.tolist(), strict=True)}
+
+
+def _runs(offsets: Offsets) -> list[tuple[int, int]]:
+    """Runs [begin, end) of offsets that follow each other."""
+    if not len(offsets):
+        return []
+    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(offsets, np.flatnonzero(np.diff(offsets) > 1) + 1)]

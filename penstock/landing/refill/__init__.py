@@ -1,0 +1,1 @@
+"""Landing offsets out of turn. Read ``requests``, then ``backfill``. Imports ``landing.proof``."""

@@ -1,0 +1,131 @@
+"""Requests to land offsets out of turn: behind the pipeline's place in a topic, or ahead of it.
+
+A request is a file that never changes. The landing's source gives its offsets under a name of its own
+(``events@3``: request 3) beside the topics, so that Spark's checkpoint knows how far it is; once it is there, the
+topic's own turn passes over its offsets. So each is landed once, whatever is killed and however often it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.landing.journal import REFILL_MARK
+from penstock.landing.proof.evidence import Offsets
+from penstock.landing.table_layout import Layout
+
+Run = tuple[int, int]
+"""Offsets from the first to before the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Offsets of a topic, as runs in ascending order.
+
+    ``again``: they were committed before, and are not in the table. ``owed``: those of them that no proof counted.
+    """
+
+    number: int
+    topic: str
+    runs: tuple[Run, ...]
+    again: bool = False
+    owed: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What the source calls it."""
+        return f"{self.topic}{REFILL_MARK}{self.number}"
+
+    @property
+    def rows(self) -> int:
+        """How many offsets it has."""
+        return sum(end - begin for begin, end in self.runs)
+
+    def part(self, first: int, last: int) -> list[Run]:
+        """Its offsets from the ``first``-th to before the ``last``-th one, as runs."""
+        found, passed = [], 0
+        for begin, end in self.runs:
+            low, high = max(begin, begin + first - passed), min(end, begin + last - passed)
+            found += [(low, high)] if low < high else []
+            passed += end - begin
+        return found
+
+
+def requests(folder: Path) -> dict[str, Request]:
+    """All requests of a folder by name, in order."""
+    try:
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return {}
+    found = [_read(folder / name) for name in names if name.endswith(".json")]
+    return {request.name: request for request in found}
+
+
+def _read(path: Path) -> Request:
+    told = json.loads(path.read_text())
+    runs = tuple((int(begin), int(end)) for begin, end in told["runs"])
+    return Request(int(path.stem), told["topic"], runs, bool(told["again"]), tuple(told["owed"]))
+
+
+def write(folder: Path, topic: str, runs: Sequence[Run], *, again: bool = False, owed: Iterable[int] = ()) -> Request:
+    """Keep a new request; it is on the disk when this returns. One process at a time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1 + max((request.number for request in requests(folder).values()), default=0)
+    told = {"topic": topic, "runs": list(runs), "again": again, "owed": list(owed)}
+    path = folder / f"{number:06d}.json"
+    draft = path.with_suffix(".new")
+    with draft.open("w") as file:
+        json.dump(told, file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    return _read(path)
+
+
+def of_topic(layout: Layout, topic: str, *, again: bool | None = None) -> list[Request]:
+    """The requests for a topic, in order; only those ``again`` or not where given."""
+    found = requests(layout.refills).values()
+    return [one for one in found if one.topic == topic and again in (None, one.again)]
+
+
+def runs_of(offsets: Offsets) -> list[Run]:
+    """Ascending offsets as runs."""
+    if not len(offsets):
+        return []
+    parts = np.split(offsets, np.flatnonzero(np.diff(offsets) > 1) + 1)
+    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
+
+
+def offsets_of(runs: Iterable[Run]) -> Offsets:
+    """Runs as offsets."""
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(begin, end) for begin, end in runs)])
+
+
+def without(begin: int, end: int, taken: Iterable[Run]) -> list[Run]:
+    """[begin, end) without the runs ``taken`` (any order)."""
+    left, at = [], begin
+    for low, high in sorted(taken):
+        if low >= end:
+            break
+        if low > at:
+            left.append((at, low))
+        at = max(at, high)
+    return [*left, (at, end)] if at < end else left
+
+
+def inside(offsets: Offsets, runs: Iterable[Run]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of the offsets lie in one of the runs."""
+    found = np.zeros(len(offsets), bool)
+    for begin, end in runs:
+        found |= (offsets >= begin) & (offsets < end)
+    return found
+
+
+def progress(end: Mapping[str, int], request: Request) -> int:
+    """How many offsets of a request a position of the stream has passed."""
+    return end.get(request.name, 0)

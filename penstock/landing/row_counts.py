@@ -1,0 +1,85 @@
+"""Landed rows by type or by host, counted in the table's own files. No Spark, no daemon."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.landing.table_files import table_list
+from penstock.landing.table_layout import Layout
+
+NO_TYPE = "__HIVE_DEFAULT_PARTITION__"
+"""What Spark names the folder of rows without a type."""
+TYPE = "type"
+HOST = "host"
+
+Tell = Callable[[int, int], None]
+"""Is told how many of how many files were read."""
+
+
+class Tallies:
+    """Counts rows by kind (event, syslog, message, quarantine) and type or host; a file is read once."""
+
+    def __init__(self, layout: Layout, column: str, within: range | None = None) -> None:
+        """``column``: TYPE or HOST. ``within``: seconds since the epoch of the buckets that count; None: all."""
+        self._layout, self._column, self._within = layout, column, within
+        self._files: dict[str, Counter[tuple[str, str]]] = {}
+
+    def now(self, tell: Tell = lambda number, of: None) -> Counter[tuple[str, str]]:
+        """Rows that are committed now by kind and value; "" where a row has none."""
+        names = table_list(self._layout).active()
+        self._files = {name: self._files[name] for name in names if name in self._files}
+        for number, name in enumerate(names, 1):
+            tell(number, len(names))
+            if name not in self._files:
+                self._files[name] = self._count(name)
+        return sum(self._files.values(), Counter())
+
+    def _count(self, name: str) -> Counter[tuple[str, str]]:
+        kind = partition_value(name, "kind")
+        try:
+            with pq.ParquetFile(self._layout.landed / name) as file:
+                found = self._by_host(file) if self._column == HOST else self._by_type(file, name)
+        except FileNotFoundError:  # taken out of the table since it was listed
+            return Counter()
+        return Counter({(kind, value): rows for value, rows in found.items() if rows})
+
+    def _by_type(self, file: pq.ParquetFile, name: str) -> Counter[str]:
+        value = partition_value(name, "type")
+        value = "" if value == NO_TYPE else value
+        if self._within is None:
+            return Counter({value: file.metadata.num_rows})
+        return Counter({value: sum(rows.num_rows for rows in self._rows(file, []))})
+
+    def _by_host(self, file: pq.ParquetFile) -> Counter[str]:
+        if HOST not in file.schema_arrow.names:
+            return Counter({"": sum(rows.num_rows for rows in self._rows(file, []))})
+        found: Counter[str] = Counter()
+        for rows in self._rows(file, [HOST]):
+            for counted in pc.value_counts(rows[HOST]).to_pylist():
+                found[counted["values"] or ""] += counted["counts"]
+        return found
+
+    def _rows(self, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
+        """The row groups, with the rows of the buckets that count."""
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group, columns=[*columns, "bucket"])
+            if self._within is not None:
+                micros = pc.cast(rows["bucket"], pa.timestamp("us", "UTC")).cast(pa.int64())
+                since, until = (bound * 1_000_000 for bound in (self._within.start, min(self._within.stop, 1 << 40)))
+                rows = rows.filter(pc.and_(pc.greater_equal(micros, since), pc.less(micros, until)))
+            yield rows
+
+
+def partition_value(name: str | Path, column: str) -> str:
+    """The value that a file's folder has for a column of PARTITION BY; "" where it has none."""
+    for part in str(name).split("/"):
+        if part.startswith(f"{column}="):
+            return unquote(part.partition("=")[2])
+    return ""

@@ -1,0 +1,111 @@
+"""How the pipeline is doing, from its files alone: no Spark, and no daemon where the topics' folder is at hand."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.landing.journal import Commit, read_journal
+from penstock.landing.proof.prover import Proof, proved_refills, read_proofs
+from penstock.landing.table_layout import Layout
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.landing.topics.topic_store import TopicStore
+
+RATE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """Of one topic: its end, up to where it has landed and is proved (offsets), and what waits.
+
+    ``lag`` in seconds: how long the oldest row that has not landed has been in the log; 0 where none waits.
+    """
+
+    topic: str
+    end: int
+    landed: int
+    proved: int
+    lag_rows: int
+    lag: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``running``: whether a pipeline lands now. ``last_batch`` is -1 and its age None where there is none.
+
+    ``rate``: rows a second over the batches of the last minute. The sums are over all that was proved.
+    """
+
+    running: bool
+    last_batch: int
+    last_batch_age: float | None
+    rate: float
+    rows: int
+    quarantined: int
+    duplicates: int
+    unaccounted: int
+    topics: list[TopicStatus]
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
+
+
+def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
+    """The pipeline that lands ``patterns`` of the topics in a folder, or in a store, into the tables of ``layout``.
+
+    Raises what the store raises, such as Unavailable.
+    """
+    store = FolderStore(topics) if isinstance(topics, Path) else topics
+    now = time.time() if now is None else now
+    commits = list(read_journal(layout))
+    proofs = [proof for of_batch in read_proofs(layout) for proof in of_batch]
+    settled = [*proofs, *(refill.proof for refill in proved_refills(layout))]
+    last = commits[-1] if commits else None
+    return Status(
+        running=is_running(layout),
+        last_batch=last.batch if last else -1,
+        last_batch_age=round(now - last.landed_at / 1000, 3) if last else None,
+        rate=_rate(commits, now),
+        rows=sum(proof.total() + len(proof.unaccounted) for proof in settled),
+        quarantined=sum(proof.total("quarantined.") for proof in settled),
+        duplicates=sum(proof.total("duplicate") for proof in settled),
+        unaccounted=sum(len(proof.unaccounted) for proof in settled),
+        topics=[_topic(store, name, view.end, commits, proofs, now) for name, view in store.views(patterns).items()],
+    )
+
+
+def is_running(layout: Layout) -> bool:
+    """Whether somebody holds the landing's lock."""
+    try:
+        handle = os.open(layout.lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+
+
+def _rate(commits: Sequence[Commit], now: float) -> float:
+    recent = [commit for commit in commits if commit.landed_at / 1000 > now - RATE_SECONDS]
+    rows = sum(end - begin for commit in recent for begin, end in commit.ranges().values())
+    return round(rows / RATE_SECONDS, 1)
+
+
+def _topic(
+    store: TopicStore, topic: str, end: int, commits: Sequence[Commit], proofs: Sequence[Proof], now: float
+) -> TopicStatus:
+    landed = max((commit.end[topic] for commit in commits if topic in commit.end), default=0)
+    proved = max((proof.end for proof in proofs if proof.topic == topic), default=0)
+    first = store.waiting_since(topic, landed) if landed < end else None
+    lag = max(now - first / 1e6, 0.0) if first is not None else 0.0
+    return TopicStatus(topic, end, landed, proved, end - landed, round(lag, 3))

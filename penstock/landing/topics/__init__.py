@@ -1,0 +1,4 @@
+"""Where topics are read: their folder, or the log daemon over Arrow Flight; both give the same rows.
+
+Read ``topic_store``, ``from_folder``, ``from_flight``. Imports ``log`` and ``client``.
+"""

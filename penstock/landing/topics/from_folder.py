@@ -1,0 +1,87 @@
+"""Topics read straight from their folder: no daemon is needed, and only synced rows are seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, lost, refuse_gaps, shaped
+from penstock.log.errors import CorruptBatch, LogError
+from penstock.log.read.filters import Filter
+from penstock.log.read.segment_view import Stored
+from penstock.log.read.topic_reader import TopicReader
+from penstock.log.store.gaps import CORRUPT
+from penstock.log.store.provenance import PROVENANCE, with_provenance
+from penstock.log.store.segment import stored_bytes
+from penstock.log.topic_patterns import is_selected
+from penstock.records import SCHEMA
+
+_COLUMNS = pa.schema([*SCHEMA, *PROVENANCE])
+
+
+def topic_names(folder: Path, patterns: Sequence[str]) -> list[str]:
+    """The names of the topics in a folder that are asked for, sorted."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    except FileNotFoundError:
+        return []
+    return [name for name in names if is_selected(name, patterns)]
+
+
+class FolderStore:
+    """The topics of a folder; it need not exist. Not for several threads at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._readers: dict[str, TopicReader] = {}
+
+    def views(self, patterns: Sequence[str]) -> dict[str, TopicView]:
+        """See TopicStore. Topics that are gone are forgotten."""
+        names = topic_names(self._folder, patterns)
+        self._readers = {name: self._reader(name) for name in names}
+        return dict(self._readers)
+
+    def _reader(self, topic: str) -> TopicReader:
+        return self._readers.get(topic) or TopicReader(self._folder / topic)
+
+    def waiting_since(self, topic: str, offset: int) -> int | None:
+        with contextlib.suppress(LogError, OSError):
+            for stored in self._reader(topic).read(offset, max_rows=1):
+                return stored.first
+        return None
+
+    def row_bytes(self, topic: str) -> float:
+        with contextlib.suppress(FileNotFoundError):
+            reader = self._reader(topic)
+            return stored_bytes(reader.path) / max(reader.end - reader.start, 1)
+        return 0.0
+
+    def read(self, part: Range, schema: pa.Schema, *, wanted: str = "", fail: bool = False) -> Iterator[pa.RecordBatch]:
+        """See TopicStore. A corrupt batch is left out: whoever proves the range finds that it is missing."""
+        chosen = Filter.parse(wanted) if wanted else None
+        asked = pa.schema([_COLUMNS.field(field.name) for field in schema if field.name != "topic"])
+        for stored in self._stored(part, fail):
+            batch = chosen.apply(stored.batch) if chosen else stored.batch
+            yield shaped(with_provenance(batch, stored.origin, asked), part.topic, schema)
+
+    def _stored(self, part: Range, fail: bool) -> Iterator[Stored]:
+        reader = TopicReader(self._folder / part.topic)
+        begin = part.begin
+        try:
+            if fail:
+                refuse_gaps(reader.gaps(), part)
+            while begin < part.end:
+                try:
+                    yield from reader.read(begin, end=part.end)
+                    return
+                except CorruptBatch as error:
+                    if fail:
+                        raise lost(part.topic, error.begin, error.end, CORRUPT) from None
+                    begin = max(error.end, begin + 1)
+        except FileNotFoundError:  # the topic was deleted
+            if fail:
+                raise DataLoss(f"topic {part.topic} was deleted") from None

@@ -1,0 +1,149 @@
+"""Finding one row in the table's files and one message in the log: with pyarrow, only the columns needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.landing.event_rules import Kind
+from penstock.landing.journal import PARTITION_MARK
+from penstock.landing.proof.reread import event_of
+from penstock.landing.row_counts import partition_value
+from penstock.log.errors import CorruptBatch, LogError
+from penstock.log.read.segment_view import Stored
+from penstock.log.read.topic_reader import TopicReader
+
+DETAILS = ("topic", "partition", "offset", "source", "bucket", "received", "timestamp", "landed_at", "uuid", "reason")
+"""What is told of a row, where the file has it."""
+
+Tell = Callable[[str], None]
+"""Is told how far the search is."""
+
+
+def silent(detail: str) -> None:
+    """Nobody listens."""
+
+
+def find_offset(
+    table: Path, names: Iterable[str], topic: str, offset: int, tell: Tell = silent
+) -> dict[str, Any] | None:
+    """The row of an offset: DETAILS, ``file`` and ``kind``; None where no file has it. ``topic`` may be ``name/0``."""
+    name, _, partition = topic.partition(PARTITION_MARK)
+
+    def hits(rows: pa.Table) -> pa.ChunkedArray:
+        found = pc.and_(pc.equal(rows["offset"], offset), pc.equal(rows["topic"].cast(pa.string()), name))
+        if "partition" not in rows.column_names:
+            return pc.and_(found, not partition)
+        numbers = rows["partition"]
+        right = pc.equal(numbers, int(partition)) if partition else pc.is_null(numbers)
+        return pc.and_(found, right)
+
+    return _find(table, names, ("topic", "partition", "offset"), ("offset", offset), hits, tell)
+
+
+def find_uuid(
+    table: Path, names: Iterable[str], uuid: str, topic: str | None = None, tell: Tell = silent
+) -> dict[str, Any] | None:
+    """The first row with a uuid in these files, of ``topic`` alone where given; as ``find_offset``."""
+
+    def hits(rows: pa.Table) -> pa.ChunkedArray:
+        found = pc.equal(rows["uuid"], uuid)
+        return found if topic is None else pc.and_(found, pc.equal(rows["topic"].cast(pa.string()), topic))
+
+    columns = ("uuid",) if topic is None else ("uuid", "topic")
+    return _find(table, names, columns, ("uuid", uuid), hits, tell)
+
+
+def _find(
+    table: Path,
+    names: Iterable[str],
+    columns: Sequence[str],
+    wanted: tuple[str, Any],
+    hits: Callable[[pa.Table], pa.ChunkedArray],
+    tell: Tell,
+) -> dict[str, Any] | None:
+    for number, name in enumerate(names, 1):
+        tell(f"file {number}: {name}")
+        try:
+            with pq.ParquetFile(table / name) as file:
+                row = _find_in(file, columns, wanted, hits)
+        except (FileNotFoundError, pa.ArrowInvalid):  # rewritten by others since, or damaged
+            continue
+        except OSError as error:
+            if error.errno is None:  # pyarrow's word for a file that is no Parquet (any more)
+                continue
+            raise
+        if row is not None:
+            return row | {"file": name, "kind": partition_value(name, "kind")}
+    return None
+
+
+def _find_in(
+    file: pq.ParquetFile, columns: Sequence[str], wanted: tuple[str, Any], hits: Callable[[pa.Table], pa.ChunkedArray]
+) -> dict[str, Any] | None:
+    names = file.schema_arrow.names
+    if wanted[0] not in names:
+        return None
+    for group in range(file.num_row_groups):
+        if not _may_have(file.metadata.row_group(group), *wanted):
+            continue
+        mask = hits(file.read_row_group(group, columns=[name for name in columns if name in names]))
+        at = pc.index(mask, True).as_py()
+        if at >= 0:
+            row = file.read_row_group(group, columns=[name for name in DETAILS if name in names]).slice(at, 1)
+            found: dict[str, Any] = row.to_pylist()[0]
+            return {name: found.get(name) for name in DETAILS}
+    return None
+
+
+def _may_have(group: pq.RowGroupMetaData, column: str, value: Any) -> bool:
+    """Whether a row group's statistics allow the value."""
+    for number in range(group.num_columns):
+        found = group.column(number)
+        if found.path_in_schema == column:
+            known = found.statistics
+            return known is None or not known.has_min_max or bool(known.min <= value <= known.max)
+    return True
+
+
+def read_one(reader: TopicReader, offset: int) -> Stored | None:
+    """The row at an offset; None where it is in a gap or beyond the end. Raises CorruptBatch."""
+    return next(reader.read(offset, end=offset + 1), None)
+
+
+def find_in_log(reader: TopicReader, uuid: str, begin: int, tell: Tell = silent) -> int | None:
+    """The first offset from ``begin`` on with a valid event that has the uuid; corrupt batches are passed over."""
+    for stored in _readable(reader, begin):
+        tell(f"{reader.path.name}, offset {stored.base}")
+        payloads = stored.batch.column("payload")
+        near = pc.and_(pc.match_substring(payloads, uuid), pc.starts_with(payloads, "{"))
+        for row in pc.indices_nonzero(pc.fill_null(near, False)).to_pylist():
+            event = event_of(payloads[row].as_py(), stored.origin.codec, ())
+            if event is not None and event.uuid == uuid:
+                return stored.base + int(row)
+    return None
+
+
+def _readable(reader: TopicReader, begin: int) -> Iterator[Stored]:
+    while True:
+        try:
+            for stored in reader.read(begin):
+                yield stored
+                begin = stored.end
+            return
+        except CorruptBatch as error:
+            begin = max(error.end, begin + 1)
+        except (LogError, FileNotFoundError):  # such as a topic of a later version
+            return
+
+
+def likely_kinds(payload: bytes | None, codec: str) -> tuple[str, ...]:
+    """The kinds that a message can have in the table."""
+    if codec == Kind.SYSLOG:
+        return (Kind.SYSLOG,)
+    return (Kind.EVENT, Kind.QUARANTINE) if payload is not None and payload.startswith(b"{") else (Kind.MESSAGE,)

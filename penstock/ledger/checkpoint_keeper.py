@@ -1,0 +1,45 @@
+"""Keeps checkpoints of a ledger: every now and then, and at the end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from penstock.ledger.book_from_topics import Say
+from penstock.ledger.ledger import Ledger
+
+INTERVAL = 60.0
+"""Seconds between two checkpoints at least: so much of the log has to be read again after a crash."""
+SHARE = 0.01
+"""How much of a processor's time they take at most."""
+
+
+class Keeper:
+    """Keeps checkpoints of ``ledger`` on a thread of its own, until it is stopped. ``say`` gets a line for people."""
+
+    def __init__(self, ledger: Ledger, say: Say, interval: float = INTERVAL) -> None:
+        self._ledger, self._say, self._interval = ledger, say, interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._pause = interval
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return once the last checkpoint is kept; before the log is closed."""
+        self._stop.set()
+        self._thread.join()
+        self._keep()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._pause):
+            self._keep()
+
+    def _keep(self) -> None:
+        begin = time.thread_time()
+        try:
+            self._ledger.keep()
+        except Exception as error:  # a full disk, say: the next one may fit
+            self._say(f"the ledger's checkpoint is not kept: {error}")
+        self._pause = max(self._interval, (time.thread_time() - begin) / SHARE)

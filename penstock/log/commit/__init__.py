@@ -1,0 +1,5 @@
+"""From waiting appends to synced batches: what makes an append durable, and harmless when it is repeated.
+
+Read ``batching``, ``deduplication``, ``producers``, ``writer`` (which fsyncs a topic), ``committer_threads``.
+Imports ``log.store``.
+"""

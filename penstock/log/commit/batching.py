@@ -1,0 +1,173 @@
+"""Appends that wait together become few batches: same source, bucket, codec and buffer, in the order they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock import records
+from penstock.counts import Origin, summed
+from penstock.log.commit.producers import Entry, Producer, Taken
+from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
+from penstock.log.store.batch_format import Framed, document, frame
+
+Timestamps = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where an append went: offsets [first, first + count), one timestamp each (int64, microseconds).
+
+    ``durability``: what is promised: ``synced``, or ``written``.
+    """
+
+    first: int
+    count: int
+    timestamps: Timestamps
+    durability: Durability = "synced"
+
+
+def appended(taken: Taken, durability: Durability) -> Appended:
+    """The answer to an append that was stored before."""
+    times = np.arange(taken.time, taken.time + taken.count, dtype=np.int64)
+    return Appended(taken.first, taken.count, times, durability)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """An append that waits to be committed; ``size`` is its body's size in bytes."""
+
+    body: pa.RecordBatch
+    origin: Origin
+    size: int
+    future: Future[Appended]
+    producer: Producer | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """Appends that become one batch."""
+
+    items: list[Waiting] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+    def add(self, item: Waiting) -> None:
+        self.items.append(item)
+        self.rows += item.body.num_rows
+        self.size += item.size
+
+    def takes(self, item: Waiting) -> bool:
+        return self.rows + item.body.num_rows <= MERGE_ROWS and self.size + item.size <= MERGE_BYTES
+
+
+def grouped(items: Iterable[Waiting]) -> list[Group]:
+    """The batches to write, in order.
+
+    What comes from one log buffer keeps its order over all of its groups, so that a torn write never leaves a later
+    frame stored and an earlier one lost.
+    """
+    groups: list[Group] = []
+    newest: dict[tuple[object, ...], tuple[tuple[object, ...], Group]] = {}
+    for item in items:
+        origin = item.origin
+        key = (origin.source, origin.bucket, origin.codec, origin.buffer)
+        slot = ("buffer", origin.buffer) if origin.buffer else key
+        last = newest.get(slot)
+        if last is None or last[0] != key or not last[1].takes(item):
+            groups.append(Group())
+            newest[slot] = last = (key, groups[-1])
+        last[1].add(item)
+    return groups
+
+
+def joined(origins: list[Origin]) -> Origin:
+    """The origin of a batch made of several: counts summed, times and positions joined."""
+    first = origins[0]
+    if len(origins) == 1:
+        return first
+    return Origin(
+        first.source,
+        first.bucket,
+        min(origin.first for origin in origins),
+        max(origin.last for origin in origins),
+        first.codec,
+        summed(origin.counts for origin in origins),
+        first.buffer,
+        min(origin.begin for origin in origins),
+        max(origin.end for origin in origins),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A group as it will be stored."""
+
+    group: Group
+    origin: Origin
+    batch: pa.RecordBatch
+    base: int
+    timestamps: Timestamps
+    framed: Framed
+    position: int
+    producers: list[Entry]
+
+
+def prepare(group: Group, base: int, time: int, position: int) -> Prepared:
+    """Give a group its offsets from ``base`` and timestamps from ``time`` on, and frame it for ``position``."""
+    bodies = [item.body for item in group.items]
+    body = pa.concat_batches(bodies) if len(bodies) > 1 else bodies[0]
+    rows = body.num_rows
+    times = np.arange(time, time + rows, dtype=np.int64)
+    stamps = pa.array(times).view(records.SCHEMA.field("timestamp").type)
+    offsets = pa.array(np.arange(base, base + rows, dtype=np.int64))
+    batch = pa.RecordBatch.from_arrays([offsets, stamps, *body.columns], schema=records.SCHEMA)
+    origin = joined([item.origin for item in group.items])
+    producers = _producers(group, base, time)
+    framed = frame(batch, document(origin, base, rows, (time, time + rows - 1), position, producers))
+    return Prepared(group, origin, batch, base, times, framed, position, producers)
+
+
+def _producers(group: Group, base: int, time: int) -> list[Entry]:
+    entries: list[Entry] = []
+    done = 0
+    for item in group.items:
+        count = item.body.num_rows
+        if item.producer is not None:
+            entries.append((item.producer.id, item.producer.sequence, base + done, count, time + done))
+        done += count
+    return entries
+
+
+def index_record(prepared: Prepared) -> tuple[object, ...]:
+    """The index record of a prepared batch, still without its check."""
+    p = prepared
+    first, last = int(p.timestamps[0]), int(p.timestamps[-1])
+    source = p.origin.source.encode()[:32]
+    return (
+        p.base,
+        first,
+        last,
+        p.position,
+        p.framed.length,
+        len(p.timestamps),
+        p.origin.bucket,
+        p.framed.crc,
+        0,
+        source,
+    )
+
+
+def resolve(prepared: Prepared, durability: Durability) -> None:
+    """Answer all appends of a stored batch."""
+    done = 0
+    for item in prepared.group.items:
+        count = item.body.num_rows
+        times = prepared.timestamps[done : done + count]
+        item.future.set_result(Appended(prepared.base + done, count, times, durability))
+        done += count

@@ -1,0 +1,219 @@
+"""Reading a topic from its folder alone, also while another process writes it. Only synced data is looked at."""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from penstock.log.errors import CorruptBatch
+from penstock.log.read.segment_view import SegmentView, Stored, piece, timestamps
+from penstock.log.store import gaps, segment
+from penstock.log.store.gaps import Gap
+from penstock.log.store.visibility import Gate
+
+SETTLED = 0.1
+"""A folder that changed less than this many seconds before it was listed is listed again: its time may stand still."""
+MAX_VIEWS = 64
+"""Segments that are kept open at once."""
+ATTEMPTS = 5
+"""How often a listing is tried again when a segment was removed meanwhile."""
+
+
+class TopicReader:
+    """Reads a topic's folder. Not for several threads at once; each takes its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._views: dict[int, SegmentView] = {}
+        self._firsts: list[int] = []
+        self._listed = 0
+        self._gaps: list[Gap] = []
+        self._gaps_file: tuple[int, int, int] | None = None
+        self._gate = Gate(path.parent)
+
+    @property
+    def start(self) -> int:
+        """The first offset that can be read (``end`` when there is none)."""
+        self._refresh()
+        start, stop = (self._firsts[0] if self._firsts else 0), self._end()
+        begin, _ = next(gaps.uncovered(self._gaps, start, stop), (stop, stop))
+        return begin
+
+    @property
+    def end(self) -> int:
+        """One past the last synced offset."""
+        self._refresh()
+        return self._end()
+
+    def gaps(self) -> list[Gap]:
+        """All gaps, sorted by offset."""
+        self._refresh()
+        return list(self._gaps)
+
+    def _end(self) -> int:
+        last = self._gaps[-1].end if self._gaps else 0
+        return max(self._view(len(self._firsts) - 1).end, last) if self._firsts else last
+
+    def _refresh(self) -> None:
+        """Look for new segments, gaps and synced data."""
+        for _ in range(ATTEMPTS):
+            try:
+                self._list()
+                self._load_gaps()
+                if self._firsts:
+                    self._view(len(self._firsts) - 1).refresh(sealed=False)
+                return
+            except FileNotFoundError:  # removed since it was listed: list again
+                self._listed = 0
+        raise FileNotFoundError(f"{self.path} is no topic")
+
+    def _list(self) -> None:
+        changed = os.stat(self.path).st_mtime_ns
+        if changed == self._listed:
+            return
+        now = time.time_ns()
+        self._firsts = segment.first_offsets(os.listdir(self.path))
+        self._views = {first: view for first, view in self._views.items() if first in set(self._firsts)}
+        self._listed = changed if now - changed > SETTLED * 1e9 else 0
+
+    def _load_gaps(self) -> None:
+        try:
+            path = self.path / gaps.FILE_NAME
+            found = path.stat()
+            file = found.st_ino, found.st_size, found.st_mtime_ns
+            if file != self._gaps_file:
+                self._gaps = gaps.load(path)
+                self._gaps_file = file
+        except FileNotFoundError:
+            self._gaps = []
+
+    def _view(self, number: int) -> SegmentView:
+        """Segment ``number``; sealed ones are looked at once."""
+        first = self._firsts[number]
+        view = self._views.get(first)
+        if view is None:
+            if len(self._views) >= MAX_VIEWS:
+                del self._views[next(iter(self._views))]
+            view = self._views[first] = SegmentView(self.path, first, self._gate)
+        last = number == len(self._firsts) - 1
+        if not view.sealed and (not last or not view.length):
+            view.refresh(sealed=not last)
+        return view
+
+    def read(
+        self, offset: int, *, max_rows: int | None = None, max_bytes: int | None = None, end: int | None = None
+    ) -> Iterator[Stored]:
+        """Batches from ``offset`` on, up to ``end`` or what is synced now; the first and last may be parts.
+
+        Stops after ``max_rows`` rows, or before a batch that would exceed ``max_bytes`` (but never before the first).
+        Gaps are skipped. Raises CorruptBatch for a batch that cannot be read and is no gap yet.
+        """
+        stop = min(self.end, end if end is not None else self.end)
+        rows, size = max_rows, 0
+        for view, number, begin, limit in self._pieces(offset, stop):
+            if rows is not None and rows <= 0:
+                return
+            size += int(view.records["length"][number])
+            if max_bytes is not None and size > max_bytes and size > int(view.records["length"][number]):
+                return
+            limit = limit if rows is None else min(limit, begin + rows)
+            found = piece(view.stored(number), begin, limit)
+            rows = rows if rows is None else rows - found.rows
+            yield found
+
+    def documents(self, offset: int = 0) -> Iterator[Stored]:
+        """All whole batches with rows at or behind ``offset`` that are not in a gap, none of them loaded."""
+        done = -1
+        for view, number, _, _ in self._pieces(offset, self.end):
+            stored = view.stored(number)
+            if stored.base > done:
+                done = stored.base
+                yield stored
+
+    def rows_by_origin(self, offset: int, end: int) -> dict[tuple[str, int], int]:
+        """How many rows of [offset, end) came from which source in which bucket, by the index alone; gaps left out.
+
+        A source that the index does not know is ``unknown``. Raises CorruptBatch where a whole segment is missing.
+        """
+        rows: dict[tuple[str, int], int] = {}
+        for view, number, begin, limit in self._pieces(offset, min(end, self.end)):
+            record = view.records[number]
+            key = (record["source"].decode(errors="replace") or "unknown", int(record["bucket"]))
+            rows[key] = rows.get(key, 0) + limit - begin
+        return rows
+
+    def ahead(self, offset: int) -> tuple[int, int, int]:
+        """Entries from ``offset`` on, their bytes as stored, and the first one's timestamp (microseconds; 0: none)."""
+        stop = self.end
+        parts = list(gaps.uncovered(self._gaps, max(offset, 0), stop))
+        entries = sum(end - begin for begin, end in parts)
+        if not entries:
+            return 0, 0, 0
+        begin, size = parts[0][0], 0
+        for number in range(max(0, bisect_right(self._firsts, begin) - 1), len(self._firsts)):
+            records = self._view(number).records
+            size += int(records["length"][records["base"] + records["rows"] > begin].sum())
+        return entries, size, next(self.read(begin, max_rows=1)).first
+
+    def at_timestamp(self, micros: int) -> int:
+        """The first offset whose timestamp is ``micros`` or later; ``end`` when there is none yet."""
+        self._refresh()
+        for number in range(self._segment_at_timestamp(micros), len(self._firsts)):
+            view = self._view(number)
+            batch = int(np.searchsorted(view.records["last"], micros))
+            if batch < len(view.records):
+                return self._row_at_timestamp(view, batch, micros)
+        return self._end()
+
+    def _segment_at_timestamp(self, micros: int) -> int:
+        """The first segment whose last timestamp is ``micros`` or later, or an empty one before it."""
+        low, high = 0, len(self._firsts)
+        while low < high:
+            middle = (low + high) // 2
+            records = self._view(middle).records
+            if len(records) and records["last"][-1] < micros:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _row_at_timestamp(self, view: SegmentView, batch: int, micros: int) -> int:
+        record = view.records[batch]
+        base, end = int(record["base"]), int(record["base"] + record["rows"])
+        if micros <= record["first"] or not any(gaps.uncovered(self._gaps, base, end)):
+            return base
+        return base + int(np.searchsorted(timestamps(view.stored(batch).batch), micros))
+
+    def _pieces(self, offset: int, stop: int) -> Iterator[tuple[SegmentView, int, int, int]]:
+        """Segment, batch number, and the part [begin, end) of the batch, for all rows of [offset, stop)."""
+        offset = max(offset, 0)
+        while part := next(gaps.uncovered(self._gaps, offset, stop), None):
+            begin, limit = part
+            view = self._view_of(begin, stop)
+            if view is None:
+                continue
+            number = view.stored_from(begin)
+            offset = min(limit, int(view.records["base"][number] + view.records["rows"][number]))
+            yield view, number, begin, offset
+
+    def _view_of(self, offset: int, stop: int) -> SegmentView | None:
+        """The segment that holds ``offset``; None when files changed and it is to be tried again."""
+        for _ in range(ATTEMPTS):
+            number = bisect_right(self._firsts, offset) - 1
+            try:
+                if number >= 0 and (view := self._view(number)).end > offset >= view.first:
+                    return view
+            except FileNotFoundError:  # removed since it was listed; its gap was entered before
+                self._listed = 0
+                self._refresh()
+                if not any(gaps.uncovered(self._gaps, offset, offset + 1)):
+                    return None
+                continue
+            break
+        following = self._firsts[number + 1] if number + 1 < len(self._firsts) else stop
+        raise CorruptBatch(offset, min(following, stop))

@@ -1,0 +1,124 @@
+"""What the topics of one log share: files, clock, threads, limits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from penstock.files.file_system import Clock, FileSystem
+from penstock.log.commit.committer_threads import Committers
+from penstock.log.errors import LogFull
+
+OPEN_TOPICS = 200
+"""Topics whose files are kept open for writing, three each: within the usual limit of 1,024 a process."""
+PRODUCER_MEMORY = 86_400.0
+RESERVE_BYTES = 256 << 10
+"""Room for some gaps with many counts, and for a new segment."""
+
+
+class Holder(Protocol):
+    """Who holds files open."""
+
+    lock: threading.Lock
+
+    def release(self) -> None:
+        """Close the files; under ``lock``."""
+
+
+class Handles:
+    """Keeps the files of the topics open that were written last, those of at most ``limit``."""
+
+    def __init__(self, limit: int = OPEN_TOPICS) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._holders: OrderedDict[int, Holder] = OrderedDict()
+
+    def used(self, holder: Holder) -> None:
+        """Somebody, whose lock the caller has, holds files now."""
+        with self._lock:
+            self._holders[id(holder)] = holder
+            self._holders.move_to_end(id(holder))
+            extra = list(self._holders.values())[: max(0, len(self._holders) - self._limit)]
+        for other in extra:
+            if other.lock.acquire(blocking=False):  # who is just writing keeps them
+                try:
+                    other.release()
+                finally:
+                    other.lock.release()
+                self.forget(other)
+
+    def forget(self, holder: Holder) -> None:
+        """It holds none any more."""
+        with self._lock:
+            self._holders.pop(id(holder), None)
+
+
+class Budget:
+    """How many bytes all topics have together; ``limit`` 0 is no limit."""
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self._used = 0
+        self._lock = threading.Lock()
+
+    @property
+    def used(self) -> int:
+        return self._used
+
+    def add(self, size: int) -> None:
+        """Bytes were written, or (negative) removed."""
+        with self._lock:
+            self._used += size
+
+    def measured(self, size: int) -> None:
+        """The bytes there are, counted again."""
+        with self._lock:
+            self._used = size
+
+    def check(self, size: int) -> None:
+        """Raises LogFull where ``size`` more bytes are too many."""
+        if self.limit and self._used + size > self.limit:
+            raise LogFull(f"log.max_bytes: {self._used} of {self.limit} bytes are used, and {size} are to be written")
+
+
+class Reserve:
+    """A file that is given up when the disk is full, so that retention can enter what it drops."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self._fs = fs
+        self._path = path
+
+    def free(self) -> bool:
+        """Give it up; False when there is none."""
+        try:
+            self._fs.remove(self._path)
+        except OSError:
+            return False
+        return True
+
+    def restore(self) -> None:
+        """Have it again, where there is room."""
+        if self._path.exists() and self._fs.size(self._path) == RESERVE_BYTES:
+            return
+        try:
+            with contextlib.closing(self._fs.open(self._path, create=True)) as file:
+                file.write([bytes(RESERVE_BYTES)], 0)
+        except OSError:
+            self.free()
+
+
+@dataclass(slots=True)
+class Shared:
+    """What the topics of one log share. ``producer_memory`` in seconds."""
+
+    fs: FileSystem
+    clock: Clock
+    committers: Committers
+    reserve: Reserve
+    budget: Budget = field(default_factory=Budget)
+    handles: Handles = field(default_factory=Handles)
+    producer_memory: float = PRODUCER_MEMORY

@@ -1,0 +1,4 @@
+"""What is done to segments after they were written: checked, compacted, expired, removed.
+
+Read ``maintenance``, ``dropping``, ``compaction``, ``verify``, ``sweeper``. Imports ``log.store`` and ``log.commit``.
+"""

@@ -1,0 +1,292 @@
+"""Gaps of a topic: offsets that hold no rows any more, why, and how many of which source and bucket.
+
+``gaps.jsonl`` grows at its end, one JSON object a line with a format version and a CRC32C of its own; a line that is
+torn or damaged is ignored (what it covered is found missing, and entered, again). From time to time it is replaced by
+one in which gaps that follow each other are one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+from penstock.files.file_system import FileSystem, replace
+from penstock.log.errors import UnknownFormat
+
+FILE_NAME = "gaps.jsonl"
+VERSION = 1
+CORRUPT = "corrupt"
+DELETED = "deleted"
+EXPIRED_READ = "expired_read"
+EXPIRED_UNREAD = "expired_unread"
+JOIN_FROM = 100
+"""So many gaps must become fewer for the file to be written anew."""
+JOINED_PLACES = 5000
+"""Sources and buckets of one gap made of several, at most: what is written anew is not one ever longer line."""
+KEPT_FILES = 256
+"""Topics whose gaps are kept in memory for the readers of this process."""
+_BLANK = "00000000"
+_TAIL = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets [begin, end) that cannot be read. ``counts``: rows by source and bucket, where these are known.
+
+    ``received`` are the counts of the batches that went, by source and bucket; None where nothing could be read.
+    """
+
+    begin: int
+    end: int
+    reason: str
+    counts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    received: Mapping[str, Mapping[int, Mapping[str, int]]] | None = None
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        counts = {source: {str(b): n for b, n in buckets.items()} for source, buckets in self.counts.items()}
+        told = {"begin": self.begin, "end": self.end, "reason": self.reason, "counts": counts}
+        if self.received is None:
+            return told
+        received = {s: {str(b): dict(n) for b, n in buckets.items()} for s, buckets in self.received.items()}
+        return {**told, "received": received}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Gap:
+        """From ``document``. Raises KeyError, ValueError, TypeError or AttributeError, and UnknownFormat."""
+        if (version := document.get("v", VERSION)) != VERSION:
+            raise UnknownFormat(f"{FILE_NAME} has format {version}, this Penstock knows {VERSION}")
+        counts = {s: {int(b): int(n) for b, n in buckets.items()} for s, buckets in document["counts"].items()}
+        return cls(
+            int(document["begin"]), int(document["end"]), str(document["reason"]), counts, _received_of(document)
+        )
+
+    def places(self, begin: int, end: int) -> dict[tuple[str, int], int]:
+        """The rows of [begin, end) by source and bucket; those the gap cannot name are of source "", bucket 0.
+
+        A gap knows how many rows of each it has, not where: they are taken to lie in order of time. So the parts
+        of a gap come to its exact counts together.
+        """
+        places = sorted((bucket, source, n) for source, buckets in self.counts.items() for bucket, n in buckets.items())
+        named = sum(n for _, _, n in places)
+        found: dict[tuple[str, int], int] = {}
+        at = self.begin
+        for bucket, source, n in [*places, (0, "", self.end - self.begin - named)]:
+            if (inside := min(end, at + n) - max(begin, at)) > 0:
+                found[source, bucket] = found.get((source, bucket), 0) + inside
+            at += n
+        return found
+
+
+def _received_of(document: Mapping[str, Any]) -> dict[str, dict[int, dict[str, int]]] | None:
+    told = document.get("received")
+    if told is None:
+        return None
+    return {s: {int(b): {str(k): int(v) for k, v in n.items()} for b, n in bs.items()} for s, bs in told.items()}
+
+
+def line(gap: Gap) -> bytes:
+    """A gap as a line of the file."""
+    text = json.dumps({"v": VERSION, **gap.document(), "crc32c": _BLANK}, separators=(",", ":"))
+    crc = f"{crc32c(text.encode()):08x}"
+    return (text[: -len(_BLANK) - 2] + crc + '"}\n').encode()
+
+
+def parse(data: bytes) -> list[Gap]:
+    """The gaps of the file's bytes, sorted; lines that are torn or damaged are left out. Raises UnknownFormat."""
+    return _sorted(gap for text in data.split(b"\n") if (gap := _parse_line(text)) is not None)
+
+
+def _sorted(gaps: Iterable[Gap]) -> list[Gap]:
+    return sorted(gaps, key=lambda gap: (gap.begin, gap.end))
+
+
+def _parse_line(text: bytes) -> Gap | None:
+    tail = len(_BLANK) + 2
+    try:
+        blank = text[:-tail] + _BLANK.encode() + text[-2:]
+        if len(text) < tail or text[-tail:-2] != b"%08x" % crc32c(blank):
+            return None
+        return Gap.of(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [begin, end) that no gap covers, in order. ``gaps`` are sorted and do not overlap."""
+    for number in range(bisect_right(gaps, begin, key=lambda gap: gap.end), len(gaps)):
+        gap = gaps[number]
+        if gap.begin >= end:
+            break
+        if gap.begin > begin:
+            yield begin, gap.begin
+        begin = gap.end
+    if begin < end:
+        yield begin, end
+
+
+def joined(gaps: Sequence[Gap], through: int) -> list[Gap]:
+    """``gaps`` (sorted), those of one reason that follow each other and end at or before ``through`` made one."""
+    found: list[Gap] = []
+    run: list[Gap] = []
+    for gap in gaps:
+        if run and (gap.end > through or not _continues(run[-1], gap) or _places(run) + _places([gap]) > JOINED_PLACES):
+            found.append(_join(run))
+            run = []
+        run.append(gap)
+    return [*found, _join(run)] if run else found
+
+
+def _continues(gap: Gap, other: Gap) -> bool:
+    known = (gap.received is None) == (other.received is None)
+    return known and gap.reason == other.reason and gap.end == other.begin
+
+
+def _places(run: Sequence[Gap]) -> int:
+    return sum(len(buckets) for gap in run for buckets in gap.counts.values())
+
+
+def _join(run: Sequence[Gap]) -> Gap:
+    if len(run) == 1:
+        return run[0]
+    counts: dict[str, dict[int, int]] = {}
+    received: dict[str, dict[int, dict[str, int]]] = {}
+    for gap in run:
+        for source, buckets in gap.counts.items():
+            _add(counts.setdefault(source, {}), buckets)
+        for source, told in (gap.received or {}).items():
+            for bucket, named in told.items():
+                _add(received.setdefault(source, {}).setdefault(bucket, {}), named)
+    known = received if run[0].received is not None else None
+    return Gap(run[0].begin, run[-1].end, run[0].reason, counts, known)
+
+
+def _add(total: dict[Any, int], counts: Mapping[Any, int]) -> None:
+    for key, count in counts.items():
+        total[key] = total.get(key, 0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What was read of a file: which one, how much, how that ended, and the gaps in it."""
+
+    inode: int
+    size: int
+    tail: bytes
+    gaps: list[Gap]
+
+
+class _Files:
+    """The gaps of files as they were read last: of one that has grown since, only what is new is read."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, _Read] = OrderedDict()
+
+    def read(self, path: Path) -> list[Gap]:
+        with open(path, "rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            known = self._of(path, inode)
+            file.seek(known.size - len(known.tail))
+            data = file.read()
+            if not data.startswith(known.tail):  # another file that got its number
+                known = _Read(inode, 0, b"", [])
+                file.seek(0)
+                data = file.read()
+        new = data[len(known.tail) :]
+        whole = new.rfind(b"\n") + 1
+        if whole:
+            tail = data[: len(known.tail) + whole][-_TAIL:]
+            known = _Read(inode, known.size + whole, tail, _sorted([*known.gaps, *parse(new[:whole])]))
+            self._keep(path, known)
+        torn = parse(new[whole:])  # its line end alone may be missing
+        return _sorted([*known.gaps, *torn]) if torn else known.gaps
+
+    def _of(self, path: Path, inode: int) -> _Read:
+        with self._lock:
+            known = self._known.get(str(path))
+        return known if known is not None and known.inode == inode else _Read(inode, 0, b"", [])
+
+    def _keep(self, path: Path, read: _Read) -> None:
+        with self._lock:
+            self._known[str(path)] = read
+            self._known.move_to_end(str(path))
+            if len(self._known) > KEPT_FILES:
+                self._known.popitem(last=False)
+
+
+_FILES = _Files()
+
+
+def load(path: Path) -> list[Gap]:
+    """The gaps in a file, sorted; not to be changed. Raises FileNotFoundError, UnknownFormat. From any thread."""
+    return _FILES.read(path)
+
+
+class Gaps:
+    """The gaps of a topic, for its writer. From any thread. Raises UnknownFormat."""
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._lock = threading.Lock()
+        self._fs = fs
+        self._path = directory / FILE_NAME
+        try:
+            data = fs.read(self._path)
+        except FileNotFoundError:
+            data = b""
+        self._size = len(data)
+        self._torn = bool(data) and not data.endswith(b"\n")
+        self._gaps = parse(data)
+
+    def all(self) -> list[Gap]:
+        """All gaps, sorted by offset."""
+        return list(self._gaps)
+
+    def add(self, many: Iterable[Gap]) -> None:
+        """Append gaps; they are on the disk when this returns. Raises OSError, and then nothing is added."""
+        added = [gap for gap in many if gap.end > gap.begin]
+        if not added:
+            return
+        with self._lock:
+            lead = b"\n" if self._torn else b""  # a torn line stays one line
+            text = lead + b"".join(line(gap) for gap in added)
+            self._append(text)
+            self._size += len(text)
+            self._torn = False
+            self._gaps = _sorted([*self._gaps, *added])
+
+    def join(self, through: int) -> None:
+        """Make one of gaps that follow each other, before the offset ``through``, where that saves many.
+
+        Raises OSError, and then all is as before.
+        """
+        with self._lock:
+            fewer = joined(self._gaps, through)
+            if len(self._gaps) - len(fewer) < JOIN_FROM:
+                return
+            text = b"".join(map(line, fewer))
+            replace(self._fs, self._path, text)
+            self._gaps, self._size, self._torn = fewer, len(text), False
+
+    def _append(self, text: bytes) -> None:
+        created = not self._size
+        file = self._fs.open(self._path, create=True)
+        try:
+            file.write([text], self._size)
+            file.sync()
+        except OSError:
+            file.truncate(self._size)
+            raise
+        finally:
+            file.close()
+        if created:
+            self._fs.sync_directory(self._path.parent)

@@ -1,0 +1,124 @@
+"""The index beside a segment: a 64-byte header, then one fixed-size record for every batch.
+
+Records are dense: each begins where the one before it ends, in bytes and in offsets, so that a bad range has its
+record too. ``check`` is a sum over the other fields: a flipped bit in the index is not blamed on the data.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.log.store.batch_format import Message
+
+MAGIC = b"PENSTIDX"
+VERSION = 1
+HEADER_SIZE = 64
+RECORD = np.dtype(
+    [
+        ("base", "<i8"),  # first offset
+        ("first", "<i8"),  # timestamps, microseconds
+        ("last", "<i8"),
+        ("position", "<i8"),  # of the message in the segment, bytes
+        ("length", "<i8"),
+        ("rows", "<i8"),
+        ("bucket", "<i8"),  # seconds
+        ("crc", "<u4"),  # CRC32C of the message
+        ("check", "<u4"),
+        ("source", "S32"),
+    ]
+)
+AS_WRITTEN, MERGED, ZSTD = range(3)
+"""What a segment's data are: as they were appended, or rewritten in larger batches, plain or compressed."""
+
+
+def header(form: int = AS_WRITTEN) -> bytes:
+    """The header of an index whose segment has this form."""
+    return struct.pack("<8sIII44x", MAGIC, VERSION, RECORD.itemsize, form)
+
+
+HEADER = header()
+_HEADERS = {header(form): form for form in (AS_WRITTEN, MERGED, ZSTD)}
+Records = npt.NDArray[Any]
+"""An array of RECORD."""
+_CHECK_WORD = 15
+_WEIGHTS = (np.arange(1, 2 * RECORD.itemsize // 4, 2, dtype=np.uint32) * np.uint32(0x9E3779B1)) | np.uint32(1)
+_WEIGHTS[_CHECK_WORD] = 0
+_SALT = np.uint32(0x5045_4E53)  # so that a record of zeros is not valid
+
+EMPTY: Records = np.empty(0, RECORD)
+
+
+def record(message: Message) -> tuple[Any, ...]:
+    """The index record of a message, still without its check."""
+    m = message
+    source = m.origin.source.encode()[:32]
+    return (m.base, m.first, m.last, m.position, m.length, m.rows, m.origin.bucket, m.crc, 0, source)
+
+
+def bad_record(base: int, rows: int, position: int, length: int, time: int) -> tuple[Any, ...]:
+    """The record of a range that cannot be read and of which no more is known."""
+    return (base, time, time, position, length, rows, 0, 0, 0, b"")
+
+
+def pack(many: Iterable[tuple[Any, ...]]) -> Records:
+    """Records with their checks."""
+    packed = np.array(list(many), RECORD)
+    packed["check"] = _checks(packed)
+    return packed
+
+
+def unpack(data: bytes | memoryview) -> Records:
+    """The whole records in ``data`` (without header), valid or not."""
+    return np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
+
+
+def read(data: bytes) -> Records:
+    """The records of an index file; none when its header is not ours."""
+    return unpack(data[HEADER_SIZE:]) if form(data) is not None else EMPTY
+
+
+def form(data: bytes) -> int | None:
+    """The form of the segment that an index file tells; None when its header is not ours."""
+    return _HEADERS.get(data[:HEADER_SIZE])
+
+
+def valid(many: Records) -> npt.NDArray[np.bool_]:
+    """Which records are as they were written."""
+    sound: npt.NDArray[np.bool_] = many["check"] == _checks(many)
+    return sound
+
+
+def _checks(many: Records) -> npt.NDArray[np.uint32]:
+    words = np.ascontiguousarray(many).view("<u4").reshape(len(many), len(_WEIGHTS))
+    sums: npt.NDArray[np.uint32] = (words * _WEIGHTS).sum(axis=1, dtype=np.uint32) + _SALT
+    return sums
+
+
+def dense(many: Records, first: int, position: int) -> bool:
+    """Whether the records are valid and follow each other from offset ``first`` and byte ``position`` on."""
+    if not len(many):
+        return True
+    ends = many["position"] + many["length"], many["base"] + many["rows"]
+    return bool(
+        valid(many).all()
+        and many["position"][0] == position
+        and many["base"][0] == first
+        and (many["position"][1:] == ends[0][:-1]).all()
+        and (many["base"][1:] == ends[1][:-1]).all()
+        and (many["rows"] >= 0).all()
+        and (many["length"] >= 0).all()
+    )
+
+
+def end_of(many: Records, first: int, position: int) -> tuple[int, int]:
+    """Offset and byte that follow the last record."""
+    if not len(many):
+        return first, position
+    last = many[-1]
+    base, rows, begin, length = (int(last[name]) for name in ("base", "rows", "position", "length"))
+    return base + rows, begin + length  # not numpy's sums, which warn where a damaged index has numbers too large

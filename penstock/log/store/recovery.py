@@ -1,0 +1,217 @@
+"""Opening a topic after anything: what can be saved is saved, what cannot becomes a gap, nothing is deleted unseen.
+
+Every step may be repeated: bytes go to ``quarantine/`` and are synced, then the gap is synced, then files are cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.files.file_system import FileSystem, replace
+from penstock.log.commit.producers import Producers
+from penstock.log.store import batch_format, index, segment
+from penstock.log.store.batch_format import Message
+from penstock.log.store.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
+from penstock.log.store.scan import Scan, scan
+from penstock.log.store.segment import Files, Known, Segment, State
+from penstock.records import BadBatch
+
+QUARANTINE = "quarantine"
+
+
+class Recovery:
+    """Brings a topic's folder in order and opens its active segment."""
+
+    def __init__(self, fs: FileSystem, directory: Path, gaps: Gaps, producers: Producers) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._gaps = gaps
+        self._producers = producers
+        self._positions: dict[str, int] = {}
+        self._last = 0
+
+    def run(self) -> tuple[Segment, dict[str, int]]:
+        """The active segment and the position up to which each log buffer is stored; the producers are entered.
+
+        Raises OSError, and UnknownFormat.
+        """
+        firsts = segment.first_offsets(self._fs.names(self._directory))
+        self._tidy(firsts)
+        end = 0
+        for number, first in enumerate(firsts[:-1]):
+            self._enter_missing(end, first)
+            end = self._check_sealed(Files(self._directory, first), firsts[number + 1])
+        if not firsts:
+            return self._start(max(end, self._gap_end())), self._positions
+        self._enter_missing(end, firsts[-1])
+        return self._resume(firsts), self._positions
+
+    def _tidy(self, firsts: list[int]) -> None:
+        """Remove what was never finished; the index of a segment that is gone tells what was in it."""
+        for name in sorted(self._fs.names(self._directory)):
+            path = self._directory / name
+            stem, dot, suffix = name.partition(".")
+            if name.endswith(".tmp"):
+                self._fs.remove(path)
+            elif segment.is_part(name) and int(stem) not in firsts:
+                if dot + suffix == ".index":
+                    self._enter_lost(path, int(stem))
+                self._fs.remove(path)
+
+    def _enter_lost(self, path: Path, first: int) -> None:
+        records = index.read(self._fs.read(path))
+        if len(records) and index.dense(records, first, int(records["position"][0])):
+            self._gaps.add(lost_gaps(records, self._gaps.all(), DELETED))
+
+    def _resume(self, firsts: list[int]) -> Segment:
+        """Open the last segment, or a new one behind it when its end is bad."""
+        files = Files(self._directory, firsts[-1])
+        found = self._scan(files, segment.read_claim(self._fs, files))
+        self._remember(files, found, firsts[:-1])
+        kept = self._repair(files, found)
+        end, _ = index.end_of(kept, files.first, found.preamble)
+        start = max(found.end, self._gap_end())
+        if start > end:
+            return self._start(start)
+        oldest = int(kept["first"][0]) if len(kept) else 0
+        return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last))
+
+    def _start(self, first: int) -> Segment:
+        known = Known(self._positions, self._producers.document())
+        return segment.create(self._fs, self._directory, first, known, self._last)
+
+    def _remember(self, files: Files, found: Scan, earlier: list[int]) -> None:
+        """Positions and producers, as of the segment's beginning and from its batches."""
+        known = segment.read_known(self._fs, files)
+        if known is None:
+            self._walk(earlier)
+        else:
+            self._positions = dict(known.positions)
+            with contextlib.suppress(TypeError, ValueError):
+                self._producers.load(known.producers)
+        self._advance(found.messages)
+        if found.bad:  # the last number of a producer may stand there: better to take one twice than none any more
+            self._producers.clear()
+
+    def _walk(self, firsts: list[int]) -> None:
+        """Positions and producers from all batches of the given segments."""
+        for first in firsts:
+            files = Files(self._directory, first)
+            self._advance(_messages(self._fs.map(files.data), self._index(files)))
+
+    def _advance(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            origin = message.origin
+            if origin.buffer:
+                self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
+            self._producers.enter_all(message.producers)
+
+    def _gap_end(self) -> int:
+        return max((gap.end for gap in self._gaps.all()), default=0)
+
+    def _check_sealed(self, files: Files, following: int) -> int:
+        """The end of a sealed segment, its index rebuilt when its shape is wrong."""
+        records = self._index(files)
+        begin = int(records["position"][0]) if len(records) else batch_format.PREAMBLE.size
+        end, length = index.end_of(records, files.first, begin)
+        if not index.dense(records, files.first, begin) or length != self._fs.size(files.data) or end > following:
+            found = self._scan(files, None)
+            records = self._repair(files, found)
+            end = found.end
+            self._enter_missing(end, following, CORRUPT)
+        self._last = max(self._last, int(records["last"].max(initial=0)))
+        return end
+
+    def _scan(self, files: Files, claim: tuple[int, int] | None) -> Scan:
+        return scan(self._fs.map(files.data), files.first, self._index(files), claim)
+
+    def _index(self, files: Files) -> index.Records:
+        try:
+            return index.read(self._fs.read(files.index))
+        except FileNotFoundError:
+            return index.EMPTY
+
+    def _repair(self, files: Files, found: Scan) -> index.Records:
+        """Make the files of a segment agree with what was found in it; the records that stay."""
+        data = self._fs.map(files.data)
+        bad = found.records[found.bad]
+        for begin, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
+            if begin < found.length:
+                quarantine(self._fs, files, data, begin, begin + length)
+        quarantine(self._fs, files, data, found.length, found.size)
+        self._gaps.add(lost_gaps(bad, self._gaps.all()))
+        self._last = max(self._last, found.last)
+        kept = found.records[: len(found.records) - found.lost]
+        self._cut(files, found)
+        self._restore(files, kept, found)
+        return kept
+
+    def _cut(self, files: Files, found: Scan) -> None:
+        """Cut the data behind the last readable batch; a damaged schema message is written anew."""
+        schema = bytes(memoryview(batch_format.PREAMBLE))
+        damaged = found.preamble == len(schema) and self._fs.map(files.data)[: len(schema)].to_pybytes() != schema
+        if found.size <= found.length and not damaged:
+            return
+        with contextlib.closing(self._fs.open(files.data)) as file:
+            file.truncate(max(found.length, found.preamble))
+            if damaged:
+                file.write([schema], 0)
+            file.sync()
+
+    def _restore(self, files: Files, kept: index.Records, found: Scan) -> None:
+        """Rewrite index and synced length where they are not what they should be."""
+        expected = index.HEADER + kept.tobytes()
+        if not self._holds(files.index, expected):
+            replace(self._fs, files.index, expected)
+        end, _ = index.end_of(kept, files.first, found.preamble)
+        if segment.read_claim(self._fs, files) != (found.length, end):
+            with contextlib.closing(self._fs.open(files.data)) as file:
+                file.sync()  # a writer that was killed may not have come to it
+            segment.write_claim(self._fs, files, found.length, end)
+
+    def _holds(self, path: Path, data: bytes) -> bool:
+        try:
+            return self._fs.read(path) == data
+        except FileNotFoundError:
+            return False
+
+    def _enter_missing(self, begin: int, end: int, reason: str = DELETED) -> None:
+        """Offsets that no segment has become a gap."""
+        parts = list(uncovered(self._gaps.all(), begin, end))
+        self._gaps.add([Gap(b, e, reason) for b, e in parts])
+
+
+def _messages(data: pa.Buffer, records: index.Records) -> Iterator[Message]:
+    for position in records["position"].tolist():
+        with contextlib.suppress(BadBatch):
+            yield batch_format.parse(data, position)
+
+
+def quarantine(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: int) -> None:
+    """Copy bytes [begin, end) of a segment to the topic's folder ``quarantine``; durable when it returns."""
+    end = min(end, data.size)
+    if begin >= end:
+        return
+    folder = files.directory / QUARANTINE
+    if not folder.exists():
+        fs.make_directory(folder)
+        fs.sync_directory(files.directory)
+    path = folder / f"{files.first:0{segment.DIGITS}}-{begin}-{end}"
+    copy = memoryview(data)[begin:end]
+    if not path.exists() or fs.read(path) != copy:
+        replace(fs, path, copy)
+
+
+def lost_gaps(lost: index.Records, known: list[Gap], reason: str = CORRUPT) -> list[Gap]:
+    """Gaps for the records of what cannot be read, where there are none yet."""
+    found = []
+    for record in lost:
+        base, source = int(record["base"]), bytes(record["source"]).decode(errors="replace")
+        for begin, end in uncovered(known, base, base + int(record["rows"])):
+            counts = {source: {int(record["bucket"]): end - begin}} if source else {}
+            found.append(Gap(begin, end, reason, counts))
+    return found

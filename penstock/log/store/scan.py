@@ -1,0 +1,167 @@
+"""Finding the batches in a segment's bytes, whatever happened to them.
+
+A bad batch never hides the ones behind it: reading goes on where the index says, else at the next place (on an
+8-byte boundary) where a whole message stands whose checksum, place and offset are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.log.store import batch_format, index
+from penstock.log.store.batch_format import Message
+from penstock.records import CONTINUATION, BadBatch
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a segment's bytes hold.
+
+    ``records`` are dense and cover all offsets [first, end); ``bad`` are the numbers of those that cannot be read.
+    ``messages`` are the readable ones. ``length`` is where the last readable one ends: after it come ``lost`` bad
+    records and, up to ``size``, bytes nothing is known of.
+    """
+
+    preamble: int
+    size: int
+    length: int
+    end: int
+    last: int
+    records: index.Records = field(default_factory=lambda: index.EMPTY)
+    bad: list[int] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+
+    @property
+    def lost(self) -> int:
+        """How many bad records stand at the end, behind the last readable one."""
+        return sum(1 for number in self.bad if self.records["position"][number] >= self.length)
+
+
+def scan(data: pa.Buffer, first: int, hints: index.Records, claim: tuple[int, int] | None = None) -> Scan:
+    """Read all batches of a segment that begins with offset ``first``.
+
+    ``hints`` are what is left of its index, ``claim`` synced length and end offset: what they mention and the data
+    does not have is bad, not absent.
+    """
+    walk = _Walk(data, first, hints)
+    while walk.position < walk.size and (walk.keep() or walk.skip()):
+        pass
+    walk.lose_rest(claim or (0, 0))
+    return walk.result()
+
+
+class _Walk:
+    """One pass over a segment."""
+
+    def __init__(self, data: pa.Buffer, first: int, hints: index.Records) -> None:
+        self.data = data
+        self.size: int = data.size
+        self._first = first
+        sound = index.valid(hints) & (hints["base"] >= first) & (hints["rows"] > 0) & (hints["length"] >= 0)
+        self._hints = hints[sound]
+        self.position = self.preamble = self._begin()
+        self._end = first
+        self._time = 0
+        self._length = self.position
+        self._records: list[tuple[Any, ...]] = []
+        self._bad: list[int] = []
+        self._messages: list[Message] = []
+
+    def _begin(self) -> int:
+        try:
+            return batch_format.preamble_length(self.data)
+        except BadBatch:
+            first = self._hints[self._hints["base"] == self._first]
+            return int(first["position"][0]) if len(first) else int(batch_format.PREAMBLE.size)
+
+    def keep(self) -> bool:
+        """Take the message at the current position; False when there is none that can be read."""
+        message = self._message(self.position)
+        if message is None:
+            return False
+        if message.base > self._end:
+            self._add_bad(index.bad_record(self._end, message.base - self._end, self.position, 0, self._time))
+        self._records.append(index.record(message))
+        self._messages.append(message)
+        self._end, self._time = message.end, message.last
+        self.position = self._length = message.position + message.length
+        return True
+
+    def skip(self) -> bool:
+        """Pass over what cannot be read; False when nothing readable or indexed comes behind it."""
+        indexed = self._next_hint()
+        if indexed is not None and (indexed["position"], indexed["base"]) == (self.position, self._end):
+            self._lose(indexed)
+            return True
+        limit = int(indexed["position"]) if indexed is not None else self.size
+        base, position = int(indexed["base"]) if indexed is not None else 0, limit
+        found = next(self._found(self.position + 8, limit), None)
+        if found is not None:
+            base, position = found.base, found.position
+        elif indexed is None:
+            return False
+        length = position - self.position
+        self._add_bad(index.bad_record(self._end, base - self._end, self.position, length, self._time))
+        self._end, self.position = base, position
+        return True
+
+    def lose_rest(self, claim: tuple[int, int]) -> None:
+        """Enter as bad what the index or the synced length mention behind the last readable batch."""
+        while (hint := self._next_hint()) is not None:
+            if (missing := int(hint["base"]) - self._end) > 0:
+                self._add_bad(index.bad_record(self._end, missing, self.position, 0, self._time))
+            self._lose(hint)
+        length, end = claim
+        if end > self._end:
+            rest = max(0, min(length, self.size) - self.position)
+            self._add_bad(index.bad_record(self._end, end - self._end, self.position, rest, self._time))
+            self._end = end
+
+    def result(self) -> Scan:
+        packed = index.pack(self._records)
+        return Scan(self.preamble, self.size, self._length, self._end, self._time, packed, self._bad, self._messages)
+
+    def _message(self, position: int) -> Message | None:
+        try:
+            message = batch_format.parse(self.data, position)
+        except BadBatch:
+            return None
+        return message if message.base >= self._end and message.rows > 0 else None
+
+    def _next_hint(self) -> Any:
+        """The first index record at or behind the current position and offset."""
+        behind = self._hints[(self._hints["position"] >= self.position) & (self._hints["base"] >= self._end)]
+        return behind[np.argmin(behind["position"])] if len(behind) else None
+
+    def _lose(self, hint: Any) -> None:
+        self._add_bad((*hint.tolist()[:3], self.position, *hint.tolist()[4:]))
+        self._end, self._time = int(hint["base"] + hint["rows"]), int(hint["last"])
+        self.position += int(hint["length"])
+
+    def _add_bad(self, record: tuple[Any, ...]) -> None:
+        self._bad.append(len(self._records))
+        self._records.append(record)
+
+    def _found(self, begin: int, limit: int) -> Iterator[Message]:
+        """The readable messages that begin in [begin, limit)."""
+        for position in _candidates(self.data, begin, limit):
+            if (message := self._message(position)) is not None:
+                yield message
+
+
+def _candidates(data: pa.Buffer, begin: int, limit: int) -> Iterator[int]:
+    """Positions on 8-byte boundaries at which a message may begin: its mark, then a length that can be."""
+    begin += -begin % 8
+    whole = (data.size - begin) // 8
+    if whole <= 0 or begin >= limit:
+        return
+    words = np.frombuffer(data, "<i4", 2 * whole, begin).reshape(-1, 2)[: (limit - begin + 7) // 8]
+    lengths = words[:, 1]
+    plausible = (words[:, 0].view("<u4") == CONTINUATION) & (lengths > 0) & (lengths % 8 == 0)
+    for number in np.flatnonzero(plausible & (lengths <= data.size - begin)):
+        yield begin + 8 * int(number)

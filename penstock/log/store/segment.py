@@ -1,0 +1,279 @@
+"""A topic's segment: its files, and the writer of the active one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from crc32c import crc32c
+
+from penstock.files.file_system import Bytes, File, FileSystem, replace
+from penstock.log.documents import decode, encode
+from penstock.log.errors import UnknownFormat
+from penstock.log.store import index
+from penstock.log.store.batch_format import PREAMBLE
+
+SUFFIX = ".arrows"
+DIGITS = 20
+_CLAIM = struct.Struct("<qqq")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The paths of the segment whose first offset is ``first``."""
+
+    directory: Path
+    first: int
+
+    @property
+    def data(self) -> Path:
+        return self._path(SUFFIX)
+
+    @property
+    def index(self) -> Path:
+        return self._path(".index")
+
+    @property
+    def synced(self) -> Path:
+        return self._path(".synced")
+
+    @property
+    def known(self) -> Path:
+        return self._path(".state")
+
+    @property
+    def all(self) -> tuple[Path, ...]:
+        """The data file first: without it, the others mean nothing."""
+        return self.data, self.index, self.synced, self.known
+
+    def _path(self, suffix: str) -> Path:
+        return self.directory / f"{self.first:0{DIGITS}}{suffix}"
+
+
+def first_offsets(names: Iterable[str]) -> list[int]:
+    """The first offsets of the segments among a folder's file names, ascending."""
+    stems = (name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX))
+    return sorted(int(stem) for stem in stems if len(stem) == DIGITS and stem.isascii() and stem.isdigit())
+
+
+def stored_bytes(directory: Path) -> int:
+    """The bytes of a topic's segments, indices not counted. Raises FileNotFoundError where there is no such topic."""
+    total = 0
+    for entry in os.scandir(directory):
+        if entry.name.endswith(SUFFIX):
+            with contextlib.suppress(FileNotFoundError):  # retention removes segments at any time
+                total += entry.stat().st_size
+    return total
+
+
+def is_part(name: str) -> bool:
+    """Whether a file belongs to a segment, beside its data."""
+    stem, _, suffix = name.partition(".")
+    return suffix in ("index", "synced", "state") and len(stem) == DIGITS and stem.isascii() and stem.isdigit()
+
+
+# The file .synced, three int64: how many bytes of the segment are synced (all that readers look at), the offset after
+# them, and the file's format version above a checksum of all three.
+SYNCED_FORMAT = 1
+
+
+def claim(length: int, end: int, version: int = SYNCED_FORMAT) -> tuple[int, int, int]:
+    """The words of a .synced file."""
+    return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version))
+
+
+def read_claim(fs: FileSystem, files: Files) -> tuple[int, int] | None:
+    """Synced length and end offset that the .synced file claims; None when it is missing or damaged.
+
+    Raises UnknownFormat.
+    """
+    try:
+        length, end, check = _CLAIM.unpack(fs.read(files.synced))
+        version = check >> 32
+        if (length, end, check) != claim(length, end, version):
+            return None
+    except (FileNotFoundError, struct.error):
+        return None
+    if version != SYNCED_FORMAT:
+        raise UnknownFormat(f"{files.synced.name} has format {version}, this Penstock knows {SYNCED_FORMAT}")
+    return length, end
+
+
+def write_claim(fs: FileSystem, files: Files, length: int, end: int) -> None:
+    """Create or repair a .synced file."""
+    replace(fs, files.synced, _CLAIM.pack(*claim(length, end)))
+
+
+# The file .state: what was known when the segment began: up to which position each log buffer was stored, and the
+# producers.
+
+
+@dataclass(slots=True)
+class Known:
+    """What a topic remembers beside its rows: positions of log buffers, and producers (as ``Producers.document``)."""
+
+    positions: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, Any] = field(default_factory=dict)
+
+
+def write_known(fs: FileSystem, files: Files, known: Known) -> None:
+    """Write the .state file of a new segment."""
+    replace(fs, files.known, encode({"positions": known.positions, "producers": known.producers}))
+
+
+def read_known(fs: FileSystem, files: Files) -> Known | None:
+    """What was known when the segment began; None when the file is missing or damaged. Raises UnknownFormat."""
+    try:
+        document = decode(fs.read(files.known), files.known) or {}
+        positions = {str(buffer): int(position) for buffer, position in document["positions"].items()}
+        return Known(positions, dict(document["producers"]))
+    except (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+@dataclass(slots=True)
+class State:
+    """How far a segment goes: ``length`` bytes, offsets up to ``end``, ``batches`` index records.
+
+    ``oldest`` and ``last`` are timestamps in microseconds (``oldest`` 0 while it is empty).
+    """
+
+    length: int
+    end: int
+    batches: int
+    oldest: int
+    last: int
+
+    def copy(self) -> State:
+        """The same, to be kept."""
+        return State(self.length, self.end, self.batches, self.oldest, self.last)
+
+
+class Segment:
+    """The active segment of a topic, open for writing. One thread at a time.
+
+    What is appended is written, then synced, then published: readers see it from then on. The index follows the
+    synced data: after a power cut, what it mentions was there. Files are opened when they are needed; ``release``
+    closes them.
+    """
+
+    def __init__(self, fs: FileSystem, files: Files, state: State) -> None:
+        self._fs = fs
+        self.files = files
+        self.state = state
+        self.published = state.copy()
+        self._dirty = False
+        self._unindexed: list[index.Records] = []
+        self._open: contextlib.ExitStack | None = None
+
+    def _opened(self) -> None:
+        if self._open is not None:
+            return
+        with contextlib.ExitStack() as stack:
+            self._data: File = stack.enter_context(contextlib.closing(self._fs.open(self.files.data)))
+            self._index: File = stack.enter_context(contextlib.closing(self._fs.open(self.files.index)))
+            self._words = stack.enter_context(contextlib.closing(self._fs.words(self.files.synced)))
+            self._open = stack.pop_all()
+
+    def append(self, parts: Sequence[Bytes], records: index.Records) -> None:
+        """Write whole messages and their ``records``. Raises OSError, and then nothing of them stays."""
+        try:
+            self.undo_failure()
+            self._dirty = True
+            written = self._data.write(parts, self.state.length)
+            self._dirty = False
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.undo_failure()
+            raise
+        self._unindexed.append(records)
+        state = self.state
+        state.length += written
+        state.end = int(records["base"][-1] + records["rows"][-1])
+        state.batches += len(records)
+        state.oldest = state.oldest or int(records["first"][0])
+        state.last = int(records["last"][-1])
+
+    def sync(self) -> None:
+        """Bring what is written to the disk. Raises OSError: what is not synced stays unseen."""
+        self.undo_failure()
+        if self._unindexed:
+            self._data.sync()
+            added = b"".join(records.tobytes() for records in self._unindexed)
+            self._index.write([added], self._index_length - len(added))
+            self._unindexed = []
+
+    def publish(self) -> None:
+        """Let readers see what is synced."""
+        state = self.state
+        if state.length != self.published.length:
+            self._opened()
+            self._words.store(*claim(state.length, state.end))
+            self.published = state.copy()
+
+    def roll_back(self, state: State) -> None:
+        """Take back what was written behind ``state`` and is not published. Raises OSError; then again before all."""
+        self._dirty = self._dirty or state.length != self.state.length
+        self.state = state.copy()
+        self._unindexed = [records for records in self._unindexed if records["base"][0] < state.end]
+        self.undo_failure()
+
+    def undo_failure(self) -> None:
+        """Cut off what a failed append left behind: it must never be read as stored. Raises OSError."""
+        self._opened()
+        if self._dirty:
+            self._data.truncate(self.state.length)
+            self._data.sync()
+            self._index.truncate(self._index_length - sum(records.nbytes for records in self._unindexed))
+            self._dirty = False
+
+    @property
+    def _index_length(self) -> int:
+        return index.HEADER_SIZE + self.state.batches * index.RECORD.itemsize
+
+    @property
+    def clean(self) -> bool:
+        """Whether all that was written is published."""
+        return not self._dirty and self.state.length == self.published.length
+
+    def seal(self) -> None:
+        """Bring everything to the disk, the index included, and publish it."""
+        self.sync()
+        self._index.sync()
+        self.publish()
+
+    def release(self) -> None:
+        """Close the files; they are opened again when they are needed."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+def create(fs: FileSystem, directory: Path, first: int, known: Known, last: int) -> Segment:
+    """Start an empty segment at offset ``first``; ``last`` is the topic's last timestamp.
+
+    Raises OSError, and then nothing of it is left. The data file comes last: where it is, the others are.
+    """
+    files = Files(directory, first)
+    state = State(PREAMBLE.size, first, 0, 0, last)
+    try:
+        write_known(fs, files, known)
+        replace(fs, files.index, index.HEADER)
+        write_claim(fs, files, state.length, state.end)
+        replace(fs, files.data, PREAMBLE)
+        return Segment(fs, files, state)
+    except OSError:
+        remove(fs, files)
+        raise
+
+
+def remove(fs: FileSystem, files: Files) -> None:
+    """Remove the files of a segment, as far as that is possible."""
+    for path in files.all:
+        with contextlib.suppress(OSError):
+            fs.remove(path)

@@ -1,0 +1,71 @@
+"""What is kept with a topic beside its rows: its own settings (in two copies), and whether it was deleted."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.files.file_system import FileSystem, replace
+from penstock.log.documents import decode, encode
+from penstock.log.errors import InvalidSetting, UnknownFormat
+from penstock.log.settings import checked
+from penstock.log.store.gaps import FILE_NAME as GAPS
+
+SETTINGS = ("settings.json", "settings.copy.json")
+DELETED = "DELETED"
+"""The file that says so; the topic's gaps stay beside it, so that no offset is given again."""
+
+
+def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
+    """The settings that were changed for this topic.
+
+    Raises UnknownFormat for those of another version, and when no copy can be read: to go on without would open the
+    topic to everybody, or drop what was to be kept.
+    """
+    found: list[bytes] = []
+    for name in SETTINGS:
+        with contextlib.suppress(FileNotFoundError):  # never changed, or deleted just now
+            found.append(fs.read(directory / name))
+    for data in found:
+        with contextlib.suppress(KeyError, TypeError, AttributeError, InvalidSetting):
+            if (document := decode(data, directory / SETTINGS[0])) is not None:
+                return checked(document["settings"])
+    if found:
+        raise UnknownFormat(f"{SETTINGS[0]} cannot be read: write the topic's settings anew, or remove the file")
+    return {}
+
+
+def write_changes(fs: FileSystem, directory: Path, changes: Mapping[str, Any]) -> None:
+    """Keep the changed settings. Raises OSError."""
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in changes.items()}
+    for name in reversed(SETTINGS):
+        replace(fs, directory / name, encode({"settings": settings}))
+
+
+def is_deleted(directory: Path) -> bool:
+    """Whether the topic of this folder was deleted."""
+    return (directory / DELETED).exists()
+
+
+def mark_deleted(fs: FileSystem, directory: Path) -> None:
+    """From now on there is no such topic. Raises OSError."""
+    replace(fs, directory / DELETED, b"")
+
+
+def revive(fs: FileSystem, directory: Path) -> None:
+    """From now on there is such a topic again. Raises OSError."""
+    fs.remove(directory / DELETED)
+    fs.sync_directory(directory)
+
+
+def clear(fs: FileSystem, directory: Path) -> None:
+    """Remove everything of a deleted topic but its gaps. Raises OSError."""
+    folders = {directory}
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.name not in (GAPS, DELETED):
+            fs.remove(path)
+            folders.add(path.parent)
+    for folder in sorted(folders):
+        fs.sync_directory(folder)

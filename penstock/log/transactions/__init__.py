@@ -1,0 +1,4 @@
+"""Appends to one or several topics that are stored as a whole or not at all.
+
+Read ``transactions``, ``staging`` (what waits aside), ``decision`` (the commit). Imports the rest of ``log``.
+"""

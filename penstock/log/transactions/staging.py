@@ -1,0 +1,89 @@
+"""What a transaction holds before it is committed: appends, aside in a file of their own."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from penstock import records
+from penstock.counts import Origin
+from penstock.files.file_system import File, FileSystem
+from penstock.log.commit.batching import Waiting
+from penstock.log.commit.producers import Producer
+from penstock.log.errors import MessageTooLarge, WriteFailed, write_error
+
+SUFFIX = ".staged"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    topic: str
+    origin: Origin
+    producer: Producer | None
+    position: int
+    length: int
+    crc: int
+    size: int
+
+
+@dataclass(slots=True)
+class Staged:
+    """One open transaction. ``deadline`` in microseconds. Hold ``lock`` for all its methods."""
+
+    id: str
+    path: Path
+    deadline: int
+    limit: int
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    open: bool = True
+    _entries: list[_Entry] = field(default_factory=list)
+    _numbers: set[tuple[str, Producer]] = field(default_factory=set)
+    _length: int = 0
+    _file: File | None = None
+
+    def add(self, fs: FileSystem, topic: str, body: pa.RecordBatch, origin: Origin, producer: Producer | None) -> None:
+        """Put an append aside; one that is there already (the same number of a producer) is not taken twice.
+
+        Raises MessageTooLarge, LogFull and WriteFailed.
+        """
+        if producer is not None and (topic, producer) in self._numbers:
+            return
+        data = records.encode(body, {})
+        if self._length + len(data) > self.limit:
+            raise MessageTooLarge(f"transactions.max_size: a transaction has at most {self.limit} bytes")
+        try:
+            self._file = self._file or fs.open(self.path, create=True)
+            self._file.write([data], self._length)
+        except OSError as error:
+            raise write_error(error) from error
+        crc = crc32c(memoryview(data))
+        self._entries.append(_Entry(topic, origin, producer, self._length, len(data), crc, body.nbytes))
+        self._length += len(data)
+        if producer is not None:
+            self._numbers.add((topic, producer))
+
+    def read(self, fs: FileSystem) -> dict[str, list[Waiting]]:
+        """All appends by topic, in order. Raises WriteFailed when they cannot be read back."""
+        found: dict[str, list[Waiting]] = {}
+        data = fs.map(self.path) if self._entries else pa.py_buffer(b"")
+        for entry in self._entries:
+            part = data.slice(entry.position, entry.length)
+            if len(part) != entry.length or crc32c(memoryview(part)) != entry.crc:
+                raise WriteFailed(f"transaction {self.id}: what was staged cannot be read back")
+            body, _ = records.decode(part, records.BODY)
+            item = Waiting(body, entry.origin, entry.size, Future(), entry.producer)
+            found.setdefault(entry.topic, []).append(item)
+        return found
+
+    def drop(self, fs: FileSystem) -> None:
+        """Forget everything. Raises OSError."""
+        self.open = False
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            fs.remove(self.path)

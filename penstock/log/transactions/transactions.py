@@ -1,0 +1,216 @@
+"""Transactions over one or several topics: begun, filled, then committed as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock import records
+from penstock.counts import Origin
+from penstock.files.file_system import Clock, FileSystem
+from penstock.log.commit.batching import Appended, Prepared, Waiting, resolve
+from penstock.log.commit.producers import Producer
+from penstock.log.commit.writer import Writer
+from penstock.log.errors import LogFull, TransactionTimedOut, UnknownTransaction
+from penstock.log.resources import PRODUCER_MEMORY
+from penstock.log.settings import TopicSettings
+from penstock.log.store.visibility import Barrier
+from penstock.log.topic import Topic, exceeded
+from penstock.log.transactions import decision, staging
+from penstock.log.transactions.decision import Decision
+from penstock.log.transactions.staging import Staged
+
+PREFIX = "TRANSACTION-"
+"""Of files beside the topics; no topic can have such a name."""
+REMEMBERED = 1000
+"""Transactions whose end is remembered, for callers that did not hear of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of transactions and producers: times in seconds, sizes in bytes."""
+
+    timeout: float = 60.0
+    max_size: int = 64 << 20
+    max_open: int = 1000
+    producer_memory: float = PRODUCER_MEMORY
+
+
+class Topics(Protocol):
+    """What transactions need of a log."""
+
+    directory: Path
+
+    def topic(self, name: str, *, create: bool = False) -> Topic: ...
+
+    def settings(self, name: str) -> TopicSettings: ...
+
+    def check_writable(self, name: str) -> None:
+        """Raises InvalidTopicName, and TooManyTopics where it does not exist and cannot be made."""
+
+
+class Transactions:
+    """The transactions of a log. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        fs: FileSystem,
+        clock: Clock,
+        barrier: Barrier,
+        limits: Limits,
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._topics = topics
+        self._fs = fs
+        self._clock = clock
+        self._barrier = barrier
+        self.limits = limits
+        self._new_id = new_id
+        self._folder = topics.directory
+        self._lock = threading.Lock()
+        self._committing = threading.Lock()
+        self._open: dict[str, Staged] = {}
+        self._timed_out: OrderedDict[str, None] = OrderedDict()
+        self._committed: OrderedDict[str, dict[str, list[Appended]]] = OrderedDict()
+
+    def recover(self) -> None:
+        """Drop what was not committed when the writer died. Before any topic is opened. Raises OSError."""
+        for name in sorted(self._fs.names(self._folder)):
+            path = self._folder / name
+            if name.startswith(PREFIX) and name.endswith(decision.SUFFIX):
+                decision.undo(self._fs, path, self._topics.directory)
+            elif name.startswith(PREFIX) and name.endswith((staging.SUFFIX, ".tmp")):
+                self._fs.remove(path)
+
+    def begin(self, timeout: float | None = None) -> str:
+        """A new transaction; aborted by itself after ``timeout`` seconds. Raises LogFull where too many are open."""
+        self.expire()
+        seconds = self.limits.timeout if timeout is None else min(timeout, self.limits.timeout)
+        with self._lock:
+            if len(self._open) >= self.limits.max_open:
+                raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open already")
+            name = self._new_id()
+            deadline = self._clock.micros() + round(seconds * 1e6)
+            path = self._folder / (PREFIX + name + staging.SUFFIX)
+            self._open[name] = Staged(name, path, deadline, self.limits.max_size)
+            return name
+
+    def append(
+        self, transaction: str, topic: str, body: pa.RecordBatch, origin: Origin, producer: Producer | None = None
+    ) -> None:
+        """Put rows (schema BODY) aside for a topic; their offsets are given by ``commit``.
+
+        Raises UnknownTransaction, TransactionTimedOut, InvalidTopicName, TooManyTopics, MessageTooLarge, LogFull,
+        WriteFailed, and ValueError for a body of another schema.
+        """
+        if not body.schema.equals(records.BODY):
+            raise ValueError(f"a body has the columns of records.BODY, not {body.schema}")
+        self._topics.check_writable(topic)
+        if (limit := exceeded(topic, self._topics.settings(topic), body, body.nbytes)) is not None:
+            raise limit
+        with self._of(transaction) as staged:
+            staged.add(self._fs, topic, body, origin, producer)
+
+    def commit(self, transaction: str) -> dict[str, list[Appended]]:
+        """Store everything, in all topics at once: by topic, what became of each append, in their order.
+
+        Committed again, it answers the same. Raises UnknownTransaction, TransactionTimedOut, OutOfSequence, LogFull,
+        WriteFailed, TooManyTopics; the transaction then stays open, and nothing is stored.
+        """
+        with self._lock:
+            if (answer := self._committed.get(transaction)) is not None:
+                return answer
+        with self._of(transaction) as staged:
+            items = staged.read(self._fs)
+            with self._committing:
+                self._store(transaction, items)
+            answer = {topic: [item.future.result() for item in many] for topic, many in items.items()}
+            self._end(staged)
+        with self._lock:
+            self._committed[transaction] = answer
+            if len(self._committed) > REMEMBERED:
+                self._committed.popitem(last=False)
+        return answer
+
+    def _store(self, transaction: str, items: dict[str, list[Waiting]]) -> None:
+        with contextlib.ExitStack() as stack:
+            topics = [self._topics.topic(name, create=True) for name in sorted(items)]
+            for topic in topics:
+                stack.enter_context(topic.writer.lock)
+                topic.check_open()
+            fresh = {topic.writer: topic.writer.admit(items[topic.name]) for topic in topics}
+            intent = self._folder / (PREFIX + transaction + decision.SUFFIX)
+            made = Decision(self._fs, intent, {w: admitted for w, admitted in fresh.items() if admitted})
+            try:
+                _answer(made.make(self._barrier))
+            finally:
+                for topic in topics:
+                    topic.announce()
+
+    def abort(self, transaction: str) -> None:
+        """Forget a transaction. Raises UnknownTransaction, TransactionTimedOut."""
+        with self._of(transaction) as staged:
+            self._end(staged)
+
+    def expire(self) -> None:
+        """Abort what is open for too long."""
+        now = self._clock.micros()
+        with self._lock:
+            late = [staged for staged in self._open.values() if staged.deadline < now]
+        for staged in late:
+            with staged.lock:
+                if staged.open:
+                    self._time_out(staged)
+
+    def _time_out(self, staged: Staged) -> None:
+        self._end(staged)
+        with self._lock:
+            self._timed_out[staged.id] = None
+            if len(self._timed_out) > REMEMBERED:
+                self._timed_out.popitem(last=False)
+
+    def _end(self, staged: Staged) -> None:
+        with contextlib.suppress(OSError):  # a file that stays is removed at the next start
+            staged.drop(self._fs)
+        with self._lock:
+            self._open.pop(staged.id, None)
+
+    @contextlib.contextmanager
+    def _of(self, transaction: str) -> Iterator[Staged]:
+        """An open transaction, for one caller at a time. Raises UnknownTransaction, TransactionTimedOut."""
+        staged = self._open.get(transaction)
+        if staged is None:
+            raise self._not_open(transaction)
+        with staged.lock:
+            if not staged.open:
+                raise self._not_open(transaction)
+            if staged.deadline < self._clock.micros():
+                self._time_out(staged)
+                raise self._not_open(transaction)
+            yield staged
+
+    def _not_open(self, transaction: str) -> UnknownTransaction | TransactionTimedOut:
+        if transaction in self._timed_out:
+            return TransactionTimedOut(f"transaction {transaction} was open for too long and is aborted")
+        return UnknownTransaction(f"there is no open transaction {transaction!r}")
+
+    def close(self) -> None:
+        """Abort all that are open."""
+        for staged in list(self._open.values()):
+            with staged.lock:
+                self._end(staged)
+
+
+def _answer(stored: dict[Writer, list[Prepared]]) -> None:
+    for many in stored.values():
+        for one in many:
+            resolve(one, "synced")

@@ -1,0 +1,223 @@
+"""What is in a log buffer file: as the text of Aeron's LogInspector, as JSON, and as our own batches.
+
+Every function opens the file for reading only, at any time, and raises NotALogBuffer or OSError.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock import records
+from penstock.logbuffer import descriptor as d
+from penstock.logbuffer.frame_search import newest_count, next_frame
+from penstock.logbuffer.mapped import Frame, LogFile
+from penstock.logbuffer.subscription import FragmentAssembler
+
+RULE: Final = "=" * 70
+NO_LIMIT: Final = (1 << 31) - 1
+ASCII_FORMATS: Final = ("ascii", "us-ascii", "us_ascii")
+_ASCII: Final = bytes(range(128)) + bytes(128)
+"""In LogInspector's text a byte of 128 or more is character 0."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """LogInspector's options. ``limit``: bytes shown of each message."""
+
+    data_format: str = "hex"
+    limit: int = NO_LIMIT
+    skip_default_header: bool = False
+    scan_over_zeroes: bool = False
+
+    def text(self, data: memoryview) -> str:
+        shown = data[: self.limit].tobytes()
+        if self.data_format in ASCII_FORMATS:
+            return shown.translate(_ASCII).decode("latin-1")
+        return shown.hex().upper()
+
+
+def dump(path: Path | str, options: Options = Options()) -> Iterator[str]:
+    """LogInspector's text, line by line (its second line tells date and path)."""
+    log = LogFile(path)
+    try:
+        yield from _heading(log, path)
+        if not options.skip_default_header:
+            yield f"default {_header_text(_default_header(log))}"
+        yield ""
+        for index in range(d.PARTITIONS):
+            yield _tail_text(log, index)
+        for index in range(d.PARTITIONS):
+            yield from ("", RULE, f"Index {index} Term Data", "")
+            yield from _term_text(log, index, options)
+    finally:
+        log.close()
+
+
+def as_json(path: Path | str, limit: int = 0) -> dict[str, Any]:
+    """The same as one JSON document: ``metadata``, ``default_header`` and ``terms`` with their frames.
+
+    Zeros are passed over. ``limit`` bytes of each message are shown as hex in ``data``. A term ends
+    with the first header whose length is none, as ``torn``.
+    """
+    log = LogFile(path)
+    try:
+        return {
+            "path": str(path),
+            "metadata": {field.name: log.load(field) for field in d.FIELDS},
+            "default_header": _as_document(_default_header(log)),
+            "terms": [_term_document(log, index, limit) for index in range(d.PARTITIONS)],
+        }
+    finally:
+        log.close()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A message of a log buffer that should be an encapsulated Arrow message of ours."""
+
+    position: int
+    frame_length: int
+    """Header and payload, in bytes; of the whole message where it was cut into frames."""
+    reserved_value: int
+    rows: int | None
+    document: dict[str, Any] | None
+    problem: str | None = None
+    """Why there are no rows and no document: it is none of ours."""
+
+
+def batches(path: Path | str) -> list[Batch]:
+    """The messages still in the file, by position."""
+    log = LogFile(path)
+    try:
+        return [_batch(message) for message in FragmentAssembler().push(_frames(log))]
+    finally:
+        log.close()
+
+
+def _batch(message: Frame) -> Batch:
+    length = len(message.data) + d.HEADER_LENGTH
+    try:
+        batch, document = records.decode(message.data, records.BODY)
+        return Batch(message.begin, length, message.reserved_value, batch.num_rows, document)
+    except records.BadBatch as error:
+        return Batch(message.begin, length, message.reserved_value, None, None, str(error))
+
+
+def _frames(log: LogFile) -> Iterator[Frame]:
+    """The data frames of the three newest terms, in order."""
+    active = newest_count(log) * log.term_length
+    for begin in range(max(0, active - 2 * log.term_length), active + 1, log.term_length):
+        position: int | None = begin
+        while position is not None and position < begin + log.term_length:
+            length, flags, kind = log.whole_frame(position)
+            if not length:
+                position = next_frame(log, position)
+                continue
+            if kind == d.DATA:
+                yield log.frame(position, length, flags)
+            position += d.align(length)
+
+
+# LogInspector's text
+
+
+def _heading(log: LogFile, path: Path | str) -> Iterator[str]:
+    count = log.load(d.ACTIVE_TERM_COUNT)
+    yield RULE
+    yield f"{time.strftime('%a %b %d %H:%M:%S %Z %Y')} Inspection dump for {path}"
+    yield RULE
+    yield f"   Is connected: {str(log.load(d.IS_CONNECTED) == 1).lower()}"
+    yield f"Initial term id: {log.initial_term_id}"
+    yield f"     Term count: {count}"
+    yield f"   Active index: {int(math.fmod(count, d.PARTITIONS))}"  # garbage keeps its sign, as in Java
+    yield f"    Term length: {log.term_length}"
+    yield f"     MTU length: {log.parameters.mtu}"
+    yield f"      Page size: {log.parameters.page_size}"
+    yield f"   EOS position: {log.load(d.END_OF_STREAM_POSITION)}"
+    yield ""
+
+
+def _tail(log: LogFile, index: int) -> dict[str, int]:
+    raw = log.load(d.TAIL_COUNTERS[index])
+    term_id = d.tail_term_id(raw)
+    offset = d.tail_offset(raw, log.term_length)
+    position = d.position_of(term_id, offset, log.initial_term_id, log.term_length)
+    return {"term_offset": raw & 0xFFFFFFFF, "term_id": term_id, "raw_tail": raw, "position": position}
+
+
+def _tail_text(log: LogFile, index: int) -> str:
+    tail = _tail(log, index)
+    return (
+        f"Index {index} Term Meta Data termOffset={tail['term_offset']} termId={tail['term_id']} "
+        f"rawTail={tail['raw_tail']} position={tail['position']}"
+    )
+
+
+def _term_text(log: LogFile, index: int, options: Options) -> Iterator[str]:
+    start, offset = index * log.term_length, 0
+    while offset < log.term_length:
+        header = d.HEADER.unpack_from(log.bytes, start + offset)
+        yield f"{offset}: {_header_text(header)}"
+        length = header[0]
+        if length == 0 and options.scan_over_zeroes:
+            offset += d.FRAME_ALIGNMENT
+            continue
+        # Without a length the rest of the term is shown, and nothing can be found behind it.
+        end = min(offset + length, log.term_length) if length >= d.HEADER_LENGTH else log.term_length
+        yield options.text(log.bytes[start + offset + d.HEADER_LENGTH : start + end])
+        offset = offset + d.align(length) if length >= d.HEADER_LENGTH else log.term_length
+
+
+def _header_text(header: tuple[int, ...]) -> str:
+    length, version, flags, kind, offset, session_id, stream_id, term_id, reserved_value = header
+    return (
+        f"DATA Header{{frame-length={length} version={version} flags={flags:08b} type={kind} term-offset={offset} "
+        f"session-id={session_id} stream-id={stream_id} term-id={term_id} reserved-value={reserved_value}}}"
+    )
+
+
+def _default_header(log: LogFile) -> tuple[int, ...]:
+    return d.HEADER.unpack_from(log.bytes, log.size - d.METADATA_LENGTH + d.DEFAULT_HEADER)
+
+
+# JSON
+
+
+def _as_document(header: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip(d.HEADER_DTYPE.names or (), header, strict=True))
+
+
+def _term_document(log: LogFile, index: int, limit: int) -> dict[str, Any]:
+    start, offset = index * log.term_length, 0
+    frames: list[dict[str, Any]] = []
+    document: dict[str, Any] = {"index": index, **_tail(log, index), "frames": frames}
+    words = np.frombuffer(log.bytes, np.int64, log.term_length // 8, start)
+    while (offset := _next_used(words, offset)) < log.term_length:
+        header = d.HEADER.unpack_from(log.bytes, start + offset)
+        entry: dict[str, Any] = {"offset": offset, **_as_document(header)}
+        if header[0] < d.HEADER_LENGTH:
+            return document | {"torn": entry}
+        if limit:
+            end = min(header[0], d.HEADER_LENGTH + limit, log.term_length - offset)
+            entry["data"] = log.bytes[start + offset + d.HEADER_LENGTH : start + offset + end].hex()
+        frames.append(entry)
+        offset += d.align(header[0])
+    return document
+
+
+def _next_used(words: np.ndarray, offset: int) -> int:
+    """The first slot from ``offset`` on that is not all zero; the term length when all are."""
+    begin = offset // 8
+    while begin < len(words):
+        part = words[begin : begin + 65536]  # 512 KiB at a time: most often the next frame is near
+        if part.any():
+            return int(begin + np.argmax(part != 0)) * 8 & -d.FRAME_ALIGNMENT
+        begin += 65536
+    return len(words) * 8

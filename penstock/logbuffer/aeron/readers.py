@@ -1,0 +1,64 @@
+"""The readers of one log buffer, as its writer sees them: how far the slowest is, and who is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from penstock.handover.position import ReaderPosition
+from penstock.logbuffer.publication import Publication
+
+
+class Readers:
+    """Readers by name, each with its position file, as a media driver would keep them.
+
+    The limit follows the slowest one. A reader that was declared gone holds nobody up and keeps nothing
+    from being cleaned, also after the writer has started again, until it is admitted again.
+    """
+
+    def __init__(self, positions: Mapping[str, ReaderPosition]) -> None:
+        self._positions = dict(positions)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of those that are not gone."""
+        return (name for name, reader in self._positions.items() if not reader.gone)
+
+    def __getitem__(self, name: str) -> ReaderPosition:
+        return self._positions[name]
+
+    def positions(self) -> list[int]:
+        """How far those have come that are not gone: what ``Publication.open`` wants to know."""
+        return [self._positions[name].position for name in self]
+
+    def slowest(self) -> str | None:
+        """The name of the one that is furthest behind; None when all are gone."""
+        return min(self, key=lambda name: self._positions[name].position, default=None)
+
+    def declare_gone(self, name: str) -> int:
+        """Goes on without the reader, and returns the position up to which it had come.
+
+        What it does afterwards moves nothing; where it reads on it may be Lapped. KeyError for an unknown one.
+        """
+        self._positions[name].gone = True
+        return self._positions[name].position
+
+    def admit(self, name: str, reader: ReaderPosition, position: int) -> None:
+        """A new reader, or one that was gone, begins at ``position``: a frame still there, or where the next one goes.
+
+        Nobody else may be moving ``reader`` at this time.
+        """
+        reader.floor = 0
+        reader.position = position
+        reader.gone = False
+        self._positions[name] = reader
+
+    def follow(self, publication: Publication) -> None:
+        """Raises the limit to what the slowest reader allows, and cleans behind it.
+
+        With no reader left the publication is not connected; with the first one it is again.
+        """
+        positions = self.positions()
+        if not positions:
+            publication.disconnect()
+            return
+        publication.connected = True
+        publication.consumed(min(positions))

@@ -1,0 +1,213 @@
+"""Administration: topics and their settings, transactions, cursors, maintenance. Messages in, messages out.
+
+Blocking: to be called on threads. Everything raises ApiError.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from pydantic import ValidationError
+
+from penstock.config import TopicConfig
+from penstock.log import CorruptBatch, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
+from penstock.log.store.segment import first_offsets
+from penstock.server.auth.rights import Caller
+from penstock.server.entry_pages import before
+from penstock.server.permitted_topics import Topics, answer, check_name
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.errors import BadRequest, NotAllowed
+
+T = TypeVar("T")
+Post = Callable[[Any], dict[str, Any]]
+"""Enters a post in the ledger."""
+SETTINGS = tuple(field.name for field in pb.TopicSettings.DESCRIPTOR.fields)
+"""The names of a topic's settings; in ``penstock.log.TopicSettings`` they are the same."""
+
+
+class Manage:
+    """What the RPCs beyond slogd's own do."""
+
+    def __init__(self, topics: Topics, post: Post | None = None) -> None:
+        self._topics, self._log, self._post = topics, topics.log, post
+
+    def create(self, topic: str, changes: Mapping[str, object], caller: Caller) -> pb.TopicDescription:
+        """Create a topic with its settings. Raises AlreadyExists, BadRequest, Exhausted, NotAllowed."""
+        self._check(topic, caller)
+        given = parsed(changes)
+        return self._describe(_asked(lambda: self._log.create(topic, given), topic))
+
+    def configure(self, topic: str, changes: Mapping[str, object], caller: Caller) -> pb.TopicDescription:
+        """Change settings, in force at once. Raises NoSuchTopic, BadRequest, NotAllowed."""
+        self._check(topic, caller)
+        given = parsed(changes)
+        _asked(lambda: self._log.configure(topic, given), topic)
+        return self._describe(self._log.topic(topic))
+
+    def delete(self, topic: str, caller: Caller) -> None:
+        """Delete a topic with all that is in it. Raises NoSuchTopic, NotAllowed."""
+        self._check(topic, caller)
+        _asked(lambda: self._log.delete(topic), topic)
+        self._topics.forget(topic)
+
+    def _check(self, topic: str, caller: Caller) -> None:
+        caller.check_admin()
+        check_name(topic)
+
+    def describe(self, names: Iterable[str], caller: Caller) -> list[pb.TopicDescription]:
+        """The topics named, else all that can be opened and that the caller may read. Raises NoSuchTopic and others."""
+        topics = [self._topics.readable(name, caller) for name in names] or self._topics.all(caller)
+        return [_asked(partial(self._describe, topic), topic.name) for topic in topics]
+
+    def _describe(self, topic: Topic) -> pb.TopicDescription:
+        described = pb.TopicDescription(name=topic.name)
+        _extent(described, topic)
+        described.gaps.extend(map(_gap, topic.gaps()))
+        described.cursors.extend(self._cursors(topic))
+        described.settings.CopyFrom(settings_message(topic.settings))
+        return described
+
+    def begin(self, timeout: Duration | None) -> str:
+        """A transaction's id. Raises BadRequest for a time-out that is none."""
+        seconds = None if timeout is None else timeout.seconds + timeout.nanos / 1e9
+        if seconds is not None and seconds <= 0:
+            raise BadRequest("timeout must be more than 0")
+        return _asked(lambda: self._log.transactions.begin(seconds))
+
+    def commit(self, transaction_id: str) -> list[pb.Committed]:
+        """The offsets of all that was staged, by topic. Raises NotFound, Aborted, Exhausted."""
+        appended = _asked(lambda: self._log.transactions.commit(transaction_id))
+        return [
+            pb.Committed(topic=topic, offsets=[o for one in parts for o in range(one.first, one.first + one.count)])
+            for topic, parts in appended.items()
+        ]
+
+    def abort(self, transaction_id: str) -> None:
+        """Drop what was staged. Raises NotFound."""
+        _asked(lambda: self._log.transactions.abort(transaction_id))
+
+    def commit_cursor(self, topic: str, name: str, offset: int, caller: Caller) -> None:
+        """Set a cursor, durably. Raises BadRequest, NoSuchTopic, NotAllowed, Exhausted."""
+        cursors = self._topics.readable(topic, caller).cursors
+        try:
+            _asked(lambda: cursors.commit(name, offset), topic)
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+
+    def remove_cursor(self, topic: str, name: str, caller: Caller) -> None:
+        """Forget a cursor; nothing happens when there is none. Raises NoSuchTopic, NotAllowed."""
+        cursors = self._topics.readable(topic, caller).cursors
+        _asked(lambda: cursors.remove(name), topic)
+
+    def cursors(self, topic: str, caller: Caller) -> list[pb.Cursor]:
+        """The cursors of a topic, or of all that the caller may read. Raises NoSuchTopic, NotAllowed."""
+        topics = [self._topics.readable(topic, caller)] if topic else self._topics.all(caller)
+        return [cursor for one in topics for cursor in self._cursors(one)]
+
+    def _cursors(self, topic: Topic) -> list[pb.Cursor]:
+        found = []
+        for name, offset in topic.cursors.all().items():
+            lag = _mending(topic, partial(topic.lag, name))
+            cursor = pb.Cursor(topic=topic.name, name=name, offset=offset)
+            cursor.lag_entries, cursor.lag_bytes, cursor.lag_seconds = lag.entries, lag.bytes, lag.seconds
+            found.append(cursor)
+        return found
+
+    def verify(self, topic: str, begin: int, end: int, caller: Caller) -> list[pb.Gap]:
+        """Check offsets [begin, end) (end 0: to the end): the gaps made. Raises NoSuchTopic, NotAllowed, Exhausted."""
+        found = self._topics.readable(topic, caller)
+        return list(map(_gap, _asked(lambda: found.verify(begin, end or found.end), topic)))
+
+    def compact(self, topic: str, caller: Caller) -> tuple[int, int]:
+        """Bytes of its sealed segments before and after. Raises NoSuchTopic, NotAllowed, Exhausted."""
+        caller.check_admin()
+        return _asked(self._topics.readable(topic, caller).compact, topic)
+
+    def cleanup(self, caller: Caller) -> list[pb.Swept]:
+        """What retention dropped. Raises NotAllowed, Exhausted."""
+        caller.check_admin()
+        swept = _asked(self._log.sweep)
+        return [pb.Swept(topic=s.topic, begin=s.begin, end=s.end, bytes=s.bytes, reason=s.reason) for s in swept]
+
+    def post_ledger(self, document: str, caller: Caller) -> bool:
+        """Post counts to the ledger; whether they were new. Raises BadRequest, NotAllowed, Exhausted."""
+        caller.check_ledger()
+        if self._post is None:
+            raise NotAllowed("This server keeps no ledger")
+        try:
+            return bool(self._post(json.loads(document))["new"])
+        except (ValueError, RecursionError) as error:
+            raise BadRequest(f"document: not JSON: {error}") from None
+
+
+def _extent(described: pb.TopicDescription, topic: Topic) -> None:
+    """Fill in what there is of a topic, and since when."""
+    reader = topic.reader()
+    described.start, described.end = start, end = reader.start, reader.end
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(topic.path) if entry.is_file()}
+    described.bytes = sum(sizes.values())
+    described.segments = len(first_offsets(sizes))
+    last = max(before(end, 1, reader.gaps()), start)
+    for field, offset in (("oldest", start), ("newest", last)):
+        for stored in _mending(topic, partial(_one, reader, offset)):
+            getattr(described, field).CopyFrom(stamp(stored.first))
+
+
+def _one(reader: TopicReader, offset: int) -> list[Stored]:
+    return list(reader.read(offset, max_rows=1))
+
+
+def _mending(topic: Topic, call: Callable[[], T]) -> T:
+    """What ``call`` reads; what cannot be read is made a gap first. Raises CorruptBatch when that does not help."""
+    try:
+        return call()
+    except CorruptBatch as bad:
+        topic.verify(bad.begin, bad.end)
+        return call()
+
+
+def _asked(call: Callable[[], T], topic: str = "") -> T:
+    """What the log gives, or its error as the API answers it."""
+    try:
+        return call()
+    except LogError as error:
+        raise answer(error, topic) from error
+
+
+def _gap(gap: Gap) -> pb.Gap:
+    return pb.Gap(begin=gap.begin, end=gap.end, reason=gap.reason)
+
+
+def stamp(micros: int) -> Timestamp:
+    """Microseconds since the epoch."""
+    seconds, rest = divmod(micros, 1_000_000)
+    return Timestamp(seconds=seconds, nanos=rest * 1000)
+
+
+def parsed(changes: Mapping[str, object]) -> dict[str, object]:
+    """Settings with sizes and times as the configuration has them too (``"16MiB"``, ``"6h"``). Raises BadRequest."""
+    try:
+        config = TopicConfig.model_validate(dict(changes))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        known = f" (known: {', '.join(SETTINGS)})" if first["type"] == "extra_forbidden" else ""
+        raise BadRequest(f"{key}: {first['msg'].removeprefix('Value error, ')}{known}") from None
+    return {name: getattr(config, name) for name in changes if name in SETTINGS}
+
+
+def changes_of(settings: pb.TopicSettings) -> dict[str, Any]:
+    """The settings that are given, as ``Log.configure`` takes them."""
+    given: dict[str, Any] = {field.name: value for field, value in settings.ListFields()}
+    return {name: tuple(value) if name in ("readers", "writers") else value for name, value in given.items()}
+
+
+def settings_message(settings: TopicSettings) -> pb.TopicSettings:
+    """All settings of a topic."""
+    return pb.TopicSettings(**{name: getattr(settings, name) for name in SETTINGS})

@@ -1,0 +1,1 @@
+"""Who may do what. Read ``rights`` (a token's rights on topics), ``server_tls``. Imports ``config``."""

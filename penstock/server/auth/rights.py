@@ -1,0 +1,118 @@
+"""Who may do what: bearer tokens and their rights on topics."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.config import SecurityConfig, TokenConfig
+from penstock.log import TopicSettings
+from penstock.slogd.errors import NotAllowed, Unauthenticated
+
+ANYBODY = "*"
+_ALL = (ANYBODY,)
+_SCHEME = "bearer "
+_HASHED = "sha256:"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. ``read`` and ``write`` are topics by name, ``*`` for all, or ``prefix*``."""
+
+    name: str
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    admin: bool = False
+    ledger: bool = False
+    inside: bool = False
+
+    def reads(self, topic: str, settings: TopicSettings) -> bool:
+        """Whether it may read a topic; internal topics are for administrators."""
+        if self.inside or topic.startswith("_"):
+            return self.inside or self.admin
+        return _matches(topic, self.read) and _named(self.name, settings.readers)
+
+    def writes(self, topic: str, settings: TopicSettings) -> bool:
+        """Whether it may write a topic."""
+        if self.write == _ALL == settings.writers:
+            return True
+        return self.inside or (_matches(topic, self.write) and _named(self.name, settings.writers))
+
+    def check_read(self, topic: str, settings: TopicSettings) -> None:
+        """Raises NotAllowed."""
+        if not self.reads(topic, settings):
+            raise NotAllowed(f"Topic may not be read: {topic}")
+
+    def check_write(self, topic: str, settings: TopicSettings) -> None:
+        """Raises NotAllowed."""
+        if not self.writes(topic, settings):
+            raise NotAllowed(f"Topic may not be written: {topic}")
+
+    def check_admin(self) -> None:
+        """Raises NotAllowed."""
+        if not self.admin:
+            raise NotAllowed("Only an administrator may do this")
+
+    def check_ledger(self) -> None:
+        """Raises NotAllowed."""
+        if not self.ledger:
+            raise NotAllowed("The ledger may not be posted to")
+
+
+NOBODY_ASKED = Caller("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True)
+"""Whoever calls where there are no tokens. Topics that name their readers or writers are closed to it all the same."""
+
+
+def _matches(topic: str, patterns: Iterable[str]) -> bool:
+    return any(topic.startswith(p[:-1]) if p.endswith(ANYBODY) else topic == p for p in patterns)
+
+
+def _named(name: str, names: Iterable[str]) -> bool:
+    return any(one in (ANYBODY, name) for one in names if one)
+
+
+class Guard:
+    """Knows the callers by their tokens; without tokens, everybody is let in."""
+
+    def __init__(self, tokens: Mapping[str, TokenConfig] | None = None, internal: str | None = None) -> None:
+        self._internal = internal
+        self.replace(tokens or {})
+
+    def replace(self, tokens: Mapping[str, TokenConfig]) -> None:
+        """Know the callers by other tokens from now on."""
+        callers = {
+            _configured(config.token): Caller(
+                name, config.read, config.write, config.admin, config.ledger or config.admin
+            )
+            for name, config in tokens.items()
+        }
+        if self._internal is not None:
+            callers[_digest(self._internal)] = Caller("", admin=True, ledger=True, inside=True)
+        self._callers, self.closed = callers, bool(tokens)
+
+    @classmethod
+    def of(cls, security: SecurityConfig, internal: str | None) -> Guard:
+        """The guard of a configuration; ``internal`` is the token of the product's own processes."""
+        return cls(security.tokens, internal)
+
+    def caller(self, authorization: str | None) -> Caller:
+        """Who shows this ``Authorization`` header. Raises Unauthenticated."""
+        if not self.closed:
+            return NOBODY_ASKED
+        if authorization is None or not authorization.lower().startswith(_SCHEME):
+            raise Unauthenticated("A bearer token is needed")
+        # Looked up by digest: how long that takes says nothing about the token.
+        found = self._callers.get(_digest(authorization[len(_SCHEME) :].strip()))
+        if found is None:
+            raise Unauthenticated("The token is not known")
+        return found
+
+
+def _configured(token: str) -> str:
+    """The digest of a token of the configuration, which may be a digest already."""
+    return token if token.startswith(_HASHED) else _digest(token)
+
+
+def _digest(token: str) -> str:
+    return _HASHED + hashlib.sha256(token.encode()).hexdigest()

@@ -1,0 +1,229 @@
+"""The core behind gRPC and HTTP: append, get, stream. Batches in, batches out, typed errors.
+
+Reads run on threads of their own, so that a slow disk stops neither appends nor other readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+
+from penstock.log import Appended, Log, LogError, Producer, Stored, Topic, TopicReader
+from penstock.server.admin_api import Manage, Post
+from penstock.server.auth.rights import NOBODY_ASKED, Caller, Guard
+from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
+from penstock.server.permitted_topics import Topics, answer
+from penstock.server.read_query import Query
+from penstock.server.thread_results import Arrivals
+from penstock.slogd.columns.decode import Append
+from penstock.slogd.errors import BadRequest, Stopping
+
+READ_THREADS = 8
+INLINE_SIZE = 16 << 10
+"""Requests up to this size (bytes) are parsed on the event loop: faster than to hand them to a thread."""
+TELL_EVERY = 1.0
+"""Seconds after which a stream says how far it has read, where a filter leaves out all that came."""
+
+T = TypeVar("T")
+Render = Callable[[list[pa.RecordBatch], int], T]
+"""Makes an answer of batches, and of the offset at which to go on where a filter left entries out (else 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The answer to an append: the offsets, and what it promises: ``synced``, ``written`` or ``staged``."""
+
+    offsets: range
+    durability: str
+
+
+class Api:
+    """What the servers of one daemon share. Lives on one event loop; ``close`` ends its streams."""
+
+    def __init__(self, log: Log, guard: Guard | None = None, post: Post | None = None) -> None:
+        self.topics = Topics(log)
+        self.topics.gone = self._gone
+        self.guard = guard or Guard()
+        self.manage = Manage(self.topics, post)
+        self._threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
+        self._arrivals: Arrivals | None = None
+        self._wakes: set[_Wake] = set()
+        self._closed = False
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams are being served."""
+        return len(self._wakes)
+
+    async def parsed(self, parse: Callable[[], Append], size: int) -> Append:
+        """The request that ``parse`` gives, on a thread where it has more than a few KiB (``size``, bytes)."""
+        return await self.run(parse) if size > INLINE_SIZE else parse()
+
+    async def append(self, request: Append, source: str, caller: Caller = NOBODY_ASKED) -> Accepted:
+        """The offsets of the request's entries, once they are as durable as the topic says; creates the topic.
+
+        Those of a transaction have none yet. ``source`` names the door in the balance: ``grpc`` or ``http``.
+        Raises BadRequest, NotAllowed, Exhausted, OutOfOrder, NotFound, Aborted.
+        """
+        return await (await self.start(request, source, caller))
+
+    async def start(self, request: Append, source: str, caller: Caller = NOBODY_ASKED) -> Awaitable[Accepted]:
+        """As ``append``, but already when the log has the request: one that is started later comes behind it."""
+        producer = _producer(request)
+        if request.transaction_id:
+            one, name, body = request.transaction_id, request.topic, request.body
+            await self.run(lambda: self.topics.stage(one, name, body, source, caller, producer))
+            return _now(Accepted(range(0), "staged"))
+        topic = await self._writable(request.topic, caller)
+        if not request.body.num_rows:
+            return _now(Accepted(range(0), "synced" if topic.settings.durability == "synced" else "written"))
+        return self._later(self.topics.append(topic, request.body, source, producer), topic.name)
+
+    async def _writable(self, name: str, caller: Caller) -> Topic:
+        if self.topics.known(name):
+            return self.topics.writable(name, caller)
+        return await self.run(lambda: self.topics.writable(name, caller))
+
+    async def _later(self, appended: Future[Appended], topic: str) -> Accepted:
+        self._arrivals = self._arrivals or Arrivals(asyncio.get_running_loop())
+        try:
+            done = await self._arrivals.of(appended)
+        except LogError as error:
+            raise answer(error, topic) from error
+        return Accepted(range(done.first, done.first + done.count), done.durability)
+
+    async def get(self, query: Query, render: Render[T], caller: Caller = NOBODY_ASKED) -> T:
+        """One page of SCHEMA batches as ``render`` makes it, on a reader thread.
+
+        Raises BadRequest, NotAllowed, NoSuchTopic, Damaged.
+        """
+        return await self.run(lambda: self._get(query, render, caller))
+
+    def _get(self, query: Query, render: Render[T], caller: Caller) -> T:
+        topic = self.topics.readable(query.topic, caller)
+        if query.latest and not query.max_messages:
+            return render([], 0)
+        budget = LARGE_BUDGET if query.max_messages else DEFAULT_BUDGET
+        with self.topics.reader(topic) as reader:
+            page = read_page(topic, reader, start_of(query, topic, reader), query.page, budget, query)
+            return render(page.batches, page.next if query.filter is not None else 0)
+
+    async def follow(self, query: Query, render: Render[T], caller: Caller = NOBODY_ASKED) -> AsyncGenerator[T]:
+        """Pages from the start asked for, then what is appended, until the caller leaves or the server stops.
+
+        Where to start is settled when this returns: what is appended from then on is seen, also from the end on.
+        With a filter there are also pages without entries, which say how far was read. Raises as ``get``; the pages
+        raise Damaged, Stopping, and NoSuchTopic when the topic is deleted. Close them.
+        """
+
+        def begin() -> tuple[Topic, TopicReader, int]:
+            topic = self.topics.readable(query.topic, caller)
+            reader = topic.reader()
+            return topic, reader, start_of(query, topic, reader)
+
+        topic, reader, offset = await self.run(begin)
+        return self._pages(topic, reader, offset, query, render)
+
+    async def _pages(
+        self, topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T]
+    ) -> AsyncGenerator[T]:
+        def shown(batches: list[pa.RecordBatch], following: int) -> T:
+            return render(batches, following if query.filter is not None else 0)
+
+        def read() -> tuple[int, T | None]:
+            _check_there(topic)
+            page = read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query)
+            return page.next, shown(page.batches, page.next) if page.batches else None
+
+        loop = asyncio.get_running_loop()
+        wake, told, due = _Wake(loop, topic.name), offset, loop.time() + TELL_EVERY
+        self._wakes.add(wake)
+        topic.subscribe(wake.on_stored)
+        try:
+            while not self._closed:
+                # Cleared before reading: what is stored from here on is either read or wakes us again.
+                wake.clear()
+                before = offset
+                offset, rendered = await self.run(read)
+                untold = query.filter is not None and told < offset
+                if rendered is None and offset == before:
+                    await wake.wait_until(due if untold else math.inf)
+                if rendered is None and untold and loop.time() >= due:
+                    rendered = shown([], offset)
+                if rendered is not None:
+                    yield rendered
+                    told, due = offset, loop.time() + TELL_EVERY
+            raise Stopping("The server is stopping")
+        finally:
+            topic.unsubscribe(wake.on_stored)
+            self._wakes.discard(wake)
+
+    async def names(self, caller: Caller = NOBODY_ASKED) -> list[str]:
+        """The names of all topics but internal ones, sorted."""
+        return await self.run(lambda: self.topics.names(caller))
+
+    def _gone(self, topic: str) -> None:
+        """Wake the streams of a topic that was deleted. On any thread."""
+        for wake in list(self._wakes):
+            if wake.topic == topic:
+                wake.on_stored()
+
+    def close(self) -> None:
+        """End all streams; other requests go on. On the event loop; idempotent."""
+        self._closed = True
+        for wake in list(self._wakes):
+            wake.set()
+
+    def release(self) -> None:
+        """Let the reader threads go, once no request is left."""
+        self._threads.shutdown(wait=False)
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """``call``, which may wait for the disk, on a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _check_there(topic: Topic) -> None:
+    try:
+        topic.check_open()
+    except LogError as error:
+        raise answer(error, topic.name) from error
+
+
+def _producer(request: Append) -> Producer | None:
+    try:
+        return Producer(request.producer_id, request.sequence) if request.producer_id else None
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+
+
+async def _now(accepted: Accepted) -> Accepted:
+    return accepted
+
+
+class _Wake:
+    """Wakes a stream from the log's threads; one call to the loop however many batches are stored meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, topic: str) -> None:
+        self._loop, self.topic = loop, topic
+        self._event = asyncio.Event()
+        self.clear, self.set = self._event.clear, self._event.set
+
+    async def wait_until(self, due: float) -> None:
+        """Return when something was stored, or at the loop's time ``due``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(due if due < math.inf else None):
+                await self._event.wait()
+
+    def on_stored(self, _: Stored | None = None) -> None:
+        """Called by the log after each synced commit; never blocks."""
+        if not self._event.is_set():
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                self._loop.call_soon_threadsafe(self._event.set)

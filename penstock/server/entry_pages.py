@@ -1,0 +1,121 @@
+"""Reading a topic page by page, for answers of bounded size. Blocking: runs on a reader thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.log import CorruptBatch, Gap, Stored, Topic, TopicReader
+from penstock.server.read_query import Query
+from penstock.slogd.columns.entries import sizes
+from penstock.slogd.errors import Damaged, NoSuchTopic
+
+DEFAULT_BUDGET = 4_000_000
+"""Bytes of a page when the request names no number: a client with gRPC's default limit of 4 MiB can take it."""
+LARGE_BUDGET = 48 << 20
+"""Bytes of a page when it does: with room to spare below the largest message that we send."""
+SCAN_SECONDS = 1.0
+"""How long a page is looked for where a filter leaves out most of what is read."""
+_ATTEMPTS = 4
+
+
+@dataclass(slots=True)
+class Page:
+    """SCHEMA batches in order, and the offset at which the next page begins."""
+
+    next: int
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+    def take(self, batch: pa.RecordBatch, limit: int, budget: int) -> bool:
+        """Add as much of ``batch`` as fits, at least one row to an empty page. False when the page is full."""
+        if not batch.num_rows:
+            return True
+        room = min(batch.num_rows, limit - self.rows)
+        ends = np.cumsum(sizes(batch)[:room])
+        fits = int(np.searchsorted(ends, budget - self.size, side="right"))
+        fits = max(fits, 0 if self.rows else min(1, room))
+        if fits:
+            self.batches.append(batch.slice(0, fits))
+            self.rows += fits
+            self.size += int(ends[fits - 1])
+            self.next = batch.column("offset")[fits - 1].as_py() + 1
+        return fits == batch.num_rows and self.rows < limit
+
+
+def read_page(topic: Topic, reader: TopicReader, offset: int, limit: int, budget: int, query: Query) -> Page:
+    """Up to ``limit`` entries and about ``budget`` bytes that ``query`` wants from ``offset`` on; gaps are passed over.
+
+    Where a filter leaves much out, the page ends after SCAN_SECONDS, perhaps empty: ``next`` says where to go on.
+    A batch whose checksum does not hold is made a gap, and reading goes on behind it. Raises Damaged when that
+    does not help, and NoSuchTopic when the topic was deleted.
+    """
+    page = Page(offset)
+    until = time.monotonic() + SCAN_SECONDS
+    for _ in range(_ATTEMPTS):
+        try:
+            _fill(page, reader, limit, budget, query, until)
+            return page
+        except CorruptBatch as bad:
+            if page.rows:
+                return page
+            topic.verify(bad.begin, bad.end)
+        except FileNotFoundError:
+            raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
+    raise Damaged(f"Cannot read {topic.name} at offset {page.next}")
+
+
+def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
+    if query.filter is None:
+        for stored in reader.read(page.next, max_rows=limit, max_bytes=budget):
+            if not page.take(_wanted(stored, query), limit, budget):
+                break
+            page.next = stored.end
+        return
+    for stored in reader.read(page.next):
+        if not page.take(query.filter.apply(_wanted(stored, query)), limit, budget):
+            break
+        page.next = stored.end
+        if time.monotonic() > until:
+            break
+
+
+def _wanted(stored: Stored, query: Query) -> pa.RecordBatch:
+    # A start in the future is passed over until it comes.
+    return since(stored, query.micros) if query.micros is not None else stored.batch
+
+
+def start_of(query: Query, topic: Topic, reader: TopicReader) -> int:
+    """The offset at which to begin."""
+    if query.cursor is not None:
+        return max(topic.cursors.all().get(query.cursor, 0), reader.start)
+    if query.offset is not None:
+        return max(query.offset, reader.start)
+    if query.micros is not None:
+        return reader.at_timestamp(query.micros)
+    if query.latest:
+        return max(reader.start, before(reader.end, query.max_messages, reader.gaps()))
+    return reader.start
+
+
+def before(end: int, count: int, gaps: Iterable[Gap]) -> int:
+    """The offset with ``count`` entries between it and ``end``, those in gaps not counted; may be negative."""
+    for gap in sorted(gaps, key=lambda gap: gap.begin, reverse=True):
+        between = end - gap.end
+        if count <= between:
+            break
+        count, end = count - between, gap.begin
+    return end - count
+
+
+def since(stored: Stored, micros: int) -> pa.RecordBatch:
+    """The rows with a timestamp at or after ``micros``; timestamps grow with the offset."""
+    if stored.first >= micros:
+        return stored.batch
+    stamps = stored.batch.column("timestamp").cast(pa.int64()).to_numpy()
+    return stored.batch.slice(int(np.searchsorted(stamps, micros)))

@@ -1,0 +1,1 @@
+"""Arrow Flight: topics in whole batches. Read ``server``, ``tickets``, ``actions``. Imports ``server``."""

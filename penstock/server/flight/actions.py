@@ -1,0 +1,111 @@
+"""What can be asked of topics over Flight: one JSON object in, JSON objects out. Blocking."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.log import CorruptBatch, Topic, TopicReader
+from penstock.log.store.segment import stored_bytes
+from penstock.log.topic_patterns import is_selected
+from penstock.server.auth.rights import Caller
+from penstock.server.permitted_topics import Topics
+from penstock.server.read_query import LAST_OFFSET
+from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
+
+ACTIONS = {
+    "topics": '{"topics": [names and patterns]}: of each {"topic", "start", "end", "bytes"}; offsets [start, end)',
+    "gaps": '{"topic"}: of each gap {"begin", "end", "reason", "counts" by source and bucket}',
+    "seek": '{"topic", "micros"}: {"offset"}, the first with that timestamp or a later one',
+    "first": '{"topic", "offset"}: {"micros"}, the timestamp of the first row from there on, null for none',
+}
+_Documents = Iterator[dict[str, Any]]
+_EARLIEST = -(1 << 63)
+
+
+def act(topics: Topics, caller: Caller, kind: str, body: bytes) -> _Documents:
+    """The answers to one action. Raises BadRequest, NoSuchTopic, NotAllowed, Damaged."""
+    given = _object(body)
+    if kind == "topics":
+        return _topics(topics, caller, given)
+    if kind not in _OF_ONE_TOPIC:
+        raise BadRequest(f"there is no action {kind!r}; there are {', '.join(ACTIONS)}")
+    name = given.get("topic")
+    if not isinstance(name, str):
+        raise BadRequest("topic must be a text")
+    topic = topics.readable(name, caller)
+    return _guarded(topic, _OF_ONE_TOPIC[kind](topic, given))
+
+
+def _topics(topics: Topics, caller: Caller, given: dict[str, Any]) -> _Documents:
+    """Those that match and may be read; who names one that may not be read is told so."""
+    patterns = given.get("topics", ["*"])
+    if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise BadRequest("topics must be a list of texts")
+    for name in topics.log.names(internal=True):
+        if not is_selected(name, patterns):
+            continue
+        if name in patterns:
+            caller.check_read(name, topics.log.settings(name))
+        if caller.reads(name, topics.log.settings(name)):
+            with contextlib.suppress(NoSuchTopic):  # deleted a moment ago
+                topic = topics.readable(name, caller)
+                yield from _guarded(topic, _described(topics, topic))
+
+
+def _described(topics: Topics, topic: Topic) -> _Documents:
+    with topics.reader(topic) as reader:
+        yield {"topic": topic.name, "start": reader.start, "end": reader.end, "bytes": stored_bytes(topic.path)}
+
+
+def _gaps(topic: Topic, _: dict[str, Any]) -> _Documents:
+    for gap in topic.gaps():
+        yield {name: value for name, value in gap.document().items() if name != "received"}
+
+
+def _seek(topic: Topic, given: dict[str, Any]) -> _Documents:
+    yield {"offset": topic.reader().at_timestamp(_number(given, "micros", _EARLIEST))}
+
+
+def _first(topic: Topic, given: dict[str, Any]) -> _Documents:
+    yield {"micros": first_timestamp(topic.reader(), _number(given, "offset", 0))}
+
+
+def first_timestamp(reader: TopicReader, offset: int) -> int | None:
+    """When the first row from an offset on came into the log (microseconds); None for none. Raises CorruptBatch."""
+    return next((stored.first for stored in reader.read(offset, max_rows=1)), None)
+
+
+_OF_ONE_TOPIC: dict[str, Callable[[Topic, dict[str, Any]], _Documents]] = {
+    "gaps": _gaps,
+    "seek": _seek,
+    "first": _first,
+}
+
+
+def _guarded(topic: Topic, documents: _Documents) -> _Documents:
+    try:
+        yield from documents
+    except FileNotFoundError:
+        raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
+    except CorruptBatch as bad:
+        raise Damaged(f"Cannot read {topic.name}: {bad}") from None
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        given = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise BadRequest("an action's body is a JSON object")
+    return given
+
+
+def _number(given: dict[str, Any], name: str, least: int) -> int:
+    value = given.get(name)
+    if type(value) is not int or not least <= value <= LAST_OFFSET:
+        raise BadRequest(f"{name} must be a whole number")
+    return value

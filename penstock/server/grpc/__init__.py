@@ -1,0 +1,1 @@
+"""The gRPC service ``slogd.StructuredLog``. Read ``service``, ``admin_calls``, ``call_errors``. Imports ``server``."""

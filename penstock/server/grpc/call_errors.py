@@ -1,0 +1,33 @@
+"""What all gRPC calls share: who calls, and how errors are answered."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from penstock.server.auth.rights import Caller
+from penstock.server.entries_api import Api
+from penstock.slogd.errors import ApiError, Code
+
+_log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def caller_of(api: Api, context: Context) -> Caller:
+    """Who calls. Raises Unauthenticated."""
+    if not api.guard.closed:
+        return api.guard.caller(None)
+    shown = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
+    return api.guard.caller(shown[0] if shown else None)
+
+
+async def abort(context: Context, error: Exception) -> NoReturn:
+    """Answer with the error's code; what is not an answer of ours is logged, and its text kept to ourselves."""
+    if isinstance(error, ApiError):
+        await context.abort(grpc.StatusCode[error.code.name], error.message)
+    _log.error("a request failed", exc_info=error)
+    await context.abort(grpc.StatusCode[Code.INTERNAL.name], "Internal error")
+    raise AssertionError("abort raises")

@@ -1,0 +1,178 @@
+"""The gRPC service slogd.StructuredLog on an event loop (grpc.aio), with reflection and health.
+
+The calls that carry entries are served as bytes: whole columns of entries are read from them and written to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as async_health  # type: ignore[attr-defined]
+from grpc_reflection.v1alpha import reflection
+
+from penstock.server.auth.rights import Caller
+from penstock.server.entries_api import Accepted, Api
+from penstock.server.grpc.admin_calls import manage_handlers
+from penstock.server.grpc.call_errors import Context, abort, caller_of
+from penstock.server.read_query import Query
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.columns.decode import parse_append
+from penstock.slogd.columns.encode import response
+from penstock.slogd.errors import ApiError, BadRequest, Exhausted
+
+SERVICE = "slogd.StructuredLog"
+MAX_MESSAGE = 64 << 20
+"""Bytes of a request or an answer."""
+MAX_PLAIN = 4 << 20
+"""Bytes of a request to AppendLogs that uses nothing of what slogd does not know: it gets slogd's answer."""
+PIPELINED = 256
+"""Requests of one AppendStream under way at once."""
+DURABILITY = {"synced": pb.SYNCED, "written": pb.WRITTEN, "staged": pb.STAGED}
+
+
+class Entries:
+    """The calls that carry entries, each a thin shell around ``Api``."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def append(self, data: bytes, context: Context) -> bytes:
+        """AppendLogs."""
+        try:
+            caller = caller_of(self._api, context)
+            request = await self._api.parsed(lambda: parse_append(data), len(data))
+            if len(data) > MAX_PLAIN and not (request.producer_id or request.transaction_id):
+                raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN})")
+            accepted = await self._api.append(request, "grpc", caller)
+        except Exception as error:
+            await abort(context, error)
+        return _accepted(accepted)
+
+    async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
+        """AppendStream: taken in their order, and answered in it."""
+        answers: asyncio.Queue[Awaitable[bytes] | None] = asyncio.Queue(PIPELINED)
+        taking: asyncio.Task[None] | None = None
+        try:
+            taking = asyncio.create_task(self._take(requests, caller_of(self._api, context), answers))
+            while (answer := await answers.get()) is not None:
+                yield await answer
+            await taking
+        except Exception as error:
+            await abort(context, error)
+        finally:
+            if taking is not None:
+                taking.cancel()
+
+    async def _take(
+        self, requests: AsyncIterator[bytes], caller: Caller, answers: asyncio.Queue[Awaitable[bytes] | None]
+    ) -> None:
+        try:
+            async for data in requests:
+                await answers.put(asyncio.ensure_future(_answered(await self._started(data, caller))))
+        except Exception:
+            await answers.put(None)
+            raise
+        await answers.put(None)
+
+    async def _started(self, data: bytes, caller: Caller) -> Awaitable[Accepted]:
+        """One request of a stream, handed to the log: those behind it come after it."""
+        try:
+            request = await self._api.parsed(lambda: parse_append(data), len(data))
+            return await self._api.start(request, "grpc", caller)
+        except ApiError as error:
+            failed: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
+
+    async def get(self, data: bytes, context: Context) -> bytes:
+        """GetLogs."""
+        try:
+            return await self._api.get(_query(data), response, caller_of(self._api, context))
+        except Exception as error:
+            await abort(context, error)
+
+    async def stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
+        """StreamLogs."""
+        try:
+            pages = await self._api.follow(_query(data), response, caller_of(self._api, context))
+            async with contextlib.aclosing(pages):
+                # So that the caller knows that it is being served, however long nothing comes.
+                await context.send_initial_metadata(())
+                async for page in pages:
+                    yield page
+        except Exception as error:
+            await abort(context, error)
+
+    async def topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+        """ListTopics."""
+        try:
+            names = await self._api.names(caller_of(self._api, context))
+        except Exception as error:
+            await abort(context, error)
+        return pb.ListTopicsResponse(topic=[pb.Topic(name=name) for name in names])
+
+
+async def _answered(accepted: Awaitable[Accepted]) -> bytes:
+    """The answer to one request of a stream, its error included."""
+    try:
+        return _accepted(await accepted)
+    except ApiError as error:
+        return pb.AppendResponse(error=pb.Error(code=error.code, message=error.message)).SerializeToString()
+
+
+def _accepted(accepted: Accepted) -> bytes:
+    return pb.AppendResponse(offsets=accepted.offsets, durability=DURABILITY[accepted.durability]).SerializeToString()
+
+
+def _query(data: bytes) -> Query:
+    try:
+        request = pb.GetLogsRequest.FromString(data)
+    except DecodeError as error:
+        raise BadRequest(f"error unmarshalling request: {error}") from None
+    return Query.of(request)
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """A gRPC server, and what it says of its health."""
+
+    server: grpc.aio.Server
+    health: Any
+
+
+def create_server(api: Api) -> Rpc:
+    """A server of ``api`` without an address yet."""
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            # Else a second server on the same port would take half of the connections in silence.
+            ("grpc.so_reuseport", 0),
+        ]
+    )
+    entries = Entries(api)
+    list_topics = grpc.unary_unary_rpc_method_handler(
+        entries.topics, pb.ListTopicsRequest.FromString, pb.ListTopicsResponse.SerializeToString
+    )
+    handlers = {
+        "AppendLogs": grpc.unary_unary_rpc_method_handler(entries.append),
+        "AppendStream": grpc.stream_stream_rpc_method_handler(entries.append_stream),
+        "GetLogs": grpc.unary_unary_rpc_method_handler(entries.get),
+        "StreamLogs": grpc.unary_stream_rpc_method_handler(entries.stream),
+        "ListTopics": list_topics,
+        **manage_handlers(api),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    health = async_health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server)
+    return Rpc(server, health)

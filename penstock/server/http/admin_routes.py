@@ -1,0 +1,148 @@
+"""Administration over HTTP: topics and their settings, transactions, cursors, maintenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from google.protobuf import json_format
+from google.protobuf.duration_pb2 import Duration
+
+from penstock.server.admin_api import Manage
+from penstock.server.auth.rights import Caller
+from penstock.server.entries_api import Api
+from penstock.server.http import openapi
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.errors import BadRequest
+from penstock.slogd.json.entry_documents import dumps
+from penstock.slogd.json.go_json import first_value
+
+_Call = Callable[[Manage, Caller], Any]
+
+
+def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Compact JSON."""
+    return Response(dumps(document), status, headers, media_type="application/json")
+
+
+def manage_router(api: Api) -> APIRouter:
+    """The routes."""
+    routes = _Routes(api)
+    router = APIRouter()
+    topic, cursor = "/topics/{topic}", "/topic/{topic}/cursors/{name}"
+    for tag, method, path, call, body, summary in (
+        ("topics", "GET", "/describe", routes.describe_all, None, "All topics with their settings"),
+        ("topics", "GET", topic, routes.describe, None, "A topic, its settings and cursors"),
+        ("topics", "PUT", topic, routes.create, openapi.SETTINGS, "Create a topic"),
+        ("topics", "PATCH", topic, routes.configure, openapi.SETTINGS, "Change settings"),
+        ("topics", "DELETE", topic, routes.delete, None, "Delete a topic"),
+        ("topics", "POST", "/topic/{topic}/compact", routes.compact, None, "Rewrite sealed segments"),
+        ("topics", "POST", "/cleanup", routes.cleanup, None, "Drop what retention allows, now"),
+        ("transactions", "POST", "/transactions", routes.begin, openapi.BEGIN, "Begin a transaction"),
+        ("transactions", "POST", "/transactions/{id}/commit", routes.commit, None, "Commit it"),
+        ("transactions", "POST", "/transactions/{id}/abort", routes.abort, None, "Abort it"),
+        ("cursors", "GET", "/cursors", routes.all_cursors, None, "All cursors and their lag"),
+        ("cursors", "GET", "/topic/{topic}/cursors", routes.cursors, None, "A topic's cursors and their lag"),
+        ("cursors", "PUT", cursor, routes.commit_cursor, openapi.CURSOR, "Set a cursor"),
+        ("cursors", "DELETE", cursor, routes.remove_cursor, None, "Forget a cursor"),
+    ):
+        router.add_api_route(path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=body)
+    return router
+
+
+class _Routes:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def _do(self, request: Request, call: _Call, status: int = 200) -> Response:
+        """What ``call`` gives, on a thread; a message as JSON with all of its fields."""
+        result = await self._api.run(lambda: call(self._api.manage, request.state.caller))
+        return json_response(_document(result) if result is not None else {}, status)
+
+    async def describe_all(self, request: Request) -> Response:
+        return await self._do(
+            request, lambda manage, caller: pb.DescribeTopicsResponse(topic=manage.describe([], caller))
+        )
+
+    async def describe(self, topic: str, request: Request) -> Response:
+        return await self._do(request, lambda manage, caller: manage.describe([topic], caller)[0])
+
+    async def create(self, topic: str, request: Request) -> Response:
+        settings = await _given(request)
+        return await self._do(request, lambda manage, caller: manage.create(topic, settings, caller), 201)
+
+    async def configure(self, topic: str, request: Request) -> Response:
+        settings = await _given(request)
+        return await self._do(request, lambda manage, caller: manage.configure(topic, settings, caller))
+
+    async def delete(self, topic: str, request: Request) -> Response:
+        return await self._do(request, lambda manage, caller: manage.delete(topic, caller))
+
+    async def compact(self, topic: str, request: Request) -> Response:
+        def compacted(manage: Manage, caller: Caller) -> pb.CompactTopicResponse:
+            before, after = manage.compact(topic, caller)
+            return pb.CompactTopicResponse(bytes_before=before, bytes_after=after)
+
+        return await self._do(request, compacted)
+
+    async def cleanup(self, request: Request) -> Response:
+        return await self._do(request, lambda manage, caller: pb.CleanupResponse(swept=manage.cleanup(caller)))
+
+    async def begin(self, request: Request) -> Response:
+        timeout = _duration((await _given(request)).get("timeout"))
+        return await self._do(request, lambda manage, _: pb.BeginResponse(transaction_id=manage.begin(timeout)))
+
+    async def commit(self, id: str, request: Request) -> Response:
+        return await self._do(request, lambda manage, _: pb.CommitResponse(topic=manage.commit(id)))
+
+    async def abort(self, id: str, request: Request) -> Response:
+        return await self._do(request, lambda manage, _: manage.abort(id))
+
+    async def all_cursors(self, request: Request) -> Response:
+        return await self.cursors("", request)
+
+    async def cursors(self, topic: str, request: Request) -> Response:
+        def found(manage: Manage, caller: Caller) -> pb.ListCursorsResponse:
+            return pb.ListCursorsResponse(cursor=manage.cursors(topic, caller))
+
+        return await self._do(request, found)
+
+    async def commit_cursor(self, topic: str, name: str, request: Request) -> Response:
+        offset = str((await _given(request)).get("offset"))
+        if not (offset.isascii() and offset.isdigit()):
+            raise BadRequest("offset: not a number")
+        return await self._do(request, lambda manage, caller: manage.commit_cursor(topic, name, int(offset), caller))
+
+    async def remove_cursor(self, topic: str, name: str, request: Request) -> Response:
+        return await self._do(request, lambda manage, caller: manage.remove_cursor(topic, name, caller))
+
+
+def _document(message: Any) -> Any:
+    return json_format.MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+async def _given(request: Request) -> dict[str, Any]:
+    """The JSON object in the body, whatever type it is said to have; nothing is an empty one. Raises BadRequest."""
+    data = await request.body()
+    try:
+        given = first_value(data) if data.strip() else {}
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+    if not isinstance(given, dict):
+        raise BadRequest("the body must be a JSON object")
+    return given
+
+
+def _duration(value: Any) -> Duration | None:
+    """A protobuf Duration's JSON (``"1.5s"``). Raises BadRequest."""
+    if value is None:
+        return None
+    duration = Duration()
+    try:
+        duration.FromJsonString(value)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadRequest(f"timeout: {error}") from None
+    return duration

@@ -1,0 +1,68 @@
+"""Settings that change while the daemon runs: taken from the supervisor, applied, confirmed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TypedDict
+
+from penstock.config import Settings
+from penstock.handover.drain import RECEIPTS
+from penstock.handover.listener_drains import Drains
+from penstock.ledger.ledger import Ledger
+from penstock.log import Limits, Log, TopicSettings
+from penstock.server.auth.rights import Guard
+from penstock.server.watch_api import Reports
+from penstock.supervise.daemon_channel import DaemonEnd
+
+
+class LogSettings(TypedDict):
+    """What a Log is made with, and reconfigured to."""
+
+    defaults: TopicSettings
+    overrides: dict[str, TopicSettings]
+    max_topics: int
+    max_bytes: int
+    transactions: Limits
+
+
+def log_settings(settings: Settings) -> LogSettings:
+    """The part of the settings that is the log's. Counts without messages are kept as topics are by default."""
+    limits = settings.transactions
+    defaults = TopicSettings.of(settings.log.topic_defaults)
+    overrides = {name: TopicSettings.of(config) for name, config in settings.topic.items()}
+    return LogSettings(
+        defaults=defaults,
+        overrides={RECEIPTS: defaults, **overrides},
+        max_topics=settings.log.max_topics,
+        max_bytes=settings.log.max_bytes,
+        transactions=Limits(limits.timeout, limits.max_size, limits.max_open, limits.producer_memory),
+    )
+
+
+class Reconfigurer(threading.Thread):
+    """Applies what the supervisor says, as long as it lives."""
+
+    def __init__(
+        self, end: DaemonEnd, log: Log, ledger: Ledger, reports: Reports, guard: Guard, drains: Drains
+    ) -> None:
+        super().__init__(name="reconfigurer", daemon=True)
+        self._end, self._drains = end, drains
+        self._log, self._ledger, self._reports, self._guard = log, ledger, reports, guard
+
+    def run(self) -> None:
+        """Until nobody is at the other end."""
+        while (told := self._end.receive()) is not None:
+            try:
+                self.apply(Settings.model_validate(told.settings))
+                self._drains.start(told.wakes)
+                self._end.answer(told)
+            except Exception as error:  # the next one may do
+                print(f"penstock: new settings are not in force as a whole: {error}", file=sys.stderr, flush=True)
+
+    def apply(self, settings: Settings) -> None:
+        """Go on with ``settings``; those that are read at the start alone are the same as before."""
+        self._log.reconfigure(**log_settings(settings))
+        self._guard.replace(settings.security.tokens)
+        self._ledger.listeners = [listener.name for listener in settings.listener]
+        self._reports.settings = settings

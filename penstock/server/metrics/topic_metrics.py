@@ -1,0 +1,36 @@
+"""Metrics of the topics: what they take on the disk, and how far their readers are behind."""
+
+from __future__ import annotations
+
+import contextlib
+
+from penstock.log import CorruptBatch, Lag, Log, LogError, Topic
+from penstock.log.store.segment import stored_bytes
+from penstock.server.metrics.prometheus import Family, Labels
+
+
+def of_topics(log: Log) -> list[Family]:
+    """Families by topic, and by topic and cursor; a topic that goes meanwhile is left out. Blocking."""
+    sizes: list[tuple[Labels, float]] = []
+    entries: list[tuple[Labels, float]] = []
+    ages: list[tuple[Labels, float]] = []
+    for name in log.names():
+        with contextlib.suppress(LogError, FileNotFoundError):
+            topic = log.topic(name)
+            lags = _lags(topic)
+            sizes.append(({"topic": name}, stored_bytes(topic.path)))
+            entries += [({"topic": name, "cursor": cursor}, lag.entries) for cursor, lag in lags.items()]
+            ages += [({"topic": name, "cursor": cursor}, lag.seconds) for cursor, lag in lags.items()]
+    return [
+        Family("penstock_topic_bytes", "gauge", "Bytes of a topic's segments", sizes),
+        Family("penstock_cursor_lag_entries", "gauge", "Entries that a reader has still to read", entries),
+        Family("penstock_cursor_lag_seconds", "gauge", "Age of the first entry that a reader has to read", ages),
+    ]
+
+
+def _lags(topic: Topic) -> dict[str, Lag]:
+    try:
+        return topic.lags()
+    except CorruptBatch as bad:
+        topic.verify(bad.begin, bad.end)
+        return topic.lags()

@@ -1,0 +1,191 @@
+"""The topics of the daemon as callers may see them: names checked, rights checked, errors as the API answers them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from penstock.counts import BucketClock, Name, Origin
+from penstock.log import (
+    Appended,
+    CorruptBatch,
+    InvalidSetting,
+    InvalidTopicName,
+    Log,
+    LogClosed,
+    LogError,
+    LogFull,
+    MessageTooLarge,
+    OutOfSequence,
+    Producer,
+    TooManyTopics,
+    Topic,
+    TopicExists,
+    TopicReader,
+    TransactionTimedOut,
+    UnknownFormat,
+    UnknownTopic,
+    UnknownTransaction,
+)
+from penstock.server.auth.rights import Caller
+from penstock.slogd.errors import (
+    Aborted,
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Damaged,
+    Exhausted,
+    NoSuchTopic,
+    NotAllowed,
+    NotFound,
+    OutOfOrder,
+    Stopping,
+)
+
+_NAME = re.compile(r"[a-z0-9_\-.]+")
+KEPT_READERS = 16
+_BAD_NAME = r"Topic must conform to pattern [a-z0-9_\-.]+"
+
+
+class Topics:
+    """What gRPC, HTTP and Flight share. All methods may be called from any thread."""
+
+    def __init__(self, log: Log, clock: BucketClock | None = None) -> None:
+        self.log = log
+        self._clock = clock or BucketClock()
+        self._lock = threading.Lock()
+        self._open: dict[str, Topic] = {}
+        self._readers: dict[str, tuple[Topic, TopicReader]] = {}
+        self.gone: Callable[[str], None] = lambda _: None
+        """Told of each topic that was deleted, on any thread."""
+
+    def known(self, name: str) -> bool:
+        """Whether the topic is open, so that to look it up takes no time."""
+        return name in self._open
+
+    def readable(self, name: str, caller: Caller) -> Topic:
+        """The topic, to read. Raises BadRequest, NotAllowed, NoSuchTopic."""
+        check_name(name)
+        caller.check_read(name, self.log.settings(name))
+        return self._topic(name, internal=True)
+
+    def writable(self, name: str, caller: Caller) -> Topic:
+        """The topic, to append to; created when there is none. Raises BadRequest, NotAllowed, Exhausted."""
+        self._check_write(name, caller)
+        return self._topic(name, create=True)
+
+    def _check_write(self, name: str, caller: Caller) -> None:
+        if name not in self._open:
+            check_name(name)
+        if name[:1] == "_":
+            raise NotAllowed(f"Topic is internal: {name}")
+        caller.check_write(name, self.log.settings(name))
+
+    def _topic(self, name: str, *, create: bool = False, internal: bool = False) -> Topic:
+        topic = self._open.get(name)
+        if topic is None:
+            try:
+                topic = self._open[name] = self.log.topic(name, create=create, internal=internal)
+            except LogError as error:
+                raise answer(error, name) from error
+            if topic.closed:  # deleted just now: the next one who asks gets the new one
+                self._open.pop(name, None)
+        return topic
+
+    def forget(self, name: str) -> None:
+        """The topic was deleted."""
+        self._open.pop(name, None)
+        with self._lock:
+            self._readers.pop(name, None)
+        self.gone(name)
+
+    @contextlib.contextmanager
+    def reader(self, topic: Topic) -> Iterator[TopicReader]:
+        """A reader of the topic, for one thread; a few are kept, as to open one costs as much as to read a page."""
+        with self._lock:
+            kept = self._readers.pop(topic.name, None)
+        reader = kept[1] if kept is not None and kept[0] is topic else topic.reader()
+        yield reader
+        with self._lock:
+            self._readers[topic.name] = (topic, reader)
+            if len(self._readers) > KEPT_READERS:
+                self._readers.pop(next(iter(self._readers)))
+
+    def names(self, caller: Caller) -> list[str]:
+        """The names of all topics that the caller may read but internal ones, sorted."""
+        return [name for name in self.log.names() if caller.reads(name, self.log.settings(name))]
+
+    def all(self, caller: Caller) -> list[Topic]:
+        """All topics that the caller may read but internal ones; those that cannot be opened are left out."""
+        found = []
+        for name in self.names(caller):
+            with contextlib.suppress(Damaged, NoSuchTopic):
+                found.append(self.readable(name, caller))
+        return found
+
+    def append(
+        self, topic: Topic, body: pa.RecordBatch, source: str, producer: Producer | None = None
+    ) -> Future[Appended]:
+        """Append a BODY batch. ``source`` names the door in the balance: ``grpc``, ``http`` or ``flight``."""
+        return topic.append(body, self._origin(body, source), producer=producer)
+
+    def stage(
+        self,
+        transaction: str,
+        name: str,
+        body: pa.RecordBatch,
+        source: str,
+        caller: Caller,
+        producer: Producer | None = None,
+    ) -> None:
+        """Keep a BODY batch aside for a transaction; its topic is created by the commit, when there is none.
+
+        Raises NotFound, Aborted, Exhausted, BadRequest, NotAllowed, OutOfOrder.
+        """
+        self._check_write(name, caller)
+        if not body.num_rows:
+            return
+        try:
+            self.log.transactions.append(transaction, name, body, self._origin(body, source), producer=producer)
+        except LogError as error:
+            raise answer(error, name) from error
+
+    def _origin(self, body: pa.RecordBatch, source: str) -> Origin:
+        with self._lock:
+            bucket, now = self._clock.stamp()
+        return Origin(source, bucket, now, now, counts={Name.ACCEPTED: body.num_rows})
+
+
+def check_name(name: str) -> None:
+    """Raises BadRequest for what cannot be a topic's name."""
+    if not _NAME.fullmatch(name):
+        raise BadRequest(_BAD_NAME)
+
+
+def answer(error: LogError, topic: str = "") -> ApiError:
+    """The answer to a request on which the log raised ``error``."""
+    if isinstance(error, UnknownTopic):
+        return NoSuchTopic(f"Topic does not exist: {topic}")
+    if isinstance(error, InvalidTopicName):
+        return BadRequest(_BAD_NAME)
+    return _ANSWERS.get(type(error), ApiError)(str(error))
+
+
+_ANSWERS: dict[type[LogError], type[ApiError]] = {
+    InvalidSetting: BadRequest,
+    MessageTooLarge: BadRequest,
+    OutOfSequence: OutOfOrder,
+    TopicExists: AlreadyExists,
+    TransactionTimedOut: Aborted,
+    UnknownTransaction: NotFound,
+    LogFull: Exhausted,
+    UnknownFormat: Damaged,
+    CorruptBatch: Damaged,
+    TooManyTopics: Exhausted,
+    LogClosed: Stopping,
+}

@@ -1,0 +1,173 @@
+"""gRPC and HTTP of one daemon in one event loop, Arrow Flight on its own threads beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc.aio
+import uvicorn
+from fastapi import FastAPI
+
+from penstock.config import SecurityConfig, split_address
+from penstock.errors import PenstockError
+from penstock.server.auth.server_tls import Tls
+from penstock.server.entries_api import Api
+from penstock.server.grpc.service import Rpc, create_server
+
+if TYPE_CHECKING:
+    from penstock.server.flight.server import FlightServer
+
+GRACE = 5
+"""Seconds that requests under way have to finish once the server stops."""
+BACKLOG = 2048
+
+_log = logging.getLogger(__name__)
+
+
+class AddressUnavailable(PenstockError, OSError):
+    """An address cannot be listened on; the text names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The addresses listened on, ports filled in, as ``host:port``; ``flight`` is empty when it is off."""
+
+    grpc: str
+    http: str
+    flight: str = ""
+
+
+async def serve(
+    api: Api,
+    app: FastAPI,
+    *,
+    grpc_address: str,
+    http_address: str,
+    flight_address: str = "",
+    stop: asyncio.Event,
+    security: SecurityConfig | None = None,
+    ready: Callable[[Bound], None] | None = None,
+) -> None:
+    """Serve until ``stop`` is set. Port 0 takes a free port; ``ready`` is told what was taken.
+
+    No signal is captured here: the caller's handlers set ``stop``. Raises AddressUnavailable and ConfigError (of
+    certificates) before anything is served.
+    """
+    tls = Tls(security or SecurityConfig())
+    with contextlib.ExitStack() as opened:
+        listener = opened.enter_context(_listening(http_address, "HTTP"))
+        rpc = create_server(api)
+        grpc_bound = _bind(rpc.server, grpc_address, tls)
+        flight = _open_flight(api, flight_address, tls)
+        opened.callback(flight.close if flight else lambda: None)
+        at_flight = _name(flight_address, flight.port) if flight else ""
+        bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight)
+        await rpc.server.start()
+        web = _Uvicorn(_config(app, tls))
+        served = asyncio.create_task(web.serve(sockets=[listener]))
+        _log.info("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
+        if ready is not None:
+            ready(bound)
+        try:
+            await _first(served, asyncio.create_task(stop.wait()))
+        finally:
+            await _stop(api, rpc, web, served, flight)
+
+
+async def _first(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> None:
+    """Wait for the order to stop; raise what the HTTP server died of, if it does."""
+    try:
+        await asyncio.wait((served, stopped), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+    if served.done():
+        served.result()
+
+
+async def _stop(
+    api: Api, rpc: Rpc, web: uvicorn.Server, served: asyncio.Task[None], flight: FlightServer | None
+) -> None:
+    await rpc.health.enter_graceful_shutdown()
+    api.close()
+    web.should_exit = True
+    closing = [asyncio.to_thread(flight.close)] if flight else []
+    await asyncio.gather(rpc.server.stop(GRACE), served, *closing, return_exceptions=True)
+    api.release()
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # uvicorn would raise the signal again after it has stopped, and nothing after serve() would run.
+        yield
+
+
+def _config(app: FastAPI, tls: Tls) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        # Named, so that what else is installed (uvloop, httptools) changes nothing.
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+    )
+    config.load()
+    config.ssl = tls.for_http()
+    return config
+
+
+def _open_flight(api: Api, address: str, tls: Tls) -> FlightServer | None:
+    """Raises AddressUnavailable."""
+    if not address:
+        return None
+    # Imported here: a daemon without it is smaller.
+    from penstock.server.flight.server import FlightServer
+
+    with _listening(address, "Flight"):
+        pass
+    try:
+        return FlightServer(f"{tls.flight_scheme}://{address}", api.topics, api.guard, **tls.for_flight())
+    except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
+        raise AddressUnavailable(f"Flight: cannot listen on {address}: {error}") from None
+
+
+def _bind(server: grpc.aio.Server, address: str, tls: Tls) -> str:
+    # Tried with a plain socket first: gRPC says why it failed only in its own log.
+    with _listening(address, "gRPC"):
+        pass
+    try:
+        credentials = tls.for_rpc()
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+        return _name(address, port)
+    except RuntimeError as error:
+        raise AddressUnavailable(f"gRPC: cannot listen on {address}: {error}") from None
+
+
+def _listening(address: str, what: str) -> socket.socket:
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # TCP named, not left to the default: only then does asyncio set TCP_NODELAY, without which each answer
+    # to a kept connection waits 40 ms for the caller's acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise AddressUnavailable(f"{what}: cannot listen on {address}: {error.strerror or error}") from None
+    return listener
+
+
+def _name(address: str, port: int) -> str:
+    return f"{address.rpartition(':')[0]}:{port}"

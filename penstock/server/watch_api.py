@@ -1,0 +1,184 @@
+"""What watches over the daemon: statistics, metrics, the balance, and the ledger's door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Body, Request
+
+from penstock.config import Settings
+from penstock.config.explain import keys_of
+from penstock.handover.paths import state_file
+from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.ledger.balance import LAST, Within, minutes
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.posts import BadPost
+from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
+from penstock.server.metrics.prometheus import Family, of_statistics
+from penstock.server.metrics.topic_metrics import of_topics
+from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
+
+MAX_DIGITS = 15
+"""Of a time in seconds."""
+NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer")
+
+
+ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
+
+
+class Reports:
+    """Answers for one daemon. Blocking: to be called on threads."""
+
+    def __init__(self, settings: Settings, log: Log, ledger: Ledger) -> None:
+        self.settings, self._log, self._ledger = settings, log, ledger
+
+    def stat(self) -> dict[str, Any]:
+        """plog's statistics by listener, and in sum."""
+        listeners: dict[str, Any] = {}
+        for listener in self.settings.listener:
+            path = state_file(self.settings.buffers, listener.name)
+            if path.exists():
+                page = StatePage(path)
+                listeners[listener.name] = page.read(STATISTICS) or {}
+                page.close()
+        return {"listeners": listeners, "sum": add_up(list(listeners.values()))}
+
+    def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """The balance; ``?bucket=SECONDS`` for one minute alone, ``?since=`` and ``?until=`` for those between.
+
+        Raises BadRequest.
+        """
+        within = _within(query)
+        audits = [asdict(one) for one in self._ledger.audits(within)]
+        return self._ledger.balance(within).document() | {"audits": audits}
+
+    def metrics(self) -> list[Family]:
+        """Counts by listener, topic and fate."""
+        balance = self._ledger.balance()
+        counts = [
+            ({"listener": listener.name, "name": name}, count)
+            for listener in balance.listeners
+            for name, count in listener.counts.items()
+        ]
+        fates = [
+            ({"topic": topic.topic, "fate": fate}, count)
+            for topic in balance.topics
+            for fate, count in topic.fates.items()
+        ]
+        ends = [({"topic": topic.topic}, topic.end) for topic in balance.topics]
+        routes = [
+            ({"listener": route.source, "handler": route.handler, "fate": fate}, getattr(route, fate))
+            for route in balance.routes
+            for fate in ROUTE_FATES
+        ]
+        waits = [({"listener": route.source, "handler": route.handler}, route.in_buffer) for route in balance.routes]
+        marks = [({"table": mark.table, "topic": mark.topic}, mark.until) for mark in self._ledger.watermarks()]
+        return [
+            *of_statistics(self.stat()["listeners"]),
+            Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
+            Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),
+            Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
+            Family("penstock_topic_fate_total", "counter", "What became of a topic's messages", fates),
+            Family("penstock_topic_end_offset", "gauge", "End of a topic's offsets", ends),
+            *of_topics(self._log),
+            Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
+            Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
+            Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
+        ]
+
+    def series(self, since: int = 0, step: int = 60) -> dict[str, Any]:
+        """The balance over time."""
+        return self._ledger.series(since, step)
+
+    def watermarks(self) -> dict[str, Any]:
+        """How far the tables are complete."""
+        return {"tables": [asdict(mark) for mark in self._ledger.watermarks()]}
+
+    def config(self) -> dict[str, Any]:
+        """The configuration in force, secrets masked."""
+        return {"keys": [asdict(key) for key in keys_of(self.settings)]}
+
+    def router(self) -> APIRouter:
+        """The ledger's routes, and the one that has a range of a topic checked."""
+        router = APIRouter(tags=["ledger"])
+        router.add_api_route("/config", self.config, methods=["GET"], summary="The configuration in force")
+        router.add_api_route("/balance/series", self.series, methods=["GET"], summary="The balance over time")
+        router.add_api_route("/watermarks", self.watermarks, methods=["GET"], summary="How far tables are complete")
+        router.add_api_route("/ledger", self._get, methods=["GET"], summary="What has landed, by topic")
+        router.add_api_route("/ledger", self._post, methods=["POST"], summary="Post absolute counts")
+        router.add_api_route(
+            "/topic/{topic}/verify", self._verify, methods=["POST"], summary="Check a range's checksums"
+        )
+        return router
+
+    def _get(self, tier: str = "landed") -> dict[str, Any]:
+        if tier != "landed":
+            return self._audits(tier)
+        landed = self._ledger.landed()
+        return {"topics": {name: {"version": x.version, "through": x.through} for name, x in landed.items()}}
+
+    def _audits(self, tier: str) -> dict[str, Any]:
+        audits = self._ledger.audits()
+        if tier not in (tiers := sorted({one.tier for one in audits})):
+            named = f", or what an auditor told of: {', '.join(tiers)}" if tiers else ""
+            raise BadRequest(f"tier must be landed{named}")
+        return {"tier": tier, "audits": [asdict(one) for one in audits if one.tier == tier]}
+
+    def _post(self, request: Request, document: Any = Body()) -> dict[str, Any]:  # noqa: B008 - how FastAPI is told
+        request.state.caller.check_ledger()
+        return self.post(document)
+
+    def post(self, document: Any) -> dict[str, Any]:
+        """Enter a post; whether it was new. Raises BadRequest, Exhausted."""
+        try:
+            return {"new": self._ledger.post(document)}
+        except BadPost as error:
+            raise BadRequest(str(error)) from None
+        except LogError as error:
+            raise Exhausted(str(error)) from None
+
+    def _verify(self, topic: str, begin: int, end: int, request: Request) -> dict[str, Any]:
+        request.state.caller.check_read(topic, self._log.settings(topic))
+        try:
+            gaps = self._log.topic(topic, internal=True).verify(begin, end)
+        except (UnknownTopic, InvalidTopicName):
+            raise NoSuchTopic(f"Topic does not exist: {topic}") from None
+        except LogError as error:
+            raise Exhausted(str(error)) from None
+        return {"gaps": [{"begin": gap.begin, "end": gap.end, "reason": gap.reason} for gap in gaps]}
+
+
+def _within(query: Mapping[str, str]) -> Within:
+    """The minutes that a query asks for. Raises BadRequest."""
+    given = {name: query[name] for name in ("bucket", "since", "until") if name in query}
+    for name, text in given.items():
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
+            meaning = "the start of a minute" if name == "bucket" else "a time"
+            raise BadRequest(f"{name} is {meaning} in seconds since the epoch")
+    if "bucket" in given:
+        if len(given) > 1:
+            raise BadRequest("bucket is one minute alone: it goes with neither since nor until")
+        return int(given["bucket"])
+    return minutes(int(given.get("since", 0)), int(given.get("until", LAST))) if given else None
+
+
+def add_up(statistics: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of several listeners' statistics, arrays place by place."""
+    total: dict[str, Any] = {}
+    for one in statistics:
+        for key, value in one.items():
+            if key not in NOT_SUMMED:
+                total[key] = _add(total.get(key), value)
+    return total
+
+
+def _add(left: Any, right: Any) -> Any:
+    if left is None:
+        return right
+    if isinstance(right, dict):
+        return {key: _add(left.get(key), right.get(key, 0)) for key in {**left, **right}}
+    if isinstance(right, list):
+        return [_add(a, b) for a, b in zip(left, right, strict=True)]
+    return left + right

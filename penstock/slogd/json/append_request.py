@@ -1,0 +1,188 @@
+"""An append request as JSON, read as slogd's gateway does, and refused with its words.
+
+The rules are those of proto3's JSON mapping as Go's jsonpb has it: both spellings of a name (the camel one wins),
+``null`` means not given, numbers may be texts, fields that are not known are passed over, and so is what follows the
+first value of a body.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as ProtobufAny
+
+from penstock import records
+from penstock.slogd.columns.decode import Append
+from penstock.slogd.errors import BadRequest
+from penstock.slogd.json.entry_documents import UNREADABLE, is_known
+from penstock.slogd.json.go_json import first_value, kind_of, mismatch
+from penstock.slogd.json.go_text import from_base64, parse_time
+
+_RAW_MESSAGES, _RAW_FIELDS = "[]json.RawMessage", "map[string]json.RawMessage"
+_WELL_KNOWN = "google.protobuf."
+ENTRY_NAMES = frozenset({"offset", "timestamp", "annotations", "protobuf", "raw_bytes", "rawBytes", "key"})
+_MEANT = frozenset({"payload", "message", "data", "value", "body", "content", "text", "any"})
+_MEANT_BY = re.compile(r"raw|byte|proto", re.IGNORECASE)
+"""Names under which a payload may have been meant."""
+_Entry = tuple[bytes | None, bytes | None, str | None, list[tuple[str, str]] | None]
+
+
+def parse_append(topic: str, data: bytes) -> Append:
+    """An append request's JSON; ``topic`` is that of the path. Raises BadRequest and nothing else."""
+    try:
+        return _request(topic, first_value(data))
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
+
+
+def _request(topic: str, document: Any) -> Append:
+    request = _object(document, _RAW_FIELDS)
+    _text(request.get("topic"))
+    entries = [_object(entry, _RAW_FIELDS) for entry in _array(request.get("logs"))]
+    unknown = [name for entry in entries for name in entry if name not in ENTRY_NAMES]
+    return Append(
+        topic,
+        _body([_entry(entry) for entry in entries]),
+        _text(_either(request, "transaction_id", "transactionId")),
+        _text(_either(request, "producer_id", "producerId")),
+        _uint64(request.get("sequence")),
+        next(iter(unknown), ""),
+    )
+
+
+def _body(columns: Sequence[_Entry]) -> pa.RecordBatch:
+    keys, payloads, type_urls, annotations = zip(*columns, strict=True) if columns else ((), (), (), ())
+    return records.body(
+        pa.array(payloads, pa.binary()),
+        keys=pa.array(keys, pa.binary()),
+        type_urls=pa.array(type_urls, pa.string()),
+        annotations=pa.array(annotations, records.ANNOTATIONS),
+    )
+
+
+def _entry(document: Mapping[str, Any]) -> _Entry:
+    """Key, payload, type URL and annotations of one entry; offset and timestamp are checked and left out."""
+    _uint64(document.get("offset"))
+    if document.get("timestamp") is not None:
+        _check_time(_text(document["timestamp"]))
+    annotations, key = _annotations(document.get("annotations")), _bytes(document.get("key"))
+    raw, given = _bytes(_either(document, "raw_bytes", "rawBytes")), document.get("protobuf")
+    if given is None and raw is None:
+        _check_names(document)
+    # Given both, raw bytes are taken, as slogd does.
+    if given is None or raw is not None:
+        return key, raw, None, annotations
+    message = _any(_object(given, "map[string]*json.RawMessage"))
+    return key, message.value, message.type_url, annotations
+
+
+def _check_names(document: Mapping[str, Any]) -> None:
+    """Refuse an entry without a payload that has one under another name: it would be stored empty."""
+    for name in document:
+        if name not in ENTRY_NAMES and (name.lower() in _MEANT or _MEANT_BY.search(name)):
+            raise ValueError(
+                f"unknown field {json.dumps(name)} in an entry without payload: raw_bytes has it in base64"
+            )
+
+
+def _either(document: Mapping[str, Any], name: str, camel: str) -> Any:
+    return document.get(camel, document.get(name))
+
+
+def _object(value: Any, wanted: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise mismatch(value, wanted)
+    return value
+
+
+def _array(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise mismatch(value, _RAW_MESSAGES)
+    if None in value:
+        raise ValueError("proto: repeated field Logs has nil element")
+    return value
+
+
+def _text(value: Any) -> str:
+    """A lone surrogate, which JSON can spell and UTF-8 cannot, becomes U+FFFD."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise mismatch(value, "string")
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Base64, or (as Go takes it) an array of numbers."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return bytes(_uint(number, 8) for number in value)
+    if not isinstance(value, str):
+        raise mismatch(value, "[]uint8")
+    return from_base64(value)
+
+
+def _uint64(value: Any) -> int:
+    """A number, or a text of one."""
+    if not isinstance(value, str):
+        return _uint(value, 64)
+    if not value.strip():
+        raise ValueError("unexpected end of JSON input")
+    inner = first_value(value.encode("utf-8", "replace"))
+    return _uint(inner, 64)
+
+
+def _uint(value: Any, bits: int) -> int:
+    if value is None:
+        return 0
+    if type(value) is int and 0 <= value < 1 << bits:
+        return value
+    raise mismatch(value, f"uint{bits}", f" {value}"[:100] if kind_of(value) == "number" else "")
+
+
+def _check_time(text: str) -> None:
+    try:
+        parse_time(text)
+    except ValueError as error:
+        raise ValueError(f"bad Timestamp: {error}") from None
+
+
+def _annotations(value: Any) -> list[tuple[str, str]] | None:
+    given = _object(value, _RAW_FIELDS)
+    return [(_text(name), _text(text)) for name, text in given.items()] or None
+
+
+def _any(document: dict[str, Any]) -> ProtobufAny:
+    if document.get("@type") is None:
+        raise ValueError("Any JSON doesn't have '@type'")
+    type_url = document["@type"]
+    if not isinstance(type_url, str):
+        raise ValueError(f"can't unmarshal Any's '@type': {json.dumps(json.dumps(type_url))}")
+    name = type_url.rpartition("/")[2]
+    if not is_known(type_url):
+        raise ValueError(f"unknown message type {json.dumps(name)}")
+    if name.startswith(_WELL_KNOWN) and "value" not in document and name not in _WITH_FIELDS:
+        raise ValueError("Any JSON doesn't have 'value'")
+    message = ProtobufAny()
+    try:
+        json_format.ParseDict(document, message, ignore_unknown_fields=True)
+    except UNREADABLE as error:
+        raise ValueError(f"can't unmarshal Any nested proto *types.{name.rpartition('.')[2]}: {error}") from None
+    return message
+
+
+_WITH_FIELDS = frozenset(
+    _WELL_KNOWN + name
+    for name in ("Api", "Method", "Mixin", "SourceContext", "Type", "Field", "Enum", "EnumValue", "Option", "Empty")
+)
+"""Those of protobuf's own types whose JSON is that of a plain message. (FieldMask too for Go, but not for protobuf.)"""

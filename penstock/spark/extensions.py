@@ -1,0 +1,30 @@
+"""What Spark needs besides itself for other table formats and sources: jars, and the settings that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA, Say, fetch_all
+from penstock.spark.views import DELTA
+
+KAFKA = "kafka"
+LIBRARIES = {DELTA: SPARK_DELTA, KAFKA: SPARK_KAFKA}
+SETTINGS = {
+    DELTA: {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # The state of the table is computed with so many tasks; the default of 50 suits a cluster.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    },
+    KAFKA: {},
+}
+
+
+def package_settings(names: Sequence[str], *, say: Say | None = None) -> dict[str, str]:
+    """Settings of a session that can use ``names`` (delta, kafka). Raises CannotFetch, NoJava."""
+    settings: dict[str, str] = {}
+    jars: list[str] = []
+    for name in names:
+        jars += [str(jar) for jar in fetch_all(LIBRARIES[name], say=say)]
+        settings |= SETTINGS[name]
+    return {**settings, **({"spark.jars": ",".join(jars)} if jars else {})}

@@ -1,0 +1,244 @@
+"""After each committed batch: enter it in the journal, prove it, write the proof down, post it to the ledger."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.landing.journal import Commit, Journal, read_journal, read_lines, read_lines_from
+from penstock.landing.proof.kafka_records import kafka_records
+from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
+from penstock.landing.proof.prover import Proof, Prover, Refill, write_proofs
+from penstock.landing.proof.reread_flight import log_records
+from penstock.landing.table_layout import Layout
+from penstock.spark.query.landing_query import Landing
+from penstock.spark.views import keep_watermarks
+
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 30.0
+"""Seconds between tries while the daemon is away; each pause is twice the one before."""
+INTERVAL = 0.2
+"""Seconds between looks for a new commit: one listing of a folder."""
+PUBLISH_EVERY = 5.0
+"""Seconds between looks at the watermarks."""
+
+Say = Callable[[str], None]
+
+
+class Ledger(Protocol):
+    """What the reconciler needs of the ledger; all may raise LedgerAway, those that post or verify LedgerRefused."""
+
+    def through(self) -> dict[str, int]: ...
+
+    def post(self, proof: Proof, end: int = 0) -> None: ...
+
+    def post_refill(self, refill: Refill) -> None: ...
+
+    def verify(self, topic: str, begin: int, end: int) -> None: ...
+
+    def watermarks(self) -> list[dict[str, Any]]: ...
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the reconciler is, since it was started (``batch``: the last one proved, -1 for none)."""
+
+    batch: int = -1
+    posted: int = -1
+    rows: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+    unaccounted: int = 0
+    away: str = ""
+
+
+class Reconciler:
+    """Proves and posts; ``step`` does what there is to do. One process at a time: hold the landing's lock.
+
+    Proving needs no daemon; while it is away proofs are written down and posted later. Only a corrupt batch
+    has to wait for it, because it must be a gap before it can be counted.
+    """
+
+    def __init__(self, landing: Landing, ledger: Ledger | None, say: Say | None = None) -> None:
+        self._layout: Layout = landing.layout
+        self._ledger = ledger
+        self._say = say or _print
+        self.progress = Progress()
+        self._journal = Journal(self._layout)
+        self._kafka = kafka_records(landing.kafka, landing.expiry_gap, landing.event_types)
+        self._prover = Prover(
+            landing.topics,
+            self._layout,
+            window=landing.duplicate_window,
+            event_types=landing.event_types,
+            verify=self._verify if ledger else None,
+            kafka=self._kafka,
+            log=log_records(landing.log, landing.event_types),
+        )
+        self._unproved = self._resume()
+        self._through: dict[str, int] | None = None
+        self._position = 0
+        self._pause = FIRST_PAUSE
+        self._next_try = self._next_publication = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+
+    def _resume(self) -> list[Commit]:
+        """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""
+        for document in read_lines(self._layout.proofs, repair=True):
+            self.progress.batch = max(self.progress.batch, document["batch"])
+        unproved = []
+        for commit in read_journal(self._layout):
+            if commit.batch <= self.progress.batch:
+                self._prover.remember(commit)
+            else:
+                unproved.append(commit)
+        return unproved
+
+    def start(self) -> None:
+        """Go on in a thread of its own until ``stop``."""
+        self._thread.start()
+
+    def stop(self, patience: float) -> bool:
+        """Do what is left to do, at most ``patience`` seconds long; whether everything is proved and posted."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+        self._next_try = 0.0
+        return not self._thread.is_alive() and self._step_safely()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._step_safely()
+            self._stop.wait(INTERVAL)
+
+    def _step_safely(self) -> bool:
+        try:
+            return self.step()
+        except Exception as error:  # such as a full disk: said, and tried again
+            self._wait(f"{type(error).__name__}: {error}")
+            return False
+
+    def enter(self) -> None:
+        """Enter new commits in the journal. Raises OSError or ValueError."""
+        self._unproved += self._journal.update()
+
+    def step(self) -> bool:
+        """Take in new commits, prove and post what can be; whether nothing is left."""
+        self.enter()  # also while proofs wait, because Spark forgets
+        if time.monotonic() < self._next_try:
+            return False
+        try:
+            self._prove()
+            self._post()
+            self._publish()
+        except LedgerAway as error:
+            self._wait(str(error))
+            return False
+        if self.progress.away:
+            self._say("proofs go on")
+        self.progress.away, self._pause = "", FIRST_PAUSE
+        return True
+
+    def _wait(self, why: str) -> None:
+        if why != self.progress.away:
+            self._say(f"proofs wait: {why}")
+        self.progress.away = why
+        self._next_try = time.monotonic() + self._pause
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+        self._through = None
+
+    def _prove(self) -> None:
+        while self._unproved:
+            commit = self._unproved[0]
+            proofs = self._prover.prove(commit)
+            refills = self._prover.refills(commit)
+            self._sync(commit)  # before the proof counts
+            write_proofs(self._layout, commit.batch, proofs, refills)
+            self._count(commit, [*proofs, *(refill.proof for refill in refills)])
+            del self._unproved[0]
+
+    def _sync(self, commit: Commit) -> None:
+        """Bring the batch's files to the disk: Spark does not, and after the post the log may let go of them."""
+        for name in {*commit.files, *(os.path.dirname(name) for name in commit.files)}:
+            try:
+                handle = os.open(self._layout.landed / name, os.O_RDONLY)
+            except FileNotFoundError:
+                continue
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+    def _verify(self, topic: str, begin: int, end: int) -> None:
+        assert self._ledger is not None
+        try:
+            self._ledger.verify(topic, begin, end)
+        except LedgerRefused as error:
+            self._say(
+                f"offsets {begin} to {end} of topic {topic} are corrupt, and the daemon does not enter it: {error}"
+            )
+
+    def _count(self, commit: Commit, proofs: list[Proof]) -> None:
+        progress = self.progress
+        progress.batch = commit.batch
+        for proof in proofs:
+            progress.rows += proof.total() + len(proof.unaccounted)
+            progress.duplicates += proof.total("duplicate")
+            progress.quarantined += proof.total("quarantined.")
+            progress.unaccounted += len(proof.unaccounted)
+            if not proof.holds:
+                self._say(_alarm(proof))
+
+    def _post(self) -> None:
+        """Post the written proofs that the ledger has not, in order."""
+        if self._ledger is None:
+            return
+        if self._through is None:  # it may have come back with another memory: ask what it has
+            self._through, self._position = self._ledger.through(), 0
+        for position, document in read_lines_from(self._layout.proofs, self._position):
+            for proof in map(Proof.of, document["proofs"]):
+                if proof.end > self._through.get(proof.topic, 0):
+                    self._post_one(self._ledger, proof)
+                    self._through[proof.topic] = proof.end
+            for refill in map(Refill.of, document.get("refills", ())):
+                self._post_refill(self._ledger, refill)
+            self._position = position
+
+    def _publish(self) -> None:
+        """Keep how far the tables are complete where SQL finds it, now and then."""
+        if self._ledger is not None and time.monotonic() >= self._next_publication:
+            keep_watermarks(self._layout, self._ledger.watermarks())
+            self._next_publication = time.monotonic() + PUBLISH_EVERY
+
+    def _post_one(self, ledger: Ledger, proof: Proof) -> None:
+        try:
+            ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
+        except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
+            self._say(f"the ledger refused batch {proof.batch} of topic {proof.topic}: {error}")
+        self.progress.posted = proof.batch
+
+    def _post_refill(self, ledger: Ledger, refill: Refill) -> None:
+        """The ledger knows by request and batch whether it has it."""
+        try:
+            ledger.post_refill(refill)
+        except LedgerRefused as error:
+            self._say(f"the ledger refused what landed out of turn in batch {refill.proof.batch}: {error}")
+
+
+def _alarm(proof: Proof) -> str:
+    parts = [f"batch {proof.batch}, topic {proof.topic}, offsets {proof.begin} to {proof.end}:"]
+    for name, offsets in (("unaccounted", proof.unaccounted), ("not of this batch, or twice", proof.unexpected)):
+        if offsets:
+            shown = ", ".join(map(str, offsets[:10])) + (", ..." if len(offsets) > 10 else "")
+            parts.append(f"{len(offsets)} {name} ({shown})")
+    return " ".join(parts)
+
+
+def _print(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

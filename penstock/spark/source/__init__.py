@@ -1,0 +1,5 @@
+"""Spark's data source ``penstock``: topics as tables and streams, and a sink.
+
+Read ``data_source``, ``options``, ``slices``, ``filter_bounds``, ``sink``; ``type_admission`` is the landing's own
+variant. Imports ``landing.topics`` and ``client``.
+"""

@@ -1,0 +1,148 @@
+"""One listener as the supervisor has it: its socket, what wakes its readers, its receiver and forwarders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.config import BufferConfig, ForwardedHandler, ListenerConfig
+from penstock.handover.paths import LOG
+from penstock.ingest.sockets import ask_buffer, granted_buffer, open_socket
+from penstock.process.child import Child
+
+RECEIVER = "penstock.ingest.receiver"
+FORWARDER = "penstock.sinks.forwarder"
+
+
+class Intake:
+    """A listener's processes and what is handed down to them. Raises CannotListen.
+
+    ``folder`` is that of the log buffers, ``say`` takes a line for people.
+    """
+
+    def __init__(
+        self, listener: ListenerConfig, buffer: BufferConfig, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self.listener = listener
+        self._buffer, self._folder, self._say = buffer, folder, say
+        self.sock = open_socket(listener)
+        self._check_granted()
+        self._wakes = {LOG: _event()}
+        self.forwarders: dict[str, Child] = {}
+        self._add_forwarders()
+        self.receiver = self._receiver()
+
+    @property
+    def wake(self) -> int:
+        """The eventfd that wakes the log daemon."""
+        return self._wakes[LOG]
+
+    @property
+    def children(self) -> list[Child]:
+        """Its receiver, then its forwarders."""
+        return [self.receiver, *self.forwarders.values()]
+
+    def leaving(self, listener: ListenerConfig | None) -> list[Child]:
+        """The forwarders that end when the listener becomes ``listener`` (None: goes)."""
+        wanted = {handler.label: handler for handler in listener.forwarded} if listener else {}
+        known = {handler.label: handler for handler in self.listener.forwarded}
+        return [child for label, child in self.forwarders.items() if wanted.get(label) != known[label]]
+
+    def become(self, listener: ListenerConfig) -> list[Child]:
+        """Be ``listener`` from now on, its socket as it was; the processes to be started.
+
+        Those of them that ran have ended before this is called.
+        """
+        gone, restarts = self.leaving(listener), takes(self.listener) != takes(listener)
+        self.listener = listener
+        self._forget(gone)
+        started = self._add_forwarders()
+        if not restarts:
+            return started
+        ask_buffer(self.sock, listener.so_rcvbuf)
+        self._check_granted()
+        self.receiver = self._receiver()
+        return [self.receiver, *started]
+
+    def turn_away(self) -> None:
+        """Have the kernel take nothing more, while what it took can still be read (UDP).
+
+        A connected socket takes from its peer alone; and its peer is itself.
+        """
+        if self.sock.type == socket.SOCK_DGRAM:
+            host, port, *rest = self.sock.getsockname()
+            with contextlib.suppress(OSError):
+                self.sock.connect(({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, *rest))
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self.sock.close()
+        for wake in self._wakes.values():
+            os.close(wake)
+
+    def _forget(self, gone: list[Child]) -> None:
+        """Of a handler that comes back otherwise, the receiver goes on waking the reader by the same eventfd."""
+        wanted = {handler.label for handler in self.listener.forwarded}
+        for label in [label for label, child in self.forwarders.items() if child in gone]:
+            del self.forwarders[label]
+            if label not in wanted:
+                os.close(self._wakes.pop(label))
+
+    def _add_forwarders(self) -> list[Child]:
+        """Those that are not there yet."""
+        added = []
+        for handler in self.listener.forwarded:
+            if handler.label not in self.forwarders:
+                if handler.label not in self._wakes:
+                    self._wakes[handler.label] = _event()
+                self.forwarders[handler.label] = self._forwarder(handler)
+                added.append(self.forwarders[handler.label])
+        return added
+
+    def _receiver(self) -> Child:
+        sock, wakes = self.sock.fileno(), list(self._wakes.values())
+        task = {
+            "listener": self.listener.model_dump(mode="json"),
+            "buffer": self._buffer.model_dump(mode="json"),
+            "folder": str(self._folder),
+            "socket": sock,
+            "wakes": wakes,
+        }
+        return Child(f"receiver {self.listener.name}", RECEIVER, task, [sock, *wakes])
+
+    def _forwarder(self, handler: ForwardedHandler) -> Child:
+        wake = self._wakes[handler.label]
+        task = {
+            "listener": self.listener.name,
+            "handler": handler.model_dump(mode="json"),
+            "folder": str(self._folder),
+            "wake": wake,
+        }
+        return Child(f"forwarder {self.listener.name} {handler.label}", FORWARDER, task, [wake])
+
+    def _check_granted(self) -> None:
+        granted, asked = granted_buffer(self.sock), self.listener.so_rcvbuf
+        if self.listener.protocol == "udp" and granted < asked:
+            self._say(
+                f"listener {self.listener.name!r}: the kernel grants {granted} bytes of receive buffer instead of "
+                f"{asked}; allow it with: sysctl -w net.core.rmem_max={asked}"
+            )
+
+
+def takes(listener: ListenerConfig) -> Any:
+    """What a receiver is started with, as far as it looks at it: of handlers, who reads and what may be dropped."""
+    handlers = [(handler.label, handler.overflow, handler in listener.routed) for handler in listener.handlers]
+    return listener.model_dump(exclude={"handlers"}), handlers, listener.log
+
+
+def address(listener: ListenerConfig) -> tuple[str, str, int]:
+    """Where it listens; the same socket does as long as this is the same."""
+    return listener.protocol, listener.host, listener.port
+
+
+def _event() -> int:
+    return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

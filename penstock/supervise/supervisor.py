@@ -1,0 +1,252 @@
+"""The supervisor: opens the sockets and slot memory, hands them down, starts its children again when they die."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings
+from penstock.config.reloadable import differing, in_force
+from penstock.errors import PenstockError
+from penstock.handover.frame import frame_length, least_frame
+from penstock.ingest.sockets import CannotListen, check_address
+from penstock.process.child import Child
+from penstock.supervise.daemon_channel import Channel
+from penstock.supervise.listener_processes import Intake
+from penstock.supervise.listener_swap import Swap
+from penstock.supervise.removed_handlers import see_off
+
+HANDLER_CHECK = "penstock.sinks.handler_check"
+DAEMON = "penstock.server.daemon"
+CHECK_EVERY = 0.1
+CHECK_PATIENCE = 20.0
+"""Seconds in which all handlers have to be made: nothing else is looked after meanwhile."""
+LOCK = "lock"
+ENDPOINTS = "endpoints.json"
+"""In the data directory: the addresses in use and the process ids."""
+
+
+class AlreadyRunning(PenstockError, RuntimeError):
+    """Another penstock uses this data directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What a reload did: ``applied`` in words, and the keys that ``wait`` for the next start."""
+
+    applied: list[str]
+    waiting: list[str]
+
+
+class Supervisor:
+    """Per listener a receiver process and a forwarder process per handler, and one log daemon: kept running.
+
+    Raises AlreadyRunning, CannotListen and ConfigError.
+    """
+
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._settings, self._say = settings, say
+        check_listeners(settings, settings.listener)
+        settings.buffers.mkdir(parents=True, exist_ok=True)
+        settings.topics.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(settings.data_dir)
+        self._intakes: dict[str, Intake] = {}
+        self._channel = Channel()
+        self._endpoints: dict[str, Any] = {}
+        self._said = ""
+        for line in _left_out(settings):
+            self._say(line)
+        for line in see_off(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener}):
+            self._say(line)
+        try:
+            for key in ("http", "grpc", "flight"):
+                if address := getattr(settings.log, key):
+                    check_address(f"log.{key}", address)
+            for listener in settings.listener:
+                self._intakes[listener.name] = Intake(listener, settings.buffer, settings.buffers, say)
+        except CannotListen:
+            self._close()
+            raise
+        self._daemon = Child("log daemon", DAEMON, *self._daemon_task())
+
+    @property
+    def children(self) -> list[Child]:
+        """All processes: the receivers first, then who reads what they write."""
+        return self._receivers + self._readers
+
+    @property
+    def _receivers(self) -> list[Child]:
+        return [one.receiver for one in self._intakes.values()]
+
+    @property
+    def _readers(self) -> list[Child]:
+        return [*(child for one in self._intakes.values() for child in one.forwarders.values()), self._daemon]
+
+    def start(self) -> None:
+        """Start all children."""
+        for child in self.children:
+            child.start()
+        self._write_endpoints()
+
+    def _daemon_task(self) -> tuple[dict[str, Any], list[int]]:
+        """Its task, and the descriptors handed down."""
+        wakes, channel = {name: one.wake for name, one in self._intakes.items()}, self._channel.descriptor
+        task = {"settings": self._settings.model_dump(mode="json"), "wakes": wakes, "channel": channel}
+        return task, [channel, *wakes.values()]
+
+    def reload(self, settings: Settings, tick: Callable[[], None]) -> Reloaded:
+        """Go on with ``settings``, calling ``tick`` while that takes time.
+
+        Raises ConfigError and CannotListen: then everything goes on as before.
+        """
+        settings.security.check_files()
+        before, (new, waiting) = self._settings, in_force(self._settings, settings)
+        known = {listener.name: listener for listener in before.listener}
+        try:
+            check_listeners(new, [listener for listener in new.listener if known.get(listener.name) != listener])
+        except ConfigError as error:
+            held = [key for key in waiting if key.startswith("buffer.")]
+            raise ConfigError(f"{error} ({held[0]} changes at the next start only)" if held else str(error)) from None
+        swap = Swap(self._intakes, new, self._say)
+        applied = [*swap.lines, *differing(before, new)]
+        for line in _left_out(new) if swap.lines else ():
+            self._say(line)
+        known_to_daemon = set(self._intakes.values())
+        self._intakes = swap.carry_out(tick)
+        self._settings = new.model_copy(update={"listener": tuple(one.listener for one in self._intakes.values())})
+        if applied:
+            self._tell_daemon({n: x.wake for n, x in self._intakes.items() if x not in known_to_daemon}, tick)
+        self._write_endpoints()
+        return Reloaded(applied, waiting)
+
+    def _tell_daemon(self, wakes: dict[str, int], tick: Callable[[], None]) -> None:
+        task, descriptors = self._daemon_task()
+        self._daemon.replace_task(task, descriptors)
+        running = self._daemon.pid
+        if not running:
+            self._channel.clear()  # what its predecessor left unread is older than the task its successor gets
+        elif not self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick):
+            self._say("the log daemon has not answered yet; it takes on the new settings as soon as it can")
+
+    def check(self) -> None:
+        """Start again what has died."""
+        said = [line for child in self.children if (line := child.check())]
+        for line in said:
+            self._say(line)
+        if said or self._endpoints.get("pids") != self._pids():
+            self._write_endpoints()
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Look after the children until ``stopping``."""
+        while not stopping():
+            self.check()
+            time.sleep(CHECK_EVERY)
+
+    def stop(self) -> None:
+        """Stop the receivers first, then those who read once they have taken what is left."""
+        for group in (self._receivers, self._readers):
+            until = time.monotonic() + self._settings.shutdown_time
+            for child in group:
+                child.stop()
+            for child in group:
+                if not child.wait(until):
+                    self._say(f"{child.name} did not end within shutdown_time and was killed; the next start goes on")
+        self._close()
+
+    def _close(self) -> None:
+        for one in self._intakes.values():
+            one.close()
+        self._channel.close()
+        (self._settings.data_dir / ENDPOINTS).unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def _pids(self) -> dict[str, int | None]:
+        return {child.name: child.pid for child in self.children}
+
+    def _write_endpoints(self) -> None:
+        endpoints = {
+            "supervisor": os.getpid(),
+            "pids": self._pids(),
+            "listeners": {name: list(one.sock.getsockname()[:2]) for name, one in self._intakes.items()},
+            "http": self._settings.log.http,
+            "grpc": self._settings.log.grpc,
+            "flight": self._settings.log.flight,
+        }
+        path = self._settings.data_dir / ENDPOINTS
+        draft = path.with_suffix(".new")
+        try:
+            draft.write_text(json.dumps(endpoints))
+            draft.rename(path)
+            self._endpoints = endpoints
+        except OSError as error:  # a full disk: tried again at the next check
+            self._say_once(f"{path}: cannot be written: {error.strerror}")
+
+    def _say_once(self, line: str) -> None:
+        if line != self._said:
+            self._said = line
+            self._say(line)
+
+
+def check_listeners(settings: Settings, listeners: Sequence[ListenerConfig]) -> None:
+    """What can be known of ``listeners`` before they are started. Raises ConfigError."""
+    for listener in listeners:
+        _check_frame(listener, settings.buffer.term_length)
+    _check_handlers(listeners)
+
+
+def _check_frame(listener: ListenerConfig, term_length: int) -> None:
+    needed, length = least_frame(listener), frame_length(term_length)
+    if needed > length:
+        key = "max_line" if listener.protocol == "tcp" else "defrag.max_size"
+        raise ConfigError(
+            f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes "
+            f"that listener.{listener.name}.{key} may need: make one larger or the other smaller"
+        )
+
+
+def _left_out(settings: Settings) -> Iterator[str]:
+    """A line for each handler that gets nothing, as one before it keeps the messages to itself."""
+    for listener in settings.listener:
+        last = listener.routed[-1].label
+        for handler in listener.handlers[len(listener.routed) :]:
+            yield f"listener {listener.name!r}: handler {handler.label!r} gets nothing: {last!r} does not propagate"
+
+
+def _check_handlers(listeners: Sequence[ListenerConfig]) -> None:
+    """Have each handler made once, in a process of its own: whatever is wrong with its settings stops the start."""
+    given = [
+        {"listener": listener.name, "handler": handler.model_dump(mode="json")}
+        for listener in listeners
+        for handler in listener.forwarded
+        if not isinstance(handler, ConsoleHandler | DiscardHandler)
+    ]
+    if not given:
+        return
+    command = [sys.executable, "-m", HANDLER_CHECK]
+    try:
+        checked = subprocess.run(
+            command, input=json.dumps(given), capture_output=True, text=True, check=False, timeout=CHECK_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        names = ", ".join(sorted({handler.label for listener in listeners for handler in listener.forwarded}))
+        raise ConfigError(f"a handler ({names}) was not made within {CHECK_PATIENCE:g} s") from None
+    if checked.returncode:
+        raise ConfigError(checked.stdout.strip() or checked.stderr.strip())
+
+
+def _lock(data_dir: Path) -> int:
+    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise AlreadyRunning(f"data_dir: another penstock uses {data_dir}") from None
+    return descriptor

@@ -1,0 +1,288 @@
+"""What tests need to own time and disasters: a clock that stands still, a file system that crashes and fills up.
+
+``CrashingFileSystem`` works on a real folder, so that anything can read the files; it remembers what was synced.
+``crash()`` leaves what a power cut may leave: everything synced, and any part of the rest, torn at sector borders.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.files.errors import Locked
+from penstock.files.file_system import OS, Bytes, File, Words
+
+SECTOR = 512
+"""What a disk writes whole."""
+
+
+class FakeClock:
+    """A clock that moves only when told; seconds."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+        self._passed = 0.0
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self._passed += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back; the monotonic clock does not notice."""
+        self.now += seconds
+
+    def time(self) -> float:
+        """The wall clock, seconds since the epoch."""
+        return self.now
+
+    def monotonic(self) -> float:
+        """Seconds that passed."""
+        return self._passed
+
+    def micros(self) -> int:
+        """The wall clock in microseconds since the epoch."""
+        return round(self.now * 1_000_000)
+
+
+class Crashed(OSError):
+    """The machine has stopped: nothing more is written until ``crash()``."""
+
+
+Write = tuple[int, bytes]
+Change = Write | int
+"""Bytes at a position, or a new length."""
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A file's content on the disk, and the changes that are not there yet."""
+
+    synced: bytes = b""
+    changes: list[Change] = field(default_factory=list)
+
+
+Entry = tuple[Path, _Node | None]
+
+
+class CrashingFileSystem:
+    """The file system of the log, on a real folder, with power cuts (``crash``) and a disk that fills up (``free``).
+
+    ``free`` is how many bytes can still be written (None: no limit). ``stop_after`` is how many more operations succeed
+    before every one raises Crashed (None: all). ``failures`` gives the errno that an operation (its method's name)
+    fails with. One thread at a time.
+    """
+
+    def __init__(self, root: Path, seed: int = 0) -> None:
+        self.root = root
+        self.free: int | None = None
+        self.stop_after: int | None = None
+        self.failures: dict[str, int] = {}
+        self.operations = 0
+        self._random = random.Random(seed)
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take all that is in the folder as synced."""
+        self._stopped = False
+        self._era = object()
+        self._locks: set[Path] = set()
+        self._on_disk = {path: _Node(path.read_bytes()) for path in self.root.rglob("*") if path.is_file()}
+        self._live = dict(self._on_disk)
+        self._entries: list[Entry] = []
+
+    def crash(self) -> None:
+        """Cut the power and start again: open files are gone, of what was not synced any part may be there."""
+        entries = dict(self._on_disk)
+        for path, node in self._entries[: self._random.randint(0, len(self._entries))]:
+            _enter(entries, path, node)
+        images = {path: self._image(node) for path, node in entries.items()}
+        for path in [path for path in self.root.rglob("*") if path.is_file()]:
+            path.unlink()
+        for path, image in images.items():
+            path.write_bytes(image)
+        self.stop_after = None
+        self._adopt()
+
+    def _image(self, node: _Node) -> bytes:
+        """What the disk may hold of a file: all, none or some sectors of the changes since it was synced."""
+        chance = self._random.choice([0.0, 1.0, self._random.random()])
+        image = bytearray(node.synced)
+        for change in node.changes:
+            parts = _sectors(change) if isinstance(change, tuple) else [change]
+            for part in parts:
+                if self._random.random() < chance:
+                    _apply(image, part)
+        return bytes(image)
+
+    def check(self, era: object, operation: str) -> None:
+        """Count an operation; raises Crashed or what ``failures`` says."""
+        self.operations += 1
+        if self.stop_after is not None:
+            self._stopped = self._stopped or self.stop_after <= 0
+            self.stop_after -= 1
+        if self._stopped or era is not self._era:
+            raise Crashed(errno.EIO, "the machine has stopped")
+        if code := self.failures.get(operation):
+            raise OSError(code, os.strerror(code))
+
+    def stops_now(self, era: object) -> bool:
+        """Whether the next operation is the one that the crash hits."""
+        return not self._stopped and era is self._era and self.stop_after is not None and self.stop_after <= 0
+
+    def take(self, size: int) -> None:
+        """Use ``size`` bytes of the disk, or give them back."""
+        if self.free is not None:
+            self.free -= size
+
+    def names(self, directory: Path) -> list[str]:
+        return OS.names(directory)
+
+    def size(self, path: Path) -> int:
+        return OS.size(path)
+
+    def read(self, path: Path) -> bytes:
+        return OS.read(path)
+
+    def map(self, path: Path) -> pa.Buffer:
+        return OS.map(path)
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        self.check(self._era, "open")
+        if create and path not in self._live:
+            node = self._live[path] = _Node()
+            self._entries.append((path, node))
+        return _File(self, self._era, self._live_node(path), OS.open(path, create=create), path)
+
+    def words(self, path: Path) -> Words:
+        self.check(self._era, "words")
+        return _Words(self, self._era, self._live_node(path), OS.words(path))
+
+    def _live_node(self, path: Path) -> _Node:
+        """The node of a file, also of one that a test put there by itself."""
+        if path not in self._live:
+            self._live[path] = self._on_disk[path] = _Node(path.read_bytes())
+        return self._live[path]
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.check(self._era, "rename")
+        node = self._live_node(old)
+        OS.rename(old, new)
+        del self._live[old]
+        self._live[new] = node
+        self._entries += [(new, node), (old, None)]
+
+    def remove(self, path: Path) -> None:
+        self.check(self._era, "remove")
+        self.take(-OS.size(path))
+        OS.remove(path)
+        self._live.pop(path, None)
+        self._entries.append((path, None))
+
+    def make_directory(self, path: Path) -> None:
+        """Folders are there at once, also after a crash."""
+        self.check(self._era, "make_directory")
+        OS.make_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self.check(self._era, "sync_directory")
+        for changed, node in self._entries:
+            if changed.parent == path:
+                _enter(self._on_disk, changed, node)
+        self._entries = [entry for entry in self._entries if entry[0].parent != path]
+
+    def lock(self, path: Path) -> Callable[[], None]:
+        if path in self._locks:
+            raise Locked(f"{path.parent} is open already")
+        locks = self._locks
+        locks.add(path)
+        return lambda: locks.discard(path)
+
+
+def _enter(entries: dict[Path, _Node], path: Path, node: _Node | None) -> None:
+    if node is None:
+        entries.pop(path, None)
+    else:
+        entries[path] = node
+
+
+def _sectors(write: Write) -> list[Write]:
+    """A write cut at sector borders."""
+    position, data = write
+    first = min(len(data), SECTOR - position % SECTOR)
+    borders = [0, *range(first, len(data), SECTOR), len(data)]
+    return [(position + a, data[a:b]) for a, b in pairwise(borders) if b > a]
+
+
+def _apply(image: bytearray, change: Change) -> None:
+    if isinstance(change, int):
+        del image[change:]
+        image.extend(bytes(change - len(image)))
+        return
+    position, data = change
+    image.extend(bytes(max(0, position + len(data) - len(image))))
+    image[position : position + len(data)] = data
+
+
+class _File:
+    """An open file of a CrashingFileSystem."""
+
+    def __init__(self, fs: CrashingFileSystem, era: object, node: _Node, real: File, path: Path) -> None:
+        self._fs, self._era, self._node, self._real, self._path = fs, era, node, real, path
+
+    def write(self, parts: Sequence[Bytes], position: int) -> int:
+        data = b"".join(bytes(memoryview(part)) for part in parts)
+        if self._fs.stops_now(self._era):
+            self._node.changes.append((position, data))  # it may have reached the disk
+        self._fs.check(self._era, "write")
+        room = self._fs.free
+        grown = max(0, position + len(data) - OS.size(self._path))
+        full = room is not None and grown > room
+        written = data[: len(data) - grown + max(0, room or 0)] if full else data
+        self._real.write([written], position)
+        self._node.changes.append((position, written))
+        self._fs.take(min(grown, room or 0) if full else grown)
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return len(data)
+
+    def truncate(self, length: int) -> None:
+        self._fs.check(self._era, "truncate")
+        self._fs.take(length - OS.size(self._path))
+        self._real.truncate(length)
+        self._node.changes.append(length)
+
+    def sync(self) -> None:
+        self._fs.check(self._era, "sync")
+        image = bytearray(self._node.synced)
+        for change in self._node.changes:
+            _apply(image, change)
+        self._node.synced = bytes(image)
+        self._node.changes.clear()
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class _Words:
+    """Mapped words of a CrashingFileSystem: never synced, each store may reach the disk or not."""
+
+    def __init__(self, fs: CrashingFileSystem, era: object, node: _Node, real: Words) -> None:
+        self._fs, self._era, self._node, self._real = fs, era, node, real
+
+    def store(self, *values: int) -> None:
+        self._fs.check(self._era, "store")
+        self._real.store(*values)
+        changes = [(8 * number, value.to_bytes(8, "little", signed=True)) for number, value in enumerate(values)]
+        self._node.changes = [change for change in self._node.changes if change not in changes]
+        self._node.changes.extend(changes)
+
+    def close(self) -> None:
+        self._real.close()

@@ -1,0 +1,123 @@
+"""plog's UDP protocol: a round of datagrams in, messages and counts out (seed: plog, "UDP protocol").
+
+A first byte beyond 31 begins an unboxed message; version 0 carries commands and fragments; anything else
+is counted as invalid. Both books of the balance close after every call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.counts import Counts, Name
+from penstock.records import body
+from penstock.wire.datagrams import Datagrams, Ints
+from penstock.wire.decoded import Decoded, Piece, join
+from penstock.wire.plog import header
+from penstock.wire.plog.commands import Command, parse_command
+from penstock.wire.plog.fragments import Defragmenter
+from penstock.wire.plog.holes import HoleSettings
+from penstock.wire.plog.statistics import Statistics
+from penstock.wire.raw import RawDecoder
+
+__all__ = ["Command", "Decoded", "PlogDecoder", "PlogSettings", "RawDecoder"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlogSettings:
+    """``max_size``: bytes of the largest fragmented message and of all unfinished ones; times in seconds."""
+
+    max_size: int = 1 << 20
+    expire_time: float = 10.0
+    holes: HoleSettings = field(default_factory=HoleSettings)
+
+
+class PlogDecoder:
+    """Decodes the rounds of one listener; ``statistics`` has plog's keys.
+
+    Times are seconds of any clock that does not go back.
+    """
+
+    def __init__(self, settings: PlogSettings | None = None) -> None:
+        chosen = settings or PlogSettings()
+        self.statistics = Statistics()
+        self._defragmenter = Defragmenter(chosen.max_size, chosen.expire_time, chosen.holes, self.statistics)
+
+    @property
+    def open_messages(self) -> int:
+        """Messages that wait for their rest."""
+        return self._defragmenter.table.open_messages
+
+    @property
+    def open_fragments(self) -> int:
+        """Fragments that wait for the rest of their message."""
+        return self._defragmenter.table.open_fragments
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of those fragments."""
+        return self._defragmenter.table.held_bytes
+
+    def decode(self, datagrams: Datagrams, now: float) -> Decoded:
+        """One round, or a part of it. Nothing that a sender can send raises."""
+        counts = self.expire(now)
+        counts[Name.TAKEN] += len(datagrams)
+        unboxed = (datagrams.lengths > 0) & (datagrams.matrix[: len(datagrams), 0] > header.LAST_VERSION)
+        rows = np.flatnonzero(unboxed)
+        all_unboxed = len(rows) == len(datagrams)
+        counts.absorb(dict.fromkeys((Name.UNBOXED, Name.SEEN, Name.ACCEPTED), len(rows)))
+        self.statistics.udp_simple_messages += len(rows)
+        pieces = [Piece(rows, datagrams.payloads(None if all_unboxed else rows))]
+        if all_unboxed:
+            joined, rows = join(pieces)
+            return Decoded(joined, counts, rows=rows)
+        fragments, commands = self._sort_out(datagrams, np.flatnonzero(~unboxed), counts)
+        if len(fragments):
+            pieces += self._defragmenter.take(datagrams, fragments, now, counts)
+        joined, rows = join(pieces)
+        return Decoded(joined, counts, commands, rows)
+
+    def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
+        """Lines of TCP: each is a message as it is."""
+        self.statistics.udp_simple_messages += len(lines)
+        return body(lines)
+
+    def expire(self, now: float) -> Counts:
+        """Give up what has waited for too long."""
+        counts = Counts()
+        self._defragmenter.expire(now, counts)
+        return counts
+
+    def _sort_out(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> tuple[header.Fragments, list[Command]]:
+        """What is not unboxed: fragments, commands, and what is counted away."""
+        lengths, head = datagrams.lengths[rows], datagrams.matrix[rows, :2]
+        empty = lengths == 0
+        version = ~empty & (head[:, 0] != header.VERSION)
+        lone = ~empty & ~version & (lengths == 1)
+        typed = ~empty & ~version & ~lone
+        is_command = typed & (head[:, 1] == header.COMMAND)
+        is_fragment = typed & (head[:, 1] == header.FRAGMENT)
+        fragments, torn = header.parse(datagrams, rows[is_fragment])
+        unknown_type = int((typed & ~is_command & ~is_fragment).sum())
+        self.statistics.udp_invalid_version += int(version.sum())
+        self.statistics.v0_invalid_type += unknown_type
+        self.statistics.v0_invalid_multipart_header += torn + int(lone.sum())
+        counts[Name.EMPTY] += int(empty.sum())
+        counts[f"{Name.INVALID}version"] += int(version.sum())
+        counts[f"{Name.INVALID}type"] += unknown_type
+        counts[f"{Name.INVALID}header"] += torn + int(lone.sum())
+        return fragments, self._commands(datagrams, rows[is_command], counts)
+
+    def _commands(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> list[Command]:
+        if not len(rows):
+            return []
+        packets = zip(rows.tolist(), datagrams.payloads(rows).to_pylist(), strict=True)
+        known = [command for row, packet in packets if (command := parse_command(row, packet)) is not None]
+        unknown = len(rows) - len(known)
+        counts[Name.COMMAND] += len(known)
+        counts[f"{Name.INVALID}unknown_command"] += unknown
+        self.statistics.v0_commands += len(known)
+        self.statistics.unknown_command += unknown
+        return known

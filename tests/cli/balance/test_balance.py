@@ -1,0 +1,180 @@
+"""``penstock balance``: of a stretch of time, by listener, topic, type and host, and again and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from penstock.cli.balance.balance import _drawn, balance, moment_or_age
+from penstock.counts import Counts, Origin
+from penstock.records import body
+from tests.spark.spark_daemon import Daemon, daemon
+
+MINUTES = (6000, 6060, 6120)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    """Three messages in each of three minutes; the first minute's have landed."""
+    with daemon(tmp_path, now=lambda: 7000.0) as started:
+        topic = started.log.topic("events", create=True)
+        for minute in MINUTES:
+            counts = Counts({"taken": 4, "unboxed": 4, "seen": 4, "accepted": 3, "refused.oversize": 1})
+            topic.append(body([b"x"] * 3), Origin("udp", minute, 0, 0, "plog", counts)).result(20)
+        topic.settle()
+        started.ledger.post(landed(through=3, minute=MINUTES[0], count=3))
+        yield started
+
+
+def landed(through: int, minute: int, count: int) -> dict[str, Any]:
+    counts = [{"source": "udp", "bucket": minute, "counts": {"landed.message": count}}]
+    return {"tier": "landed", "topic": "events", "version": through, "through": through, "counts": counts}
+
+
+def options(running: Daemon, tmp_path: Path) -> list[str]:
+    return ["-o", f"data_dir={tmp_path}", "-o", f"log.http={running.http}", "-o", f"log.grpc={running.grpc}"]
+
+
+def run(running: Daemon, tmp_path: Path, *arguments: str) -> tuple[int, str]:
+    app = typer.Typer()
+    app.command("balance")(balance)
+    result = CliRunner().invoke(app, [*options(running, tmp_path), *arguments])
+    return result.exit_code, result.output
+
+
+def asked(running: Daemon, tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    status, text = run(running, tmp_path, *arguments, "--json")
+    document: dict[str, Any] = json.loads(text)
+    assert status == bool(document["unaccounted"])
+    return document
+
+
+def test_a_stretch_of_time_has_its_minutes_alone(running: Daemon, tmp_path: Path) -> None:
+    def logged(*arguments: str) -> int:
+        document = asked(running, tmp_path, *arguments)
+        assert document["unaccounted"] == 0
+        return sum(topic["logged"] for topic in document["topics"])
+
+    def at(seconds: int) -> str:
+        return datetime.fromtimestamp(seconds).isoformat()
+
+    assert (logged(), logged("--bucket", "6060")) == (9, 3)
+    assert (logged("--since", at(6060)), logged("--since", at(6119)), logged("--until", at(6060))) == (6, 6, 3)
+    assert (logged("--since", at(6060), "--until", at(6120)), logged("--since", "1h")) == (3, 0)
+
+
+def test_what_is_unaccounted_for_in_a_stretch_ends_with_status_1(running: Daemon, tmp_path: Path) -> None:
+    running.ledger.post(landed(through=6, minute=MINUTES[1], count=2))
+    other = datetime.fromtimestamp(6120).isoformat()
+    assert asked(running, tmp_path)["unaccounted"] == 1
+    assert asked(running, tmp_path, "--until", other)["unaccounted"] == 1
+    assert asked(running, tmp_path, "--since", other)["unaccounted"] == 0
+
+
+def test_times_that_are_none_are_refused_by_name(running: Daemon, tmp_path: Path) -> None:
+    for option, text in (("--since", "noon"), ("--until", "5x"), ("--since", "")):
+        status, said = run(running, tmp_path, option, text)
+        assert (status, said.count(f"{option}: {text!r} is not a time")) == (2, 1)
+    assert run(running, tmp_path, "--bucket", "0", "--since", "1h")[0] == 2
+    assert run(running, tmp_path, "--watch", "--rebuild")[0] == 2
+
+
+def test_ages_count_back_from_now() -> None:
+    assert moment_or_age("90s", 100.0, "--since") == 10
+    assert moment_or_age("1h", 100.0, "--since") == 0
+    assert moment_or_age("1970-01-01T00:01:00+00:00", 100.0, "--since") == 60
+
+
+def test_listeners_and_topics_have_a_line_each(running: Daemon, tmp_path: Path) -> None:
+    (listener,) = asked(running, tmp_path, "--by", "listener")["rows"]
+    assert (listener["listener"], listener["refused"], listener["accepted"], listener["delivered"]) == ("udp", 3, 9, 9)
+    (topic,) = asked(running, tmp_path, "--by", "topic")["rows"]
+    assert topic == {"topic": "events", "logged": 9, "landed.message": 3, "pending": 6, "unaccounted": 0}
+    status, text = run(running, tmp_path, "--by", "topic")
+    assert (status, "by topic" in text, "unaccounted: 0" in text) == (0, True, True)
+
+
+def test_what_is_drawn_again_and_again_is_what_is_printed_once(
+    running: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = run(running, tmp_path, "--by", "topic")[1]
+    Console(width=80).print(_drawn(asked(running, tmp_path, "--by", "topic")))
+    assert capsys.readouterr().out.split() == text.split()
+
+
+def write(tables: Path, folder: str, rows: list[tuple[str | None, int]]) -> None:
+    """A committed file with rows of (host, bucket)."""
+    landed = tables / "landed"
+    entries = landed / "_spark_metadata"
+    entries.mkdir(parents=True, exist_ok=True)
+    number = len(list(entries.iterdir()))
+    path = landed / folder / f"part-{number}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stamps = pa.array([bucket * 1_000_000 for _, bucket in rows]).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"host": pa.array([host for host, _ in rows], pa.string()), "bucket": stamps}), path)
+    entry = {"path": f"file://{quote(str(path))}", "size": 1, "action": "add"}
+    (entries / str(number)).write_text("v1\n" + json.dumps(entry))
+
+
+def test_types_and_hosts_are_counted_in_the_tables_own_files(running: Daemon, tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    write(tables, "kind=event/date=2024-01-01/type=a%3Ab", [("web-1", 6000), ("web-2", 6060), ("web-1", 6120)])
+    write(tables, "kind=syslog/date=2024-01-01/type=__HIVE_DEFAULT_PARTITION__", [("web-1", 6060), (None, 6060)])
+    (tables / "landed/kind=event/date=2024-01-01/type=a%3Ab/uncommitted.parquet").write_bytes(b"")
+    assert asked(running, tmp_path, "--by", "type")["rows"] == [
+        {"kind": "event", "type": "a:b", "rows": 3},
+        {"kind": "syslog", "type": "", "rows": 2},
+    ]
+    assert asked(running, tmp_path, "--by", "type", "--bucket", "6000")["rows"] == [
+        {"kind": "event", "type": "a:b", "rows": 1}
+    ]
+    later = datetime.fromtimestamp(6060).isoformat()
+    assert asked(running, tmp_path, "--by", "host", "--since", later)["rows"] == [
+        {"kind": "event", "host": "web-1", "rows": 1},
+        {"kind": "event", "host": "web-2", "rows": 1},
+        {"kind": "syslog", "host": "", "rows": 1},
+        {"kind": "syslog", "host": "web-1", "rows": 1},
+    ]
+
+
+def test_it_is_shown_again_until_it_is_interrupted(running: Daemon, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock.cli.main", "balance", "--watch", "--json", *options(running, tmp_path)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests that run in the background ignore it
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ)
+    signal.signal(signal.SIGINT, before)
+    try:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["pending"] == 6
+        running.ledger.post(landed(through=6, minute=MINUTES[1], count=2))
+        end = time.monotonic() + 60
+        while json.loads(process.stdout.readline())["unaccounted"] != 1:
+            assert time.monotonic() < end
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 1
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_stretch_is_computed_anew_and_compared_with_the_same_stretch(running: Daemon, tmp_path: Path) -> None:
+    status, text = run(running, tmp_path, "--rebuild", "--json", "--bucket", "6060")
+    document = json.loads(text)
+    assert [topic["logged"] for topic in document["topics"]] == [3]
+    (line,) = document["differs"]  # no table: the ledger alone says that a pipeline reads the topic
+    assert (status, line.startswith("topics events: ")) == (1, True)

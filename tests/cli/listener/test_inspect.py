@@ -1,0 +1,137 @@
+"""``penstock inspect`` over recorded files: LogInspector's text, JSON, and our own batches."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock import records
+from penstock.cli.listener.inspect import inspect as command
+from penstock.logbuffer import Publication, mtu_for
+
+GOLDEN = Path(__file__).parents[2] / "logbuffer" / "golden"
+OPTIONS = {
+    "hex": [],
+    "hex16": ["16"],
+    "ascii": ["--format", "ascii"],
+    "usascii20_skiphdr": ["20", "--format", "ascii", "--skip-default-header"],
+    "hex8_scanzero": ["8", "--scan-over-zeroes"],
+}
+TEXTS = sorted(path.name.removesuffix(".xz") for path in GOLDEN.glob("*.txt.xz"))
+
+
+def unpacked(name: str) -> bytes:
+    return lzma.decompress((GOLDEN / f"{name}.xz").read_bytes())
+
+
+def inspect(*arguments: object) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error."""
+    app = typer.Typer()
+    app.command("inspect")(command)
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    return result.exit_code, result.stdout_bytes.decode(), result.stderr
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    path = tmp_path / "2.logbuffer"
+    path.write_bytes(unpacked("excl_sizes__01_maxlen.logbuffer"))
+    return path
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_it_prints_the_recorded_text_but_for_the_date_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "2.logbuffer"
+    name, kind, _ = text.split(".")
+    path.write_bytes(unpacked(f"{name}.logbuffer"))
+    status, printed, _ = inspect(path, *OPTIONS[kind])
+    assert status == 0
+    ours, theirs = printed.split("\n"), unpacked(text).decode().split("\n")
+    assert ours[1].endswith(f" Inspection dump for {path}")
+    del ours[1], theirs[1]
+    assert ours == theirs
+
+
+def test_every_option_was_recorded() -> None:
+    assert {text.split(".")[1] for text in TEXTS} == set(OPTIONS)
+
+
+def test_json_says_the_same(recorded: Path) -> None:
+    status, printed, _ = inspect(recorded, "--json")
+    document = json.loads(printed)
+    assert (status, document["path"], document["metadata"]["mtu_length"]) == (0, str(recorded), 1408)
+    assert document["default_header"]["session_id"] == 404496857
+    assert [len(term["frames"]) for term in document["terms"]] == [20, 0, 0]
+    assert "data" not in document["terms"][0]["frames"][1]
+    _, printed, _ = inspect(recorded, 8, "--json")
+    assert len(json.loads(printed)["terms"][0]["frames"][2]["data"]) <= 16
+
+
+def ours(path: Path) -> None:
+    settings = {"term_length": 65536, "session_id": 1, "stream_id": 1, "initial_term_id": 0}
+    with Publication.create(path, mtu=mtu_for(8000), **settings) as publication:
+        publication.consumed(0)
+        for rows in (1, 3):
+            document = {"v": 1, "counts": {"accepted": rows}}
+            publication.offer(records.encode(records.body([b"x"] * rows), document), rows << 16)
+        publication.offer(b"not ours")
+
+
+def test_batches_lists_our_own_frames(tmp_path: Path) -> None:
+    ours(tmp_path / "log")
+    status, printed, _ = inspect(tmp_path / "log", "--batches", "--json")
+    batches = json.loads(printed)
+    assert status == 0
+    assert [(batch["rows"], batch["reserved_value"]) for batch in batches] == [(1, 1 << 16), (3, 3 << 16), (None, 0)]
+    assert batches[1]["position"] == (batches[0]["frame_length"] + 31) // 32 * 32
+    assert batches[1]["document"]["counts"] == {"accepted": 3}
+    assert batches[2]["problem"]
+    status, printed, _ = inspect(tmp_path / "log", "--batches")
+    assert status == 0
+    for word in ("position", "bytes", "rows", "accepted 3", str(batches[1]["frame_length"])):
+        assert word in printed
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--batches"], ["--batches", "--json"]])
+@pytest.mark.parametrize("content", [b"", b"some text\n" * 30_000, bytes(3 * 65536 + 4096)])
+def test_a_file_that_is_no_log_buffer_is_one_clear_line(content: bytes, options: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    status, printed, complaint = inspect(path, *options)
+    assert (status, printed) == (1, "")
+    assert complaint.startswith(f"penstock: {path} is not a log buffer: ")
+    assert complaint.count("\n") == 1
+
+
+def test_a_file_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
+    status, _, complaint = inspect(tmp_path / "none")
+    assert (status, complaint) == (1, f"penstock: {tmp_path}/none: No such file or directory\n")
+
+
+@pytest.mark.parametrize("arguments", [["--format", "octal"], ["-3"], ["many"]])
+def test_options_that_cannot_be_are_refused(recorded: Path, arguments: list[str]) -> None:
+    assert inspect(recorded, *arguments)[0] == 2
+
+
+def test_it_is_a_command_of_penstock(recorded: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock.cli.main", "inspect"]
+    done = subprocess.run([*command, str(recorded), "16"], capture_output=True, timeout=60)
+    theirs = unpacked("excl_sizes__01_maxlen.hex16.txt").split(b"\n")
+    assert (done.returncode, done.stdout.split(b"\n")[2:]) == (0, theirs[2:])
+    (tmp_path / "no").write_text("no log buffer")
+    done = subprocess.run([*command, str(tmp_path / "no")], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+
+
+def test_an_inspected_file_is_not_changed(recorded: Path) -> None:
+    before = recorded.read_bytes()
+    for options in ([], ["--json"], ["--batches"]):
+        inspect(recorded, *options)
+    assert recorded.read_bytes() == before

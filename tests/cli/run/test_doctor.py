@@ -1,0 +1,69 @@
+"""What the doctor finds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.run import doctor
+from penstock.cli.run.doctor import receive_buffers
+from penstock.cli.run.machine_checks import Finding
+from penstock.config import ListenerConfig, Settings
+
+
+def settings(so_rcvbuf: int) -> Settings:
+    udp = ListenerConfig(name="small", protocol="udp", so_rcvbuf=so_rcvbuf)
+    return Settings(listener=(udp, ListenerConfig(name="lines", protocol="tcp", so_rcvbuf=so_rcvbuf)))
+
+
+def test_a_granted_receive_buffer_is_good_and_only_udp_needs_one() -> None:
+    (finding,) = receive_buffers(settings(65_536))
+    assert (finding.check, finding.state) == ("receive buffer of listener 'small'", "good")
+    assert finding.text == "65,536 bytes granted, about 102 small datagrams"
+
+
+def test_a_smaller_one_comes_with_the_sysctl_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "granted_buffer", lambda sock: 212_992)  # what a stock kernel grants
+    (finding,) = receive_buffers(settings(4 << 20))
+    assert finding.state == "warning"
+    assert "grants 212,992 of 4,194,304 bytes asked for, about 332 small datagrams" in finding.text
+    assert finding.advice == "allow more with: sysctl -w net.core.rmem_max=4194304"
+
+
+def test_more_than_any_kernel_grants_is_found_without_help() -> None:
+    (finding,) = receive_buffers(settings(1 << 30))
+    assert (finding.state, finding.advice) == ("warning", "allow more with: sysctl -w net.core.rmem_max=1073741824")
+
+
+@pytest.mark.parametrize(("asked", "status"), [("64KiB", 0), ("1GiB", 1)])
+def test_the_command_prints_findings_and_fails_where_something_is_wrong(
+    tmp_path: Path, asked: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "CHECKS", (receive_buffers,))
+    names = ("events-udp", "syslog-udp")
+    options = [f"data_dir={tmp_path}", *(f"listener.{name}.so_rcvbuf={asked}" for name in names)]
+    with pytest.raises(SystemExit) as ended:
+        doctor.doctor(None, options, as_json=True)
+    findings = [Finding(**finding) for finding in json.loads(capsys.readouterr().out)]
+    assert ended.value.code == status
+    assert {finding.state for finding in findings} == {"warning" if status else "good"}
+    with pytest.raises(SystemExit):
+        doctor.doctor(None, options, as_json=False)
+    shown = capsys.readouterr().out
+    assert all(finding.text in shown and finding.advice in shown for finding in findings)
+
+
+def test_a_real_run_looks_at_everything(tmp_path: Path) -> None:
+    options = [f"data_dir={tmp_path}", *(f"listener.{x}.port=0" for x in ("events-udp", "syslog-tcp"))]
+    command = [sys.executable, "-m", "penstock.cli.main", "doctor", "--json", *(p for o in options for p in ("-o", o))]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    findings = {finding["check"]: finding for finding in json.loads(done.stdout)}
+    expected = {"data_dir", "disk", "file system", "Java", "clock", "file descriptors", "address log.http"}
+    assert expected <= findings.keys(), done.stderr
+    wrong = [finding for finding in findings.values() if finding["state"] != "good"]
+    assert all(finding["advice"] for finding in wrong)
+    assert done.returncode == (1 if wrong else 0)

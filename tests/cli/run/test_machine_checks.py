@@ -1,0 +1,126 @@
+"""What the doctor finds on this machine, each with what mends it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import shutil
+import socket
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.run import machine_checks
+from penstock.cli.run.machine_checks import Finding, addresses, clock, descriptors, disk, file_system, java
+from penstock.config import Settings
+from penstock.java.runtime import Java, NoJava
+
+Usage = namedtuple("Usage", "total used free")
+GIB = 1 << 30
+
+
+def settings(folder: Path, port: int = 0) -> Settings:
+    log = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "flight": ""}
+    listeners = [{"name": "a", "protocol": "tcp", "port": port}, {"name": "b", "protocol": "udp", "port": 0}]
+    console = {"http": "127.0.0.1:0"}
+    return Settings.model_validate({"data_dir": str(folder), "log": log, "listener": listeners, "console": console})
+
+
+def named(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.check: finding for finding in findings}
+
+
+def test_an_address_that_somebody_has_is_bad_and_the_command_says_who_that_is(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        found = named(list(addresses(settings(tmp_path, port))))
+    assert {check: finding.state for check, finding in found.items()} == {
+        "address of listener 'a'": "bad",
+        "address of listener 'b'": "good",
+        "address log.grpc": "good",
+        "address log.http": "good",
+        "address console.http": "good",
+    }
+    finding = found["address of listener 'a'"]
+    assert finding.text == f"cannot listen on tcp 127.0.0.1:{port}: Address already in use"
+    assert f"ss -tlpn 'sport = :{port}'" in finding.advice
+
+
+def test_addresses_that_our_own_penstock_has_are_good(tmp_path: Path) -> None:
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (finding,) = addresses(settings(tmp_path))
+    os.close(lock)
+    assert (finding.state, finding.text) == ("good", f"penstock runs on this data directory (process {os.getpid()})")
+    assert len(list(addresses(settings(tmp_path)))) > 1
+
+
+@pytest.mark.parametrize(("free", "state"), [(0, "bad"), (GIB, "warning"), (9 * GIB, "good")])
+def test_room_is_for_the_log_buffers_and_some_time(
+    free: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(9 * GIB, 0, free))
+    finding = named(list(disk(settings(tmp_path / "new"))))["disk"]
+    assert finding.state == state
+    assert f"log buffers take {2 * 3 * (64 << 20):,} more" in finding.text
+    assert ("du -xh" in finding.advice) == (state != "good")
+
+
+def test_a_data_directory_that_cannot_be_written_comes_with_chown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert named(list(disk(settings(tmp_path))))["data_dir"].state == "good"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    finding = named(list(disk(settings(tmp_path / "new" / "er"))))["data_dir"]
+    assert (finding.state, finding.text) == ("bad", f"{tmp_path} cannot be written by this user")
+    assert finding.advice.startswith("sudo chown ")
+
+
+def test_the_file_system_is_that_of_the_innermost_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    share = tmp_path / "a share"
+    share.mkdir()
+    mounts = tmp_path / "mounts"
+    escaped = str(share).replace(" ", "\\040")
+    mounts.write_text(f"overlay / overlay rw 0 0\nhost:/x {escaped} nfs4 rw 0 0\n")
+    assert file_system(share, mounts) == "nfs4"
+    assert file_system(tmp_path, mounts) == "overlay"
+    assert file_system(tmp_path, tmp_path / "none") == ""
+    monkeypatch.setattr(machine_checks, "file_system", lambda _: "nfs4")
+    finding = named(list(disk(settings(tmp_path))))["file system"]
+    assert (finding.state, "local disk" in finding.advice) == ("bad", True)
+
+
+def test_a_java_is_named_with_its_version_and_none_with_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_checks, "find_java", lambda: Java(Path("/java"), 21))
+    assert next(java(Settings())) == Finding("Java", "good", "Java 21 in /java")
+
+    def none() -> Java:
+        raise NoJava("no Java 17 or later on this machine: install one")
+
+    monkeypatch.setattr(machine_checks, "find_java", none)
+    finding = next(java(Settings()))
+    assert (finding.state, finding.text) == ("bad", "no Java 17 or later on this machine")
+    assert "apt install" in finding.advice
+
+
+@pytest.mark.parametrize(("answer", "state"), [(0, "good"), (machine_checks.TIME_ERROR, "warning"), (None, "warning")])
+def test_a_clock_that_nobody_synchronises_is_warned_of(
+    answer: int | None, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert machine_checks.clock_state() in (*range(6), None)
+    monkeypatch.setattr(machine_checks, "clock_state", lambda: answer)
+    finding = next(clock(Settings()))
+    assert (finding.state, bool(finding.advice)) == (state, state != "good")
+
+
+@pytest.mark.parametrize(("hard", "state"), [(1024, "warning"), (65536, "good"), (resource.RLIM_INFINITY, "good")])
+def test_few_file_descriptors_are_warned_of(hard: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (hard, hard))
+    finding = next(descriptors(Settings()))
+    assert finding.state == state
+    assert ("ulimit" in finding.advice) == (state == "warning")

@@ -1,0 +1,99 @@
+"""``penstock trace``: by uuid and by place, for people and as JSON, without a daemon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from penstock.cli.tables.trace import PLACE
+from penstock.cli.tables.trace import trace as command
+from penstock.landing.journal import Journal
+from penstock.landing.table_layout import Layout
+from tests.spark.spark_helpers import HandWritten, append, event, landed_event
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Of topic t: one event that landed, its duplicate, and one that waits."""
+    append(tmp_path / "topics", "t", [event(1), event(1), event(2)])
+    table = HandWritten(Layout.of(tmp_path / "tables"))
+    table.commit({"t": 2}, [landed_event(0, "u1")])
+    Journal(table.layout).update()
+    return tmp_path
+
+
+def run(data: Path, *arguments: str) -> tuple[int, str, str]:
+    app = typer.Typer()
+    app.command("trace")(command)
+    result = CliRunner().invoke(app, ["-o", f"data_dir={data}", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_uuid_leads_to_its_place(data: Path) -> None:
+    status, text, said = run(data, "u1")
+    assert (status, said) == (0, "")
+    assert "by events-udp" in text
+    assert "t:0 has landed: event" in text
+    assert "not proved yet" in text
+
+
+def test_a_uuid_that_has_not_landed_is_said_so_and_found_in_the_log(data: Path) -> None:
+    status, text, said = run(data, "u2", "--json")
+    document = json.loads(text)
+    assert (status, document["asked"], document["offset"], document["fate"]) == (0, "u2", 2, "pending")
+    assert "u2 has not landed" in said
+
+
+def test_a_place_tells_what_it_is_a_duplicate_of(data: Path) -> None:
+    status, text, _ = run(data, "t:1")
+    assert (status, "t:1 (uuid u1) is a duplicate of t:0, which has landed" in text) == (0, True)
+
+
+def test_what_is_not_known_ends_with_status_1(data: Path) -> None:
+    assert run(data, "t:3")[0] == 1
+    status, _, said = run(data, "nobody")
+    assert (status, "no event with this uuid has landed or waits" in said) == (1, True)
+    status, text, said = run(data, "none:3", "--json")
+    assert (status, json.loads(text)["fate"]) == (1, "absent")
+    assert "there is no topic 'none'" in json.loads(text)["meaning"]
+
+
+def test_before_anything_has_come_nothing_is_found(tmp_path: Path) -> None:
+    assert run(tmp_path, "u1")[0] == 1
+    assert run(tmp_path, "t:0")[0] == 1
+
+
+def test_a_broken_journal_is_one_error_line(data: Path) -> None:
+    Layout.of(data / "tables").journal.write_text("{}\n")
+    status, _, said = run(data, "t:0")
+    assert (status, said.startswith("penstock: "), "landed.commits.jsonl" in said) == (2, True, True)
+
+
+def test_places_are_topics_and_partitions_with_an_offset() -> None:
+    for text in ("t:0", "a.b-c_d:12", "events/0:5"):
+        assert PLACE.fullmatch(text)
+    for text in ("t", "t:", "t:x", "/0:1", "a/b:1", "0b6e1f9a-1c1d-4b0e-9c53-3a6f0f4c3c11"):
+        assert not PLACE.fullmatch(text)
+
+
+def test_it_is_a_command_and_needs_no_spark(data: Path) -> None:
+    code = (
+        "import sys; from penstock.cli.main import build; "
+        "build(['trace'])(sys.argv[1:], standalone_mode=False) if sys.argv[1:] else None"
+    )
+    check = f"import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules)); {code}"
+    done = subprocess.run(
+        [sys.executable, "-c", check, "trace", "u1", "-o", f"data_dir={data}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("has landed: event\nFalse\n")

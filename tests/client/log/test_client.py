@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import pytest
+from google.protobuf.any_pb2 import Any as ProtobufAny
+from google.protobuf.duration_pb2 import Duration
+
+from penstock.client.log.client import Entry, Log, NoSuchTopic, Refused, Unavailable
+from tests.server.running import Running
+
+
+@pytest.fixture
+def log(running: Running) -> Iterator[Log]:
+    with Log(running.bound.grpc, retry_for=1) as client:
+        yield client
+
+
+def test_what_is_appended_is_read(log: Log) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=5)
+    assert log.append("t", [b"bytes", "text", None], {"userid": "5"}) == [0, 1, 2]
+    entries = log.read("t")
+    assert [(e.offset, e.payload, e.annotations) for e in entries] == [
+        (0, b"bytes", {"userid": "5"}),
+        (1, b"text", {"userid": "5"}),
+        (2, None, {"userid": "5"}),
+    ]
+    assert before < entries[0].timestamp < entries[1].timestamp < before + timedelta(minutes=1)
+
+
+def test_protobuf_messages_are_sent_as_any(log: Log) -> None:
+    log.append("t", [Duration(seconds=2), ProtobufAny(type_url="x/acme.Own", value=b"v")])
+    known, own = log.read("t")
+    assert (known.type_url, Duration.FromString(known.payload or b"").seconds) == (
+        "type.googleapis.com/google.protobuf.Duration",
+        2,
+    )
+    assert (own.type_url, own.payload) == ("x/acme.Own", b"v")
+
+
+def test_reading_begins_where_it_is_told_to(log: Log) -> None:
+    log.append("t", [b"%d" % i for i in range(5)])
+    entries = log.read("t")
+
+    def payloads(*arguments: object) -> list[bytes | None]:
+        return [entry.payload for entry in log.read("t", *arguments)]  # type: ignore[arg-type]
+
+    assert payloads(3) == [b"3", b"4"]
+    assert payloads("earliest", 2) == [b"0", b"1"]
+    assert payloads("latest", 2) == [b"3", b"4"]
+    assert payloads(entries[2].timestamp) == [b"2", b"3", b"4"]
+    assert payloads(5) == payloads(99) == payloads("earliest", 0) == []
+
+
+def test_long_reads_go_over_many_answers(log: Log) -> None:
+    for _ in range(12):
+        log.append("t", [b"x" * 5_000_000])
+    assert [entry.offset for entry in log.read("t", max_messages=100)] == list(range(12))
+
+
+def test_following_sees_what_is_appended_later(log: Log) -> None:
+    log.append("t", [b"old"])
+    received: list[Entry] = []
+    follower = threading.Thread(target=lambda: received.extend(islice(log.follow("t", "earliest"), 3)))
+    follower.start()
+    log.append("t", [b"new"])
+    log.append("t", [b"newer"])
+    follower.join(20)
+    assert [entry.payload for entry in received] == [b"old", b"new", b"newer"]
+
+
+def test_topics_are_listed(log: Log) -> None:
+    assert log.topics() == []
+    for topic in ("b", "a"):
+        log.append(topic, [])
+    assert log.topics() == ["a", "b"]
+
+
+def test_errors_are_typed(log: Log) -> None:
+    with pytest.raises(NoSuchTopic, match="Topic does not exist: nope"):
+        log.read("nope")
+    with pytest.raises(NoSuchTopic):
+        next(log.follow("nope"))
+    with pytest.raises(Refused, match="must conform"):
+        log.append("NOPE", [b"x"])
+    with pytest.raises(Refused, match="internal"):
+        log.append("_ledger", [b"x"])
+    with pytest.raises(TypeError):
+        log.append("t", b"not several")
+    with pytest.raises(ValueError, match="newest"):
+        log.read("t", "newest")  # type: ignore[arg-type]
+
+
+def test_a_server_that_goes_away_is_unavailable(running: Running) -> None:
+    with Log(running.bound.grpc, retry_for=0.2) as log:
+        log.append("t", [b"x"])
+        entries = log.follow("t", "earliest")
+        assert next(entries).payload == b"x"
+        running.stop()
+        with pytest.raises(Unavailable):
+            next(entries)
+        with pytest.raises(Unavailable):
+            log.append("t", [b"x"])

@@ -1,0 +1,112 @@
+"""The log's clients over connections that break."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from penstock.client.log import connection
+from penstock.client.log.client import Log, LogError, Unavailable
+from penstock.client.log.connection import Lanes, Patience
+from penstock.client.log.types import Refused
+from tests.client.client_proxy import Proxy
+
+
+@pytest.fixture
+def log(proxy: Proxy) -> Iterator[Log]:
+    with Log(proxy.address) as client:
+        yield client
+
+
+def test_an_append_waits_for_a_server_that_is_away(proxy: Proxy, log: Log) -> None:
+    log.append("t", [b"before"])
+    proxy.refuse()
+    back = threading.Timer(0.5, proxy.refuse, [False])
+    back.start()
+    assert log.append("t", [b"after"]) == [1]
+    back.join()
+
+
+def test_what_takes_long_is_told_once(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "TELL_AFTER", 0.2)
+    told: list[str] = []
+    proxy.refuse()
+    with Log(proxy.address, retry_for=0.8, on_retry=lambda error: told.append(str(error))) as log:
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            log.topics()
+        assert time.monotonic() - began >= 0.7
+    assert told == [f"no log daemon answers at {proxy.address}"]
+
+
+def test_without_a_server_the_error_is_a_plain_line(proxy: Proxy) -> None:
+    proxy.refuse()
+    with Log(proxy.address, retry_for=0) as log, pytest.raises(Unavailable) as caught:
+        log.append("t", [b"x"])
+    assert str(caught.value) == f"no log daemon answers at {proxy.address}"
+
+
+def test_a_follower_goes_on_where_it_was(proxy: Proxy, log: Log) -> None:
+    log.append("t", [b"0", b"1"])
+    entries = log.follow("t", "earliest")
+    assert [entry.offset for entry in islice(entries, 2)] == [0, 1]
+    for expected in (2, 4, 6):
+        proxy.cut()
+        log.append("t", [b"x", b"x"])
+        assert [entry.offset for entry in islice(entries, 2)] == [expected, expected + 1]
+    entries.close()  # type: ignore[attr-defined]
+
+
+def test_a_closed_client_says_so(log: Log) -> None:
+    log.append("t", [b"x"])
+    entries = log.follow("t", "earliest")
+    next(entries)
+    log.close()
+    with pytest.raises(Unavailable):
+        next(entries)
+    with pytest.raises(Unavailable, match="was closed"):
+        log.append("t", [b"x"])
+
+
+def test_patience_ends_and_begins_anew_after_a_success() -> None:
+    patience = Patience(0.2)
+    assert patience.pause(LogError("something else")) is None
+    first = patience.pause(Unavailable("away"))
+    assert first is not None
+    assert 0 < first <= 0.05
+    time.sleep(0.25)
+    assert patience.pause(Unavailable("away")) is None
+    patience.reset()
+    assert patience.pause(Unavailable("away")) is not None
+    assert Patience(0).pause(Unavailable("away")) is None
+
+
+def test_each_request_under_way_has_a_producer_of_its_own() -> None:
+    lanes = Lanes()
+    with lanes.producer("t") as one, lanes.producer("t") as two:
+        assert one[0] != two[0]
+        assert (one[1], two[1]) == (1, 1)
+    with lanes.producer("t") as three:
+        assert three[1] == 2
+        assert three[0] in (one[0], two[0])
+    with lanes.producer("other") as four:
+        assert four[0] not in (one[0], two[0])
+
+
+def test_a_number_is_used_again_only_when_nothing_was_stored() -> None:
+    lanes = Lanes()
+    with pytest.raises(Refused), lanes.producer("t") as one:
+        raise Refused
+    with lanes.producer("t") as two:
+        assert two == one
+    with pytest.raises(Unavailable), lanes.producer("t") as three:
+        raise Unavailable
+    with lanes.producer("t") as four:
+        assert four[0] != three[0]
+    lanes.forget("t")
+    with lanes.producer("t") as five:
+        assert five[0] != four[0]

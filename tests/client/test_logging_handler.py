@@ -1,0 +1,142 @@
+"""Log records as events."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.client import PenstockHandler
+from penstock.wire.datagrams import Datagrams
+from penstock.wire.plog.codec import PlogDecoder
+
+
+@pytest.fixture
+def receiver() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.settimeout(10)
+        yield sock
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger(f"test.{uuid.uuid4()}")
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    yield logger
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def received(sock: socket.socket) -> dict[str, Any]:
+    decoder = PlogDecoder()
+    while not len(payloads := decoder.decode(Datagrams.of([sock.recv(65_535)]), 0.0).body["payload"]):
+        continue
+    event: dict[str, Any] = json.loads(payloads[0].as_py())
+    return event
+
+
+def test_a_record_becomes_an_event(receiver: socket.socket, logger: logging.Logger) -> None:
+    handler = PenstockHandler(*receiver.getsockname(), event_type="service")
+    logger.addHandler(handler)
+    before = time.time() * 1000
+    logger.warning("%d of %s", 3, "four", extra={"order": 7, "what": {1}, "rate": float("nan")})
+    event = received(receiver)
+    assert set(event) == {"type", "uuid", "host", "timestamp", "data"}
+    assert (event["type"], event["host"]) == ("service", socket.gethostname())
+    assert str(uuid.UUID(event["uuid"])) == event["uuid"]
+    assert before - 1 <= event["timestamp"] <= time.time() * 1000
+    data = event["data"]
+    assert (data["message"], data["level"], data["logger"]) == ("3 of four", "WARNING", logger.name)
+    assert (data["order"], data["what"], data["rate"]) == (7, "{1}", "nan")
+    assert data["function"] == "test_a_record_becomes_an_event"
+
+
+def test_exceptions_and_stacks_are_included(receiver: socket.socket, logger: logging.Logger) -> None:
+    logger.addHandler(PenstockHandler(*receiver.getsockname()))
+    try:
+        raise KeyError("lost")
+    except KeyError:
+        logger.exception("it broke", stack_info=True)
+    data = received(receiver)["data"]
+    assert (data["exception"]["type"], data["exception"]["message"]) == ("KeyError", "'lost'")
+    assert 'raise KeyError("lost")' in data["exception"]["traceback"]
+    assert "test_exceptions_and_stacks_are_included" in data["stack"]
+
+
+def test_a_full_queue_drops_and_counts_and_never_blocks(logger: logging.Logger) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        handler = PenstockHandler(*unused.getsockname(), protocol="tcp", capacity=10, patience=0.2)
+    logger.addHandler(handler)
+    began = time.monotonic()
+    for number in range(1000):
+        logger.info("%d", number)
+    assert time.monotonic() - began < 5
+    logger.removeHandler(handler)
+    handler.close()
+    assert handler.counts["dropped"] >= 480
+    assert handler.counts["queued"] + handler.counts["dropped"] == 1000
+    assert handler.counts["failed"] == handler.counts["queued"]
+    assert handler.counts["sent"] == 0
+
+
+def test_lines_wait_until_somebody_listens_again(logger: logging.Logger) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        handler = PenstockHandler(*server.getsockname(), protocol="tcp", patience=20)
+        logger.addHandler(handler)
+        logger.info("first")
+        time.sleep(0.3)
+        server.listen()
+        handler.flush()
+        assert handler.counts["sent"] == 1
+        connection, _ = server.accept()
+        with connection:
+            assert json.loads(connection.recv(65_535))["data"]["message"] == "first"
+
+
+def test_what_is_logged_last_is_sent_before_the_program_ends(receiver: socket.socket) -> None:
+    program = (
+        "import logging; from penstock.client import PenstockHandler;"
+        f"logging.basicConfig(level=20, handlers=[PenstockHandler({receiver.getsockname()!r}[0],"
+        f" {receiver.getsockname()[1]})]); [logging.info('%d', n) for n in range(100)]"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert [received(receiver)["data"]["message"] for _ in range(100)] == [str(number) for number in range(100)]
+
+
+def test_a_child_process_has_a_queue_and_a_thread_of_its_own(receiver: socket.socket, logger: logging.Logger) -> None:
+    handler = PenstockHandler(*receiver.getsockname())
+    logger.addHandler(handler)
+    logger.info("parent")
+    handler.flush()
+    child = os.fork()
+    if child == 0:
+        logger.info("child")
+        handler.flush()
+        os._exit(0 if handler.counts["sent"] == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert {received(receiver)["data"]["message"] for _ in range(2)} == {"parent", "child"}
+
+
+def test_a_record_that_cannot_be_formatted_disturbs_nobody(
+    receiver: socket.socket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = PenstockHandler(*receiver.getsockname())
+    for args in (("no number",), (1,)):
+        handler.handle(logging.makeLogRecord({"msg": "%d", "args": args}))
+    assert received(receiver)["data"]["message"] == "1"
+    assert "Logging error" in capsys.readouterr().err
+    handler.close()

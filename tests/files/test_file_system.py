@@ -1,0 +1,63 @@
+"""The real files."""
+
+import os
+
+import pytest
+
+from penstock.files.errors import Locked
+from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, map_file, replace
+
+
+def test_parts_are_written_one_after_the_other_also_more_than_one_call_takes(tmp_path):
+    parts = [b"%05d" % n for n in range(MAX_PARTS * 2 + 3)] + [b""]
+    file = OS.open(tmp_path / "f", create=True)
+    assert file.write(parts, 3) == 5 * (len(parts) - 1)
+    file.sync()
+    assert OS.read(tmp_path / "f") == bytes(3) + b"".join(parts)
+    file.truncate(4)
+    file.close()
+    assert OS.size(tmp_path / "f") == 4
+
+
+def test_a_short_write_is_continued(tmp_path, monkeypatch):
+    real = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, at: real(fd, [bytes(parts[0])[:2]], at))
+    file = OS.open(tmp_path / "f", create=True)
+    assert file.write([b"abcde", b"f", b"ghi"], 0) == 9
+    file.close()
+    assert OS.read(tmp_path / "f") == b"abcdefghi"
+
+
+def test_replace_leaves_the_new_content_and_no_temporary(tmp_path):
+    replace(OS, tmp_path / "f", b"old and longer")
+    replace(OS, tmp_path / "f", b"new")
+    assert OS.names(tmp_path) == ["f"]
+    assert OS.read(tmp_path / "f") == b"new"
+
+
+def test_stored_words_are_seen_through_the_file(tmp_path):
+    (tmp_path / "w").write_bytes(bytes(24))
+    words = OS.words(tmp_path / "w")
+    words.store(1, -2, 3)
+    assert (tmp_path / "w").read_bytes() == b"".join(n.to_bytes(8, "little", signed=True) for n in (1, -2, 3))
+    words.close()
+
+
+def test_a_map_stays_valid_when_the_file_grows_or_goes(tmp_path):
+    (tmp_path / "f").write_bytes(b"abc")
+    mapped = map_file(tmp_path / "f", 3)
+    (tmp_path / "f").unlink()
+    assert mapped.to_pybytes() == b"abc"
+    assert map_file(tmp_path / "none", 0).size == 0
+
+
+def test_a_lock_is_held_once(tmp_path):
+    release = OS.lock(tmp_path / "LOCK")
+    with pytest.raises(Locked):
+        OS.lock(tmp_path / "LOCK")
+    release()
+    OS.lock(tmp_path / "LOCK")()
+
+
+def test_the_clock_gives_microseconds():
+    assert 1_700_000_000_000_000 < SYSTEM_CLOCK.micros() < 1 << 53

@@ -1,0 +1,79 @@
+"""Frames: a batch with its receipt, whole in one message of the log buffer."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import load
+from penstock.counts import Counts, Origin
+from penstock.handover.frame import (
+    FrameEncoder,
+    Receipt,
+    decode_frame,
+    encode_frame,
+    frame_length,
+    frame_receipt,
+    is_whole,
+    least_frame,
+    published,
+    reserved_value,
+)
+from penstock.records import EMPTY_BODY, BadBatch, body, encode
+
+RECEIPT = Receipt(
+    Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})), 3, 10, 1, 4, "abc", 5, 6, "e"
+)
+
+
+def joined(batch: pa.RecordBatch) -> memoryview:
+    return memoryview(b"".join(bytes(part) for part in encode_frame(batch, RECEIPT)))
+
+
+def test_batch_and_receipt_come_back_as_they_were() -> None:
+    batch = body([b"one", b"two"])
+    assert is_whole(joined(batch))
+    assert decode_frame(joined(batch)) == (batch, RECEIPT)
+    assert frame_receipt(joined(EMPTY_BODY)) == RECEIPT
+
+
+def test_a_message_that_is_no_frame_is_refused() -> None:
+    with pytest.raises(BadBatch, match="not a receipt"):
+        frame_receipt(memoryview(encode(EMPTY_BODY, {"source": "x"})))
+    with pytest.raises(BadBatch):
+        decode_frame(memoryview(b"nonsense"))
+
+
+@given(st.integers(0), st.integers(1, 255))
+def test_a_changed_byte_anywhere_is_found(at: int, change: int) -> None:
+    frame = bytearray(joined(body([b"one", b"two"])))
+    frame[at % len(frame)] ^= change
+    assert not is_whole(memoryview(frame))
+    with pytest.raises(BadBatch):
+        decode_frame(memoryview(frame))
+
+
+@given(st.integers(0, 2**47 - 1), st.integers(0, 1024))
+def test_round_and_slots_are_read_back_from_the_reserved_value(round_number: int, slot_end: int) -> None:
+    reserved = reserved_value(round_number, slot_end)
+    assert published(reserved) == (round_number, slot_end)
+    assert reserved < 2**63
+
+
+def test_the_default_frame_holds_what_the_default_listeners_may_need() -> None:
+    settings = load(environment={})
+    assert all(least_frame(listener) <= frame_length(settings.buffer.term_length) for listener in settings.listener)
+
+
+def test_an_encoder_that_uses_its_memory_again_gives_the_same_frames() -> None:
+    encoder = FrameEncoder(1 << 16)
+    for payloads in ([b"x" * 9000, b""], [], [b"one", b"two"] * 50):
+        batch = body(payloads)
+        assert b"".join(encoder.encode(batch, RECEIPT)) == b"".join(bytes(p) for p in encode_frame(batch, RECEIPT))
+
+
+def test_a_frame_of_the_largest_length_fits_an_encoder() -> None:
+    length = len(b"".join(bytes(part) for part in encode_frame(body([b"x" * 9000]), RECEIPT)))
+    assert len(b"".join(FrameEncoder(length).encode(body([b"x" * 9000]), RECEIPT))) == length

@@ -1,0 +1,138 @@
+"""The publisher: counts ride with their data, readers that lag miss frames by policy, and nothing is told twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts
+from penstock.handover.frame import reserved_value
+from penstock.handover.paths import buffer_file, state_file
+from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.handover.writer import GaveUp
+from penstock.logbuffer import Subscription
+from penstock.records import EMPTY_BODY, body
+from tests.ingest.ingest_life import Life, live
+
+LISTENER = ListenerConfig(name="events", protocol="udp")
+
+
+def publish(life: Life, *payloads: bytes, reserved: int = 0) -> None:
+    counts = Counts({"seen": len(payloads), "accepted": len(payloads)})
+    life.publisher.publish(body(list(payloads)) if payloads else EMPTY_BODY, counts, reserved)
+
+
+def test_a_batch_and_its_counts_are_one_frame(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"one", b"two", reserved=reserved_value(5, 2))
+    ((payloads, receipt),) = life.frames()
+    assert payloads == [b"one", b"two"]
+    assert (receipt.origin.source, receipt.origin.codec, receipt.total) == ("events", "plog", 2)
+    assert receipt.origin.counts == {"seen": 2, "accepted": 2}
+
+
+def test_a_successor_goes_on_with_totals_and_knows_what_was_published(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"one", b"two", reserved=reserved_value(5, 2))
+    life.end()
+    heir = live(tmp_path, LISTENER)
+    assert heir.publisher.published == (5, 2)
+    publish(heir, b"three")
+    receipts = [receipt for _, receipt in heir.frames()]
+    assert [(r.incarnation, r.total) for r in receipts] == [(1, 2), (2, 3)]
+    assert receipts[0].epoch == receipts[1].epoch != ""
+
+
+def test_frames_that_a_lagging_reader_misses_are_counted_in_a_frame_it_reads(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    for number in range(200):
+        publish(life, b"%d" % number + b"x" * 1000)
+    publish(life)
+    total = life.totals()
+    read = sum(len(payloads) for payloads, _ in life.frames())
+    assert life.position.floor > 0
+    assert total["accepted"] == total["seen"] == 200
+    assert total["policy_drop.log"] == 200 - read > 50
+
+
+def test_missed_counts_survive_the_receiver(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    while not life.publisher.owes:
+        publish(life, b"x" * 1000)
+    published = life.publisher.total
+    life.end()
+    heir = live(tmp_path, LISTENER)
+    assert heir.publisher.owes
+    publish(heir)
+    assert heir.totals()["accepted"] == published
+
+
+def test_a_reader_that_is_using_its_frames_is_waited_for(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    with life.position.lock():
+        writer = threading.Thread(target=lambda: [publish(life, b"x" * 1000) for _ in range(100)])
+        writer.start()
+        time.sleep(0.3)
+        assert writer.is_alive()
+        assert life.position.floor == 0
+    writer.join(10)
+    assert life.position.floor > 0
+
+
+def test_a_reader_that_may_not_miss_frames_blocks_the_writer(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER, drop=False)
+    writer = threading.Thread(target=lambda: [publish(life, b"x" * 1000) for _ in range(100)])
+    writer.start()
+    time.sleep(0.3)
+    assert writer.is_alive()
+    read = 0
+    with Subscription(buffer_file(tmp_path, "events")) as frames:
+        while writer.is_alive() or read < 100:
+            read += len(frames.poll(5000))
+            life.position.position = frames.position
+    assert (read, life.position.floor) == (100, 0)
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_new_reader_begins_where_the_buffer_begins(tmp_path: Path, drop: bool) -> None:
+    life = live(tmp_path, LISTENER, drop=drop)
+    assert life.frames() == []
+    assert life.publisher.before.total == 0
+
+
+def test_frames_that_a_dead_reader_may_have_stored_are_not_missed_before_it_says(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    life.position.claim = life.publication.position  # and then it is killed
+    writer = threading.Thread(target=lambda: [publish(life, b"x" * 1000) for _ in range(100)])
+    writer.start()
+    time.sleep(0.3)
+    assert writer.is_alive()
+    assert life.position.floor == 0
+    life.position.position = life.position.claim
+    writer.join(10)
+    assert not writer.is_alive()
+
+
+def test_a_receiver_that_is_to_end_gives_up_waiting(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER, drop=False)
+    life.publisher.give_up_at = time.monotonic() + 0.2
+    full = [b"x" * 1000] * 50
+    publish(life, *full[:6])
+    with pytest.raises(GaveUp):
+        [publish(life, *full[:6]) for _ in range(20)]
+
+
+def test_totals_go_on_when_the_buffer_is_lost(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"one", b"two")
+    StatePage(state_file(tmp_path, "events")).write(STATISTICS, {"total": 2})
+    life.end()
+    buffer_file(tmp_path, "events").write_bytes(b"garbage")
+    heir = live(tmp_path, LISTENER)
+    publish(heir, b"three")
+    assert [receipt.total for _, receipt in heir.frames()] == [3]

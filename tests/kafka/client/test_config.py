@@ -1,0 +1,99 @@
+"""Properties of producers and consumers, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.kafka import Consumer, Producer
+from penstock.kafka.client.config import (
+    OF_CONSUMER,
+    OF_PRODUCER,
+    BadProperty,
+    consumer_config,
+    consumer_names,
+    producer_config,
+    producer_names,
+)
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+
+def test_defaults_are_those_of_the_java_library() -> None:
+    sends, reads = producer_config({}), consumer_config({})
+    assert (sends.large, sends.segment_bytes, sends.request_bytes) == (False, 800_000, 1_048_576)
+    assert (sends.wrap_all, sends.in_record_header, sends.timestamps) == (False, False, True)
+    assert (reads.capacity, reads.expiration_gap, reads.most_tracked) == (32_000_000, 1000, 500)
+    assert (reads.exception_on_dropped, reads.exception_on_reset, reads.bad_segments_as_payload) == (False,) * 3
+    assert (reads.reset, reads.auto_commit, reads.auto_commit_seconds) == ("none", True, 30.0)
+
+
+def test_librdkafka_gets_what_is_its_own_and_neither_commits_nor_resets() -> None:
+    given = {"large.message.enabled": "true", "linger.ms": 3, "max.request.size": "5000"}
+    assert producer_config(given).raw == {
+        "linger.ms": 3,
+        "message.max.bytes": 5000,
+        "partitioner": "murmur2_random",
+        "queue.buffering.max.kbytes": 65_536,
+    }
+    given = {"group.id": "g", "auto.offset.reset": "latest", "enable.auto.commit": True, "auto.commit.interval.ms": 5}
+    assert consumer_config(given).raw == {
+        "group.id": "g",
+        "auto.offset.reset": "error",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+    }
+
+
+@pytest.mark.parametrize("told", ["true", "True", True])
+def test_values_may_be_texts_as_in_java(told: Any) -> None:
+    assert producer_config({"large.message.enabled": told}).large
+    assert consumer_config({"max.tracked.messages.per.partition": "7"}).most_tracked == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("earliest", "earliest"), ("smallest", "earliest"), ("LATEST", "latest"), ("none", "none"), ("liclosest",) * 2],
+)
+def test_the_resets(given: str, meant: str) -> None:
+    assert consumer_config({"auto.offset.reset": given}).reset == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("message.assembler.buffer.capacity", 0),
+        ("message.assembler.buffer.capacity", "many"),
+        ("message.assembler.expiration.offset.gap", True),
+        ("max.tracked.messages.per.partition", -1),
+        ("exception.on.message.dropped", 1),
+        ("auto.offset.reset", "closest"),
+        ("auto.commit.interval.ms", -5),
+        ("value.deserializer", "org.apache.kafka.StringDeserializer"),
+    ],
+)
+def test_a_value_that_cannot_be_names_its_property(name: str, value: Any) -> None:
+    with pytest.raises(BadProperty, match=name.replace(".", r"\.")):
+        consumer_config({name: value})
+
+
+@pytest.mark.parametrize("name", sorted(OF_PRODUCER | OF_CONSUMER | {"group.id", "linger.ms", "security.protocol"}))
+def test_a_slip_in_any_name_is_answered_with_the_name(name: str) -> None:
+    slipped = name[:-3] + name[-2:]
+    of_producer = name in producer_names()
+    with pytest.raises(BadProperty, match=f"there is no property '{slipped}'; did you mean '{name}'"):
+        Producer({**NOWHERE, slipped: 1}) if of_producer else Consumer({**NOWHERE, "group.id": "g", slipped: 1})
+
+
+def test_properties_of_the_other_side_are_refused() -> None:
+    with pytest.raises(BadProperty, match=r"max\.tracked\.messages\.per\.partition"):
+        Producer({**NOWHERE, "max.tracked.messages.per.partition": 5})
+    with pytest.raises(BadProperty, match=r"large\.message\.enabled"):
+        Consumer({**NOWHERE, "group.id": "g", "large.message.enabled": True})
+
+
+def test_all_names_are_librdkafkas_or_ours() -> None:
+    for name in ("on_commit", "statistics.interval.ms", *OF_CONSUMER):
+        assert name in consumer_names()
+    assert "group.id" not in producer_names()

@@ -1,0 +1,291 @@
+"""What the consumer commits, and who reads on from there, against a real broker."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+
+from penstock.kafka import Consumer, Producer
+from tests.kafka.kafka_helpers import (
+    DEADLINE,
+    DELIVERED,
+    Topics,
+    begun,
+    committed,
+    nothing_comes,
+    offsets,
+    position,
+    read,
+    read_one_by_one,
+)
+
+
+def raw_committed(topics: Topics, topic: str, group: str) -> tuple[int, str | None]:
+    consumer = topics.raw_consumer(topic, group)
+    (one,) = consumer.committed([TopicPartition(topic, 0)], timeout=30)
+    consumer.close()
+    return one.offset, one.metadata
+
+
+def test_commit(topics: Topics) -> None:
+    consumer, partition = begun(topics, topics.synthetic(), group_id="test_commit")
+    assert committed(consumer, partition) == (OFFSET_INVALID, None)
+    assert consumer.committed_safe_offset(partition) is None
+    safe = {2: 0, 4: 0, 5: 3, 6: 7, 7: 8, 9: 10}
+    for one in DELIVERED:
+        assert offsets(read_one_by_one(consumer, 1)) == [one]
+        consumer.commit(asynchronous=False)
+        assert committed(consumer, partition) == (one + 1, "")
+        assert consumer.committed_safe_offset(partition) == safe[one] == consumer.safe_offset(partition)
+    assert raw_committed(topics, partition.topic, "test_commit") == (10, "10,")
+
+
+def test_commit_with_offset_map(topics: Topics) -> None:
+    consumer, partition = begun(topics, topics.synthetic())
+    read(consumer, 6)
+    safe = {0: 0, 3: 0, 5: 0, 6: 3, 7: 7, 8: 8, 10: 10}
+    for offset, expected in safe.items():
+        given = TopicPartition(partition.topic, 0, offset, metadata="mine, and mine")
+        (told,) = consumer.commit(offsets=[given], asynchronous=False) or ()
+        assert (told.offset, told.metadata) == (offset, "mine, and mine")
+        assert committed(consumer, partition) == (offset, "mine, and mine")
+        assert consumer.committed_safe_offset(partition) == expected
+
+
+def test_commit_with_timeout(topics: Topics) -> None:
+    consumer, partition = begun(topics, topics.synthetic())
+    read(consumer, 6)
+    consumer.commit(asynchronous=False, timeout=DEADLINE)
+    assert committed(consumer, partition) == (10, "")
+    lonely = topics.consumer(bootstrap_servers="127.0.0.1:1", log_level=0)
+    started = time.monotonic()
+    with pytest.raises(KafkaException):
+        lonely.commit(offsets=[TopicPartition(partition.topic, 0, 5)], asynchronous=False, timeout=0.2)
+    assert time.monotonic() - started < 20
+
+
+def test_commit_of_a_message_is_what_lies_up_to_it(topics: Topics) -> None:
+    consumer, partition = begun(topics, topics.synthetic())
+    found = read(consumer, 6)
+    consumer.commit(message=found[2], asynchronous=False)
+    assert committed(consumer, partition) == (6, "")
+    assert consumer.committed_safe_offset(partition) == 3
+    with pytest.raises(ValueError, match="exclude each other"):
+        consumer.commit(message=found[2], offsets=[partition])
+
+
+def test_commit_of_nothing_is_an_error_where_it_is_waited_for(topics: Topics) -> None:
+    consumer, _ = begun(topics, topics.synthetic())
+    consumer.commit()
+    with pytest.raises(KafkaException) as told:
+        consumer.commit(asynchronous=False)
+    assert told.value.args[0].code() == KafkaError._NO_OFFSET
+
+
+def test_stored_offsets_alone_are_committed_where_they_are_not_stored_automatically(topics: Topics) -> None:
+    consumer, partition = begun(topics, topics.synthetic(), enable_auto_offset_store=False)
+    found = read(consumer, 6)
+    consumer.store_offsets(message=found[1])
+    consumer.commit(asynchronous=False)
+    assert committed(consumer, partition) == (5, "")
+    consumer.store_offsets(offsets=[TopicPartition(partition.topic, 0, 8)])
+    consumer.commit(asynchronous=False)
+    assert committed(consumer, partition) == (8, "")
+
+
+def test_offset_commit_callback(topics: Topics) -> None:
+    told: list[tuple[object, list[tuple[int, str | None]]]] = []
+    consumer, partition = begun(
+        topics,
+        topics.synthetic(),
+        on_commit=lambda error, places: told.append((error, [(one.offset, one.metadata) for one in places])),
+    )
+    read(consumer, 6)
+    consumer.commit(offsets=[TopicPartition(partition.topic, 0, 6, metadata="half")])
+    until = time.monotonic() + DEADLINE
+    while not told and time.monotonic() < until:
+        assert nothing_comes(consumer, 0.1)
+    assert told == [(None, [(6, "half")])]
+
+
+@pytest.mark.parametrize("metadata", ["", "test", "test,test"])
+def test_committed_on_offsets_committed_by_raw_consumer(topics: Topics, metadata: str) -> None:
+    topic = topics.synthetic()
+    group = f"raw-{metadata}"
+    raw = topics.raw_consumer(topic, group)
+    raw.commit(offsets=[TopicPartition(topic, 0, 7, metadata=metadata)], asynchronous=False)
+    raw.close()
+    consumer, partition = begun(topics, topic, group_id=group)
+    assert committed(consumer, partition) == (7, metadata)
+    assert consumer.committed_safe_offset(partition) == (7 if metadata else None)
+    consumer.seek_to_committed([partition])
+    assert offsets(read(consumer, 2)) == [7, 9]
+
+
+def test_offsets_are_committed_automatically_in_time_and_on_closing(topics: Topics) -> None:
+    topic = topics.synthetic()
+    config = {"group_id": "auto", "enable_auto_commit": True, "auto_commit_interval_ms": 100}
+    with Consumer(
+        {"bootstrap.servers": topics.address, "group.id": "auto-close", "auto.offset.reset": "earliest"}
+    ) as one:
+        one.assign([TopicPartition(topic, 0)])
+        assert offsets(read_one_by_one(one, 2)) == [2, 4]
+    assert raw_committed(topics, topic, "auto-close") == (0, "5,")
+    consumer, partition = begun(topics, topic, **config)
+    read_one_by_one(consumer, 3)
+    until = time.monotonic() + DEADLINE
+    while committed(consumer, partition)[0] != 6 and time.monotonic() < until:
+        consumer.consume(0, 0.1)
+        time.sleep(0.05)
+    assert committed(consumer, partition) == (6, "")
+
+
+def test_unsubscribe(topics: Topics) -> None:
+    topic = topics.synthetic()
+    consumer = topics.consumer(enable_auto_commit=True, group_id="unsubscribe")
+    consumer.subscribe([topic])
+    assert offsets(read(consumer, 6)) == DELIVERED
+    consumer.unsubscribe()
+    assert consumer.assignment() == []
+    assert consumer.safe_offsets() == {}
+    assert raw_committed(topics, topic, "unsubscribe") == (10, "10,")
+    topics.plain(topic, [b"more"])
+    consumer.subscribe([topic])
+    assert offsets(read(consumer, 1)) == [10]
+
+
+def test_commit_and_resume(topics: Topics) -> None:
+    topic = topics.new(2)
+    sent = send_mixture(topics, topic, 120)
+    got: list[bytes] = []
+    choose = random.Random(7)
+    while len(got) < len(sent):
+        consumer = topics.consumer(group_id="resume")
+        consumer.subscribe([topic])
+        got += [one.value() for one in read(consumer, min(choose.randrange(1, 40), len(sent) - len(got)))]
+        consumer.commit(asynchronous=False)
+        consumer.close()
+    assert sorted(got) == sorted(sent)
+
+
+def send_mixture(topics: Topics, topic: str, count: int) -> list[bytes]:
+    """Small and large messages of two producers, so that segments are interleaved."""
+    sent = []
+    config = {"bootstrap.servers": topics.address, "large.message.enabled": True, "max.message.segment.bytes": 100}
+    with Producer(config) as one, Producer(config) as other:
+        for number in range(count):
+            value = b"%06d" % number * random.Random(number).choice([1, 1, 20, 90])
+            sent.append(value)
+            (one if number % 2 else other).produce(topic, value, key=b"%d" % number)
+            if number % 10 == 0:
+                one.poll(0)
+    return sent
+
+
+class Member(threading.Thread):
+    """A member of a group: reads until told to leave; what it gave is committed as it leaves or is revoked."""
+
+    def __init__(self, topics: Topics, topic: str, strategy: str) -> None:
+        super().__init__()
+        self.got: list[bytes] = []
+        self.assigned = 0
+        self.leaves = threading.Event()
+        self._make = lambda: topics.consumer(
+            partition_assignment_strategy=strategy,
+            enable_auto_commit=True,
+            heartbeat_interval_ms=100,
+            group_id=f"rebalance-{strategy}",
+        )
+        self._topics, self._topic = topics, topic
+
+    def run(self) -> None:
+        consumer = self._make()
+        self._topics._closing.remove(consumer)
+        consumer.subscribe([self._topic], on_assign=self._count)
+        while not self.leaves.is_set():
+            self.got += [one.value() for one in consumer.consume(10, 0.02) if not one.error()]
+        consumer.close()
+
+    def _count(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assigned += 1
+
+    def leave(self) -> None:
+        self.leaves.set()
+        self.join(DEADLINE)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_rebalance(topics: Topics, strategy: str) -> None:
+    topic = topics.new(3)
+    members: list[Member] = []
+    sent: list[bytes] = []
+    for _ in range(4):  # each joins while messages come; from the third on the oldest leaves
+        members.append(Member(topics, topic, strategy))
+        members[-1].start()
+        before = len(members[-1].got)
+        until = time.monotonic() + DEADLINE
+        while (len(members[-1].got) < before + 5 or not members[-1].assigned) and time.monotonic() < until:
+            sent += send_mixture(topics, topic, 30)
+            time.sleep(0.05)
+        if len(members) > 2:
+            members[-3].leave()
+    until = time.monotonic() + DEADLINE
+    while sum(len(one.got) for one in members) < len(sent) and time.monotonic() < until:
+        time.sleep(0.05)
+    for one in members:
+        one.leave()
+    assert all(one.got for one in members)
+    assert sum(one.assigned for one in members) > len(members)
+    assert sorted(value for one in members for value in one.got) == sorted(sent)
+
+
+def test_listeners_are_told_when_partitions_are_there_and_before_they_go(topics: Topics) -> None:
+    topic = topics.synthetic(2)
+    told: list[tuple[str, int]] = []
+
+    def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        told.append(("assigned", len(consumer.assignment())))
+        consumer.seek(TopicPartition(topic, 1, 7))
+
+    def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        told.append(("revoked", len(consumer.assignment())))
+        consumer.commit(asynchronous=False)
+
+    consumer = topics.consumer(group_id="listeners")
+    consumer.subscribe([topic], on_assign=on_assign, on_revoke=on_revoke)
+    found = read(consumer, 6 + 2)
+    assert offsets(one for one in found if one.partition() == 1) == [7, 9]
+    assert position(consumer, TopicPartition(topic, 1)) == 10
+    consumer.close()
+    consumer.close()
+    assert told == [("assigned", 2), ("revoked", 2)]
+    assert raw_committed(topics, topic, "listeners") == (10, "10,")
+
+
+def test_offsets_go_with_a_transaction(topics: Topics) -> None:
+    source, target = topics.synthetic(), topics.new()
+    consumer = topics.consumer(group_id="transactions")
+    consumer.subscribe([source])
+    config = {"bootstrap.servers": topics.address, "transactional.id": "t", "large.message.enabled": True}
+    with Producer({**config, "max.message.segment.bytes": 25}) as producer:
+        producer.init_transactions(30)
+        for commits in (False, True):
+            found = read(consumer, 6)
+            producer.begin_transaction()
+            for one in found:
+                producer.produce(target, one.value())
+            places = consumer.positions_for_transaction()
+            producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), 30)
+            if commits:
+                producer.commit_transaction(30)
+            else:
+                producer.abort_transaction(30)
+                consumer.seek_to_beginning()
+    assert raw_committed(topics, source, "transactions") == (10, "10,")
+    reader, _ = begun(topics, target, group_id="committed-only", isolation_level="read_committed")
+    assert [one.value() for one in read(reader, 6)] == [one.value() for one in found]
+    assert nothing_comes(reader)

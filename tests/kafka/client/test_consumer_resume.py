@@ -1,0 +1,83 @@
+"""Whatever the log, and wherever a consumer stops: nothing is lost, and nothing comes twice."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kafka.large.segments import encode_segment
+from tests.kafka.kafka_vectors import TP, uid
+from tests.kafka.stand_in import Broker, Consumer, offsets
+
+MESSAGES = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=15)
+
+
+def _interleaved(messages: list[tuple[int, int]], dice: Any) -> tuple[Broker, int]:
+    """A log of whole messages of some segments each, mixed as several producers mix them."""
+    waiting = [
+        [
+            b"plain%d" % number if count == 1 else encode_segment(uid(number), sequence, count, count * 3, b"abc")
+            for sequence in range(count)
+        ]
+        for number, (count, _) in enumerate(messages)
+    ]
+    broker = Broker()
+    total = len(waiting)
+    while waiting:
+        chosen = dice.randrange(min(len(waiting), 4))
+        broker.write(waiting[chosen].pop(0))
+        waiting = [parts for parts in waiting if parts]
+    return broker, total
+
+
+@settings(max_examples=200)
+@given(MESSAGES, st.randoms(use_true_random=False), st.lists(st.integers(1, 6), min_size=1, max_size=30))
+def test_commit_and_resume(messages: list[tuple[int, int]], dice: Any, polls: list[int]) -> None:
+    """Nothing is lost and nothing comes twice, wherever a consumer commits, dies and another goes on."""
+    broker, total = _interleaved(messages, dice)
+    seen: list[int] = []
+    consumer = Consumer(broker)
+    for at_once in itertools.chain(polls, itertools.repeat(50, 3)):
+        seen += offsets(consumer.poll(at_once))
+        consumer.commit()
+        if dice.random() < 0.5:
+            consumer = Consumer(broker)
+    assert len(seen) == len(set(seen)) == total
+    # what was read again of messages delivered before may hold the safe offset back, never the user's own
+    assert consumer.state.committed(TP) == (len(broker.records[TP]), "")
+
+
+@settings(max_examples=200)
+@given(MESSAGES, st.randoms(use_true_random=False))
+def test_a_commit_of_any_delivered_offset_loses_nothing_behind_it(messages: Any, dice: Any) -> None:
+    broker, _ = _interleaved(messages, dice)
+    first = Consumer(broker)
+    delivered = offsets(first.poll())
+    offset = dice.choice(delivered)
+    first.commit_offset(offset + 1)
+    again = Consumer(broker)
+    assert offsets(again.poll()) == [at for at in delivered if at > offset]
+    first.seek(offset)
+    assert offsets(first.poll()) == [at for at in delivered if at >= offset]
+
+
+@settings(max_examples=100)
+@given(MESSAGES, st.randoms(use_true_random=False), st.integers(0, 30))
+def test_a_rebalance_loses_nothing_and_gives_nothing_twice(messages: Any, dice: Any, at_once: int) -> None:
+    broker, total = _interleaved(messages, dice)
+    one, two = Consumer(broker), Consumer(broker)
+    seen = offsets(one.poll(at_once))
+    one.commit()
+    one.state.revoked([TP])
+    one.state.assigned([])
+    two.raw[TP] = broker.committed[TP].offset if TP in broker.committed else 0
+    seen += offsets(two.poll(at_once))
+    two.commit()
+    two.state.revoked([TP])
+    two.state.assigned([])
+    one.raw[TP] = broker.committed[TP].offset if TP in broker.committed else 0
+    seen += offsets(one.poll())
+    assert len(seen) == len(set(seen)) == total

@@ -1,0 +1,115 @@
+"""What users plug in: by entry point, by path, or itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.kafka.client.plugins import (
+    CannotLoad,
+    load,
+    load_id_factory,
+    load_segment_deserializer,
+    load_segment_serializer,
+)
+from penstock.kafka.large.segments import Segment, decode_segment, deserialize_segment, serialize_segment
+from penstock.kafka.large.splitter import random_id
+
+SEGMENT = Segment(UUID(int=5), 0, 1, 3, b"abc")
+
+
+class Reversing:
+    """Segments with their payload backwards."""
+
+    def configure(self, config: Any) -> None:
+        self.mark = config["own.mark"]
+
+    def serialize(self, topic: str, segment: Segment) -> bytes:
+        return self.mark + bytes(segment.payload)[::-1]
+
+    def deserialize(self, topic: str, data: Any) -> Segment | None:
+        if not bytes(data).startswith(self.mark):
+            return None
+        return Segment(UUID(int=5), 0, 1, 3, bytes(data)[1:][::-1])
+
+
+CONFIG = {"own.mark": b"!", "current.producer": object()}
+JAVA = "com.linkedin.kafka.clients.largemessage."
+
+
+@pytest.mark.parametrize("name", ["default", "DefaultSegmentSerializer", f"{JAVA}DefaultSegmentSerializer"])
+def test_the_default_is_known_by_its_names(name: str) -> None:
+    assert load_segment_serializer(name, {}) is serialize_segment
+    assert load_segment_deserializer(name.replace("Serializer", "Deserializer"), {}) is deserialize_segment
+
+
+@pytest.mark.parametrize(
+    "given", ["test_kafka_plugins:Reversing", "test_kafka_plugins.Reversing", Reversing, Reversing()]
+)
+def test_a_class_is_found_by_its_path_or_given_itself(given: Any) -> None:
+    data = load_segment_serializer(given, CONFIG)("topic", SEGMENT)
+    assert data == b"!cba"
+    assert load_segment_deserializer(given, CONFIG)("topic", data) == SEGMENT
+    assert load_segment_deserializer(given, CONFIG)("topic", b"an ordinary message") is None
+
+
+def test_a_plain_function_will_do() -> None:
+    assert load_segment_serializer(lambda topic, segment: b"mine", {})("topic", SEGMENT) == b"mine"
+    assert load_segment_serializer("penstock.kafka.large.segments:serialize_segment", {}) is serialize_segment
+
+
+def test_an_installed_entry_point_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "reversing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
+    lines = "[penstock.kafka.segment_serializers]\nreversing = test_kafka_plugins:Reversing\ngone = nowhere:At\n"
+    (info / "entry_points.txt").write_text(lines)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert load_segment_serializer("reversing", CONFIG)("topic", SEGMENT) == b"!cba"
+    with pytest.raises(CannotLoad, match=r"segment\.serializer: 'gone' cannot be loaded"):
+        load_segment_serializer("gone", CONFIG)
+
+
+def test_composite_map() -> None:
+    """CompositeMapTest: a plug-in sees the client's whole configuration, and the producer with it."""
+    seen: list[Any] = []
+
+    class Curious:
+        def configure(self, config: Any) -> None:
+            seen.append(config)
+
+    load("some.class", Curious, "no.such.group", {}, CONFIG)
+    assert seen == [CONFIG]
+    assert seen[0]["current.producer"] is CONFIG["current.producer"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("defualt", "segment.serializer: there is no 'defualt'.*did you mean 'default'"),
+        ("no.such.module.Name", "segment.serializer: 'no.such.module.Name' cannot be loaded"),
+        ("test_kafka_plugins:Nobody", "cannot be loaded"),
+        (Reversing, "cannot be made: 'own.mark'"),
+        (5, "has no serialize"),
+    ],
+)
+def test_what_is_not_there_or_does_not_fit_is_named(given: Any, said: str) -> None:
+    with pytest.raises(CannotLoad, match=said):
+        load_segment_serializer(given, {})
+
+
+def test_ids_are_made_as_the_user_wants_them() -> None:
+    class Counting:
+        def new_id(self, topic: str, key: Any, value: Any) -> UUID:
+            return UUID(int=len(value))
+
+    assert load_id_factory("default", {}) is random_id
+    assert load_id_factory(Counting, {})("topic", None, b"abc") == UUID(int=3)
+    assert load_id_factory(lambda topic, key, value: UUID(int=9), {})("topic", None, b"") == UUID(int=9)
+
+
+def test_the_default_formats_fit_together() -> None:
+    assert decode_segment(load_segment_serializer("default", {})("topic", SEGMENT)) == SEGMENT

@@ -1,0 +1,345 @@
+"""The producer against a real broker: the Java library's integration tests, by their names, and the rest of it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+from uuid import UUID
+
+import confluent_kafka
+import pytest
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from penstock.kafka import Producer
+from penstock.kafka.auditing import Auditor, AuditType
+from penstock.kafka.client.config import BadProperty
+from penstock.kafka.client.java_partitioner import partition_of
+from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.large.headers import decode_large_message_header, decode_long
+from penstock.kafka.large.segments import HEADER_SIZE, decode_segment
+from tests.kafka.kafka_helpers import DEADLINE, Topics, header, large, offsets, read, uid
+
+Told = list[tuple[KafkaError | None, Message]]
+
+
+def producer(topics: Topics, segment_bytes: int = 200, **config: Any) -> Producer:
+    given = {key.replace("_", "."): value for key, value in config.items()}
+    base = {"bootstrap.servers": topics.address, "linger.ms": 1, "large.message.enabled": True}
+    return Producer({**base, "max.message.segment.bytes": segment_bytes, **given})
+
+
+def all_of(topics: Topics, topic: str, count: int, partitions: int = 1) -> list[Message]:
+    consumer = topics.consumer(group_id=f"{topic}-all")
+    consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
+    return read(consumer, count)
+
+
+@pytest.mark.parametrize("in_header", [False, True])
+def test_large_message(topics: Topics, in_header: bool) -> None:
+    topic, value = topics.new(), bytes(range(256)) * 4
+    before = int(time.time() * 1000)
+    with producer(topics, li_record_header_enable=in_header) as sender:
+        sender.produce(topic, value, key=b"k", headers=[("mine", b"1")])
+    after = int(time.time() * 1000)
+    stored = topics.records(topic, 6)
+    assert len(stored) == 6
+    assert [len(one.value()) for one in stored] == [200 + (0 if in_header else HEADER_SIZE)] * 5 + [
+        24 + 33 * (not in_header)
+    ]
+    (one,) = all_of(topics, topic, 1)
+    assert (one.value(), one.key(), one.offset()) == (value, b"k", 5)
+    told = large(one)
+    assert (told.type, told.segment, told.count, told.message_id) == (2 if in_header else 1, -1, 6, UUID(int=0))
+    assert told.message_size == 1024
+    stamp = header(one, "_t")
+    assert stamp
+    assert before <= decode_long(stamp[1]) <= after
+    assert [name for name, _ in one.headers() or ()] == ["mine", "_t", "_lm"]
+
+
+def test_always_use_large_message_envelope(topics: Topics) -> None:
+    topic = topics.new()
+    with producer(topics, li_large_message_segment_wrapping_required=True) as sender:
+        sender.produce(topic, b"small")
+    (stored,) = topics.records(topic, 1)
+    assert len(stored.value()) == len(b"small") + HEADER_SIZE
+    segment = decode_segment(stored.value())
+    assert segment
+    assert (segment.count, bytes(segment.payload)) == (1, b"small")
+    (one,) = all_of(topics, topic, 1)
+    assert one.value() == b"small"
+    assert large(one).count == 1
+
+
+def test_send(topics: Topics) -> None:
+    topic, told = topics.new(), []
+    values = [b"%04d" % number * (1 + number % 3 * 100) for number in range(60)]
+    with producer(topics) as sender:
+        for value in values:
+            sender.produce(topic, value, on_delivery=lambda error, one: told.append((error, one)))
+        assert len(sender) > 0
+        assert sender.flush(DEADLINE) == 0
+        assert len(sender) == 0
+    assert [error for error, _ in told] == [None] * len(values)
+    assert sorted(one.value() for _, one in told) == sorted(values)
+    found = all_of(topics, topic, len(values))
+    assert [one.value() for one in found] == values
+    assert sorted(offsets(found)) == sorted(one.offset() for _, one in told)
+
+
+def test_reports_come_to_the_callback_of_the_configuration_too(topics: Topics) -> None:
+    topic, told = topics.new(), []
+    sender = Producer(
+        {
+            "bootstrap.servers": topics.address,
+            "large.message.enabled": "true",
+            "max.message.segment.bytes": "200",
+            "on_delivery": lambda error, one: told.append((error, len(one))),
+        }
+    )
+    sender.produce(topic, "small")
+    sender.produce(topic, b"x" * 1000)
+    sender.produce(topic, "own", callback=lambda error, one: told.append(("own", len(one))))
+    assert sender.flush(DEADLINE) == 0
+    assert told == [(None, 5), (None, 1000), ("own", 3)]
+
+
+def test_timestamp_header(topics: Topics) -> None:
+    topic, mine = topics.new(), [("a", b"1")]
+    with producer(topics) as sender:
+        sender.produce(topic, b"1", timestamp=12345, headers=mine)
+        sender.produce(topic, b"2", timestamp=99, headers={"_t": b"\x00" * 7 + b"\x05"})
+    with producer(topics, header_timestamp_enabled=False) as sender:
+        sender.produce(topic, b"3", timestamp=12345)
+        sender.produce(topic, b"4" * 1000)
+    found = all_of(topics, topic, 4)
+    stamps = [header(one, "_t") for one in found]
+    assert [stamp and decode_long(stamp[1]) for stamp in stamps] == [12345, 5, None, None]
+    assert found[0].timestamp() == (confluent_kafka.TIMESTAMP_CREATE_TIME, 12345)
+    assert [name for name, _ in mine] == ["a", "_t"]
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_null_and_zero_length_values_keep_their_headers(topics: Topics, wraps: bool) -> None:
+    topic = topics.new()
+    with producer(topics, li_large_message_segment_wrapping_required=wraps) as sender:
+        sender.produce(topic, None, key="k", headers=[("mine", b"1")])
+        sender.produce(topic, b"", headers=[("mine", b"2")])
+        sender.produce(topic, "", headers=[("mine", b"3")])
+    found = all_of(topics, topic, 3)
+    assert [one.value() for one in found] == [None, b"", b""]
+    assert [dict(one.headers() or ())["mine"] for one in found] == [b"1", b"2", b"3"]
+    assert all(header(one, "_lm") is None for one in found)
+
+
+def test_serialization_exception(topics: Topics) -> None:
+    topic = topics.new()
+
+    def refuse(value: str, context: Any) -> bytes:
+        if value == "bad":
+            raise ValueError("refused")
+        return f"{context.topic}:{value}".encode()
+
+    with producer(topics, value_serializer=refuse, key_serializer=lambda key, _: key and key.encode()) as sender:
+        sender.produce(topic, "1", key="a")
+        with pytest.raises(ValueError, match="refused"):
+            sender.produce(topic, "bad")
+        sender.produce(topic, "2")
+    found = all_of(topics, topic, 2)
+    assert [(one.key(), one.value()) for one in found] == [(b"a", f"{topic}:1".encode()), (None, f"{topic}:2".encode())]
+
+
+class LastPartition:
+    """A user's partitioner."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bytes | None, int]] = []
+
+    def partition(self, topic: str, key: bytes | None, value: Any, partitions: int) -> int:
+        self.asked.append((topic, key, len(value)))
+        return partitions - 1
+
+
+def test_custom_partitioning_of_large_message(topics: Topics) -> None:
+    topic, mine = topics.new(4), LastPartition()
+    with producer(topics, partitioner_class=mine, uuid_factory_class=lambda *_: uid(3)) as sender:
+        sender.produce(topic, b"x" * 1000)
+        sender.produce(topic, b"y" * 1000, key="k")
+        sender.produce(topic, b"small")
+        sender.produce(topic, b"elsewhere", partition=1)
+    assert mine.asked == [(topic, uid(3).bytes, 1000), (topic, b"k", 1000), (topic, None, 5)]
+    stored = topics.records(topic, 12, range(4))
+    assert [one.partition() for one in stored if one.value() != b"elsewhere"] == [3] * 11
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2_random", "random", "consistent_random"])
+def test_all_segments_share_a_partition(topics: Topics, partitioner: str) -> None:
+    topic = topics.new(5)
+    with producer(topics, partitioner=partitioner) as sender:
+        for number in range(12):
+            sender.produce(topic, b"%d" % number * 500, key=b"" if number % 3 == 0 else None)
+    stored = topics.records(topic, sum(-(-len(b"%d" % number * 500) // 200) for number in range(12)), range(5))
+    places: dict[UUID, set[int]] = {}
+    for one in stored:
+        found = header(one, "_lm")
+        assert found
+        places.setdefault(decode_large_message_header(found[1]).message_id, set()).add(one.partition())
+    assert len(places) == 12
+    assert all(len(partitions) == 1 for partitions in places.values())
+    assert len(all_of(topics, topic, 12, 5)) == 12
+
+
+def test_partitions_of_keys_are_those_of_javas_clients(topics: Topics) -> None:
+    topic = topics.new(7)
+    keys = [f"key-{number}" for number in range(40)]
+    with producer(topics) as sender:
+        for number, key in enumerate(keys):
+            sender.produce(topic, b"x" * (1 + 500 * (number % 2)), key=key)
+    found = all_of(topics, topic, len(keys), 7)
+    assert {one.key(): one.partition() for one in found} == {
+        key.encode(): partition_of(key.encode(), 7) for key in keys
+    }
+
+
+class Recorder(Auditor):
+    """An auditor that remembers what it is told."""
+
+    properties = ("auditor.word",)
+
+    def __init__(self) -> None:
+        self.config: dict[str, Any] = {}
+        self.told: list[tuple[Any, str, int, AuditType]] = []
+        self.closed = False
+
+    def configure(self, config: Any) -> None:
+        self.config = dict(config)
+
+    def start(self) -> None:
+        self.told.clear()
+
+    def audit_token(self, key: Any, value: Any) -> Any:
+        return key
+
+    def record(
+        self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
+    ) -> None:
+        self.told.append((token, topic, size, audit_type))
+
+    def close(self, timeout: float | None = None) -> None:
+        self.closed = True
+
+
+def test_producer_auditor_configured(topics: Topics) -> None:
+    topic, auditor = topics.new(), Recorder()
+    with producer(topics, auditor_class=auditor, auditor_word="w") as sender:
+        assert isinstance(auditor.config["current.producer"], confluent_kafka.Producer)
+        assert auditor.config["auditor.word"] == "w"
+        sender.produce(topic, b"x" * 1000, key="key")
+        sender.produce(topic, b"small", timestamp=5)
+        sender.flush(DEADLINE)
+        with pytest.raises(confluent_kafka.KafkaException, match="_UNKNOWN_PARTITION"):
+            sender.produce(topic, b"x", partition=10)
+    attempt, success, failure = AuditType.ATTEMPT, AuditType.SUCCESS, AuditType.FAILURE
+    assert auditor.told == [
+        ("key", topic, 1003, attempt),
+        (None, topic, 5, attempt),
+        ("key", topic, 1003, success),
+        (None, topic, 5, success),
+        (None, topic, 1, attempt),
+        (None, topic, 1, failure),
+    ]
+    assert auditor.closed
+
+
+def test_consumer_auditor_configured(topics: Topics) -> None:
+    topic, auditor = topics.new(), Recorder()
+    with producer(topics) as sender:
+        sender.produce(topic, b"x" * 1000, key="key")
+        sender.produce(topic, b"small")
+    consumer = topics.consumer(auditor_class=auditor, auditor_word="w")
+    consumer.assign([TopicPartition(topic, 0)])
+    read(consumer, 2)
+    assert auditor.config["auditor.word"] == "w"
+    success = AuditType.SUCCESS
+    assert auditor.told == [(b"key", topic, 1003, success), (None, topic, 5, success)]
+
+
+def test_a_message_that_is_refused_on_its_way_is_told_once(topics: Topics) -> None:
+    topic, told = topics.new(max_message_bytes="500"), []
+    with producer(topics, segment_bytes=1000) as sender:
+        sender.produce(topic, b"x" * 2500, key=b"k", on_delivery=lambda error, one: told.append((error, one.value())))
+        assert sender.flush(DEADLINE) == 0
+        sender.produce(topic, b"fits", on_delivery=lambda error, one: told.append((error, one.value())))
+        assert sender.flush(DEADLINE) == 0
+    told.sort(key=lambda one: len(one[1]))
+    assert told[0] == (None, b"fits")
+    (error, value) = told[1]
+    assert len(told) == 2
+    assert value == b"x" * 2500
+    assert error
+    assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert "Sent 0 of 3 segments" in error.str()
+
+
+def test_a_message_larger_than_the_queue_waits_for_room(topics: Topics) -> None:
+    topic, value = topics.new(), bytes(300_000)
+    with producer(topics, segment_bytes=10_000, queue_buffering_max_kbytes=40) as sender:
+        told: list[Any] = []
+        sender.produce(topic, value, on_delivery=lambda error, one: told.append((error, len(one))))
+        assert sender.flush(DEADLINE) == 0
+        assert told == [(None, 300_000)]
+        with pytest.raises(BufferError):
+            fill(sender, topic)
+        assert sender.flush(DEADLINE) == 0
+
+
+def fill(sender: Producer, topic: str) -> None:
+    for _ in range(100):
+        sender.produce(topic, b"x" * 9000)
+
+
+def test_what_is_wrong_with_a_configuration_names_the_property(topics: Topics) -> None:
+    base = {"bootstrap.servers": topics.address}
+    wrong = {
+        "large.mesage.enabled": (True, "did you mean 'large.message.enabled'"),
+        "bootstrap.server": ("x", "did you mean 'bootstrap.servers'"),
+        "auditor.wrd": ("x", "there is no property 'auditor.wrd'"),
+        "large.message.enabled": ("perhaps", "large.message.enabled is true or false"),
+        "max.message.segment.bytes": (0, "max.message.segment.bytes is from 1"),
+        "current.producer": (1, "current.producer is not to be set"),
+        "key.serializer": ("x", "key.serializer is to be called"),
+    }
+    for name, (value, message) in wrong.items():
+        with pytest.raises(BadProperty, match=message):
+            Producer({**base, "auditor.class": Recorder, name: value})
+    with pytest.raises(CannotLoad, match=r"auditor\.class"):
+        Producer({**base, "auditor.class": "no.such:Auditor"})
+
+
+def warned(caplog: pytest.LogCaptureFixture, text: str) -> bool:
+    until = time.monotonic() + DEADLINE
+    while time.monotonic() < until:
+        if any(text in record.getMessage() and "claim check" in record.getMessage() for record in caplog.records):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_compacted_topic_is_warned_of(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    topic = topics.new(cleanup_policy="compact")
+    with caplog.at_level(logging.WARNING, "penstock.kafka"), producer(topics) as sender:
+        sender.produce(topic, b"x" * 1000, key=b"k")
+        assert warned(caplog, f"topic {topic} is compacted")
+
+
+def test_mostly_large_messages_are_warned_of_once(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    topic = topics.new()
+    with caplog.at_level(logging.WARNING, "penstock.kafka"), producer(topics) as sender:
+        for number in range(300):
+            sender.produce(topic, b"x" * (10 if number % 3 else 250))
+        assert not caplog.records
+        for _ in range(200):
+            sender.produce(topic, b"x" * 250)
+        assert warned(caplog, "messages are large")
+    assert len([one for one in caplog.records if "are large" in one.getMessage()]) == 1

@@ -1,0 +1,144 @@
+"""Records put together: as recorded, whatever is in them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kafka.errors import InvalidSegment, LargeMessageError
+from penstock.kafka.large.assembler import Assembled, Assembler
+from penstock.kafka.large.headers import LARGE_MESSAGE, V3, Header, LargeMessageHeader, encode_large_message_header
+from penstock.kafka.large.segments import Segment, encode_segment
+from tests.kafka.kafka_vectors import KAFKA, TP, named, partition, plain, tohex, uid, unhex
+
+JAVA_NAMES = {"IllegalArgumentException", "ArrayIndexOutOfBoundsException", "NullPointerException"}
+"""What the Java library throws where ours says InvalidSegment, for headers that are too short."""
+
+
+@pytest.mark.parametrize("case", **named(KAFKA["assembler"]))
+def test_records_are_assembled_as_recorded(case: dict[str, Any]) -> None:
+    assembler = Assembler(
+        case["bufferCapacity"], case["expirationOffsetGap"], exception_on_dropped=case["exceptionOnMessageDropped"]
+    )
+    for place, op in enumerate(case["ops"]):
+        of = partition(op["tp"])
+        if op["op"] == "safeOffset":
+            assert str(assembler.safe_offset(of, op["currentPosition"])) == op["result"], place
+            continue
+        header = None if op["lmHeader"] is None else (LARGE_MESSAGE, unhex(op["lmHeader"]))
+        assert _told(assembler, of, op, header) == _expected(op["result"]), place
+
+
+def _told(assembler: Assembler, of: tuple[str, int], op: dict[str, Any], header: Header | None) -> Any:
+    try:
+        value, start, incomplete = assembler.assemble(of, op["offset"], unhex(op["bytes"]), header)
+    except InvalidSegment:
+        return {"exception": "InvalidSegmentException"}
+    return {
+        "incomplete": incomplete,
+        "messageBytes": "" if incomplete else tohex(value),
+        "startingOffset": start,
+        "endingOffset": op["offset"],
+    }
+
+
+def _expected(result: Any) -> Any:
+    short = plain(result)
+    return {"exception": "InvalidSegmentException"} if short.get("exception") in JAVA_NAMES else short
+
+
+def _header(kind: int, sequence: int, count: int, size: int) -> Header:
+    return LARGE_MESSAGE, encode_large_message_header(LargeMessageHeader(kind, uid(1), sequence, count, size))
+
+
+# MessageAssemblerTest
+
+
+def test_single_segment_with_payload_header() -> None:
+    data = encode_segment(uid(1), 0, 1, 4, b"abcd")
+    assert Assembler().assemble(TP, 7, data) == Assembled(b"abcd", 7)
+    assert Assembler().assemble(TP, 7, data, _header(1, 0, 1, 4)) == Assembled(b"abcd", 7)
+
+
+def test_single_segment_with_record_header() -> None:
+    assert Assembler().assemble(TP, 7, b"abcd", _header(V3, 0, 1, 4)) == Assembled(b"abcd", 7)
+
+
+def test_bad_segment_in_payload_header_is_payload() -> None:
+    data = encode_segment(uid(1), 3, 2, 4, b"abcd")
+    assert Assembler().assemble(TP, 7, data) == Assembled(data, 7)
+
+
+def test_bad_segment_in_record_header_is_refused() -> None:
+    assembler = Assembler()
+    with pytest.raises(InvalidSegment):
+        assembler.assemble(TP, 7, b"abcd", _header(V3, 3, 2, 4))
+    assert assembler.snapshot().refused == {"sequence": 1}
+
+
+@pytest.mark.parametrize("header", [None, _header(1, 0, 1, 4), _header(0, 0, 1, 4)])
+def test_bytes_of_no_segment_are_returned_as_they_are(header: Header | None) -> None:
+    for value in (b"anything", b"", None):
+        assert Assembler().assemble(TP, 7, value, header) == Assembled(value, 7)
+
+
+def test_bad_segments_are_payload_where_told_so() -> None:
+    assembler = Assembler(bad_segments_as_payload=True)
+    assert assembler.assemble(TP, 7, b"abcd", _header(V3, 3, 2, 4)) == Assembled(b"abcd", 7)
+    assert assembler.assemble(TP, 8, b"abcd", (LARGE_MESSAGE, b"short")) == Assembled(b"abcd", 8)
+    assert assembler.snapshot().refused == {"sequence": 1, "header": 1}
+
+
+def test_a_deserializer_of_ones_own_says_what_is_a_segment() -> None:
+    def by_text(topic: str, data: Any) -> Segment | None:
+        if not bytes(data).startswith(b"part "):
+            return None
+        sequence, part = bytes(data)[5:].split(b":")
+        return Segment(uid(9), int(sequence), 2, 4, part)
+
+    assembler = Assembler(deserializer=by_text)
+    assert assembler.assemble(TP, 0, b"part 1:cd").incomplete
+    assert assembler.assemble(TP, 1, b"ordinary").value == b"ordinary"
+    assert assembler.assemble(TP, 2, b"part 0:ab") == Assembled(b"abcd", 0)
+
+
+def test_a_snapshot_says_what_is_in_progress_and_what_became_of_the_rest() -> None:
+    assembler = Assembler(capacity=25, expiration_gap=10)
+
+    def take(offset: int, number: int, sequence: int) -> None:
+        assembler.assemble(TP, offset, encode_segment(uid(number), sequence, 2, 20, b"x" * 10))
+
+    take(0, 0, 0)
+    take(1, 0, 1)  # assembled
+    take(2, 0, 1)  # again
+    take(3, 1, 0)
+    take(4, 2, 0)
+    take(5, 3, 0)  # evicts 1
+    take(15, 4, 0)  # evicts 2
+    take(30, 5, 0)  # evicts 3, expires 4
+    with pytest.raises(InvalidSegment):
+        assembler.assemble(TP, 31, b"", _header(V3, 0, 2, 20))
+    assert assembler.snapshot().document() == {
+        "messages": 1,
+        "segments": 1,
+        "bytes": 10,
+        "assembled": 1,
+        "dropped": {"evicted": 3, "expired": 1},
+        "refused": {"empty": 1},
+        "duplicates": 1,
+        "safe_offsets": {"topic-0": 30},
+    }
+
+
+@given(st.lists(st.tuples(st.none() | st.binary(max_size=80), st.none() | st.binary(max_size=40)), max_size=20))
+def test_any_record_is_taken_or_refused(records: list[tuple[bytes | None, bytes | None]]) -> None:
+    assembler = Assembler(capacity=100, expiration_gap=5)
+    for offset, (value, header) in enumerate(records):
+        with contextlib.suppress(LargeMessageError):
+            assembler.assemble(TP, offset, value, (LARGE_MESSAGE, header))
+        with contextlib.suppress(LargeMessageError):
+            assembler.assemble(TP, offset, value)

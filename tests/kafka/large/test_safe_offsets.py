@@ -1,0 +1,204 @@
+"""Offsets of delivered messages: as recorded, and as sets and loops have them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kafka.errors import OffsetNotTracked
+from penstock.kafka.large.safe_offsets import DeliveredOffsets, Runs, metadata_in, offset_in, wrap_metadata
+from tests.kafka.kafka_vectors import KAFKA, TP, named, outcome, partition, plain
+
+
+def _do(tracker: DeliveredOffsets, op: dict[str, Any]) -> Any:
+    if op["op"] == "clear":
+        tracker.clear(partition(op["tp"]) if "tp" in op else None)
+    elif op["op"] == "track":
+        numbers = op["messageOffset"], op["safeOffset"], op["startingOffset"]
+        tracker.track(partition(op["tp"]), *numbers, op["delivered"])
+    else:
+        tracker.leave_out(partition(op["tp"]), op["offset"])
+
+
+def asked(tracker: DeliveredOffsets, op: dict[str, Any]) -> dict[str, Any]:
+    """What a recorded query asks for, of ours."""
+    of, offset = partition(op["tp"]), op["offset"]
+    return {
+        "safeOffset": outcome(lambda: tracker.safe_offset(of, offset)),
+        "startingOffset": outcome(lambda: tracker.starting_offset(of, offset)),
+        "closestDeliveredUpTo": outcome(lambda: tracker.closest_delivered(of, offset)),
+        "partitionSafeOffset": tracker.safe_offset(of),
+        "delivered": tracker.delivered(of),
+        "earliestTrackedOffset": tracker.earliest(of),
+        "watermarkSpan": tracker.watermark_span(of),
+    }
+
+
+def expected(op: dict[str, Any]) -> dict[str, Any]:
+    """What was recorded."""
+    told = {name: plain(value) for name, value in op.items() if name not in ("op", "tp", "offset")}
+    return told | {"watermarkSpan": told.pop("offsetWatermarkSpan", told.get("watermarkSpan"))}
+
+
+@pytest.mark.parametrize("case", **named(KAFKA["offsetTracker"]))
+def test_offsets_are_tracked_as_recorded(case: dict[str, Any]) -> None:
+    tracker = DeliveredOffsets(case["maxMessagesToTrack"])
+    for place, op in enumerate(case["ops"]):
+        if op["op"] == "query":
+            assert asked(tracker, op) == expected(op), place
+        else:
+            _do(tracker, op)
+
+
+def test_an_offset_that_is_not_known_says_what_is() -> None:
+    tracker = DeliveredOffsets()
+    tracker.leave_out(TP, 3)
+    tracker.track(TP, 4, 3, 4)
+    with pytest.raises(OffsetNotTracked) as caught:
+        tracker.safe_offset(TP, 9)
+    error = caught.value
+    assert (str(error.partition), error.offset, error.first, error.last, error.safe) == ("topic-0", 9, 4, 4, 3)
+
+
+class Simple:
+    """One partition's tracker as dictionaries and loops."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.safe, self.earliest, self.last = most, -1, -1, -1
+        self.messages: dict[int, tuple[int, int]] = {}
+        self.other: set[int] = set()
+
+    def track(self, offset: int, safe: int, start: int, delivered: bool) -> None:
+        self.earliest = offset if self.earliest < 0 else self.earliest
+        self.safe, self.last = safe, offset if delivered else self.last
+        if (start, safe) != (offset, offset + 1):
+            self.messages[offset] = (safe, start)
+        if len(self.messages) > self.most:
+            oldest = next(iter(self.messages))
+            del self.messages[oldest]
+            self.earliest = oldest + 1
+
+    def leave_out(self, offset: int) -> None:
+        if self.earliest < 0:
+            self.earliest = self.safe = offset
+        self.other.add(offset)
+
+    def closest(self, offset: int) -> Any:
+        if self.last < 0:
+            return None
+        if not self.earliest <= offset <= self.last:
+            return {"exception": "OffsetNotTrackedException"}
+        while offset in self.other:
+            offset -= 1
+        return offset if offset >= self.earliest else None
+
+    def both(self, offset: int) -> Any:
+        if not self.earliest <= offset <= self.last or offset in self.other:
+            return {"exception": "OffsetNotTrackedException"}
+        return self.messages.get(offset, (offset + 1, offset))
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(1, 3), st.sampled_from(["plain", "large", "segment", "left out"]), st.integers(0, 9)),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 6))
+def test_what_is_known_is_what_a_simple_tracker_knows(steps: list[tuple[int, str, int]], most: int) -> None:
+    ours, simple, offset = DeliveredOffsets(most), Simple(most), 0
+    for gap, kind, back in steps:
+        offset += gap
+        start, safe = max(offset - back, 0), max(offset + 1 - back, 0)
+        if kind == "segment":
+            ours.leave_out(TP, offset)
+            simple.leave_out(offset)
+        else:
+            told = (offset, offset + 1, offset) if kind == "plain" else (offset, safe, start)
+            ours.track(TP, *told, kind != "left out")
+            simple.track(*told, kind != "left out")
+    assert ours.safe_offset(TP) == (simple.safe if steps else None)
+    for asked_of in range(offset + 3):
+        assert outcome(partial(ours.closest_delivered, TP, asked_of)) == simple.closest(asked_of)
+        both = simple.both(asked_of)
+        failed = isinstance(both, dict)
+        if steps:
+            assert outcome(partial(ours.safe_offset, TP, asked_of)) == (both if failed else both[0])
+        if simple.last >= 0:
+            assert outcome(partial(ours.starting_offset, TP, asked_of)) == (both if failed else both[1])
+
+
+@given(st.lists(st.integers(0, 60), max_size=60), st.integers(0, 60))
+def test_runs_are_a_set(offsets: list[int], bound: int) -> None:
+    runs, simple = Runs(), set(offsets)
+    for offset in offsets:
+        runs.add(offset)
+    for check in (False, True):
+        if check:
+            runs.drop_below(bound)
+            simple = {offset for offset in simple if offset >= bound}
+        for offset in range(-1, 62):
+            assert (offset in runs) == (offset in simple)
+            assert runs.before(offset) == next(at for at in range(offset, -3, -1) if at not in simple)
+            assert runs.after(offset) == next(at for at in range(offset, 70) if at not in simple)
+        assert len(runs._starts) == sum(1 for offset in simple if offset - 1 not in simple)
+
+
+def test_a_million_segments_that_complete_nothing_take_no_room() -> None:
+    tracker = DeliveredOffsets()
+    for offset in range(100_000):
+        tracker.leave_out(TP, offset)
+    assert tracker._partitions[TP].other._starts == [0]
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=30))
+def test_a_run_is_as_one_message_after_the_other(gaps: list[int]) -> None:
+    at_once, singly = DeliveredOffsets(), DeliveredOffsets()
+    offsets = [sum(gaps[: place + 1]) for place in range(len(gaps))]
+    at_once.track_run(TP, offsets[0], offsets[-1])
+    for offset in offsets:
+        singly.track(TP, offset, offset + 1, offset)
+    for offset in range(offsets[-1] + 3):
+        for ask in ("safe_offset", "starting_offset", "closest_delivered"):
+            told = [
+                outcome(lambda one=one, name=ask, at=offset: getattr(one, name)(TP, at)) for one in (at_once, singly)
+            ]
+            assert told[0] == told[1]
+    assert at_once.safe_offsets() == singly.safe_offsets()
+
+
+WRAPPED = [case for case in KAFKA["wrappedMetadata"] if "wrapMetadata" not in case]
+
+
+@pytest.mark.parametrize("case", WRAPPED, ids=lambda case: str(case["metadata"]))
+def test_metadata_is_read_as_recorded(case: dict[str, Any]) -> None:
+    assert offset_in(case["metadata"]) == case["offsetFromWrappedMetadata"]
+    assert metadata_in(case["metadata"]) == case["metadataFromWrappedMetadata"]
+
+
+@pytest.mark.parametrize("case", [case for case in KAFKA["wrappedMetadata"] if "wrapMetadata" in case])
+def test_metadata_is_written_as_recorded(case: dict[str, Any]) -> None:
+    decided = f"{case['offset']}," if case["wrapMetadata"] is None else case["result"]  # none is "", and no "null"
+    assert wrap_metadata(case["offset"], case["wrapMetadata"]) == decided
+
+
+@settings(max_examples=200)
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.text())
+def test_metadata_comes_back_as_it_was(offset: int, text: str) -> None:
+    wrapped = wrap_metadata(offset, text)
+    assert (offset_in(wrapped), metadata_in(wrapped)) == (offset, text)
+
+
+@given(st.none() | st.text())
+def test_any_metadata_is_somebodys(text: str | None) -> None:
+    offset = offset_in(text)
+    assert offset is None or abs(offset) <= 1 << 63
+
+
+@pytest.mark.parametrize(("text", "offset"), [("05,x", 5), (" 5,x", None), ("5", None), ("+5,", 5), ("--5,", None)])
+def test_numbers_are_what_java_takes_for_numbers(text: str, offset: int | None) -> None:
+    assert offset_in(text) == offset

@@ -1,0 +1,172 @@
+"""Splitting: the records of the Java library, with no header lost."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.kafka.large.assembler import Assembler
+from penstock.kafka.large.headers import LARGE_MESSAGE, find_last, without
+from penstock.kafka.large.segments import Segment, decode_segment, serialize_segment
+from penstock.kafka.large.splitter import Outgoing, Packer, Splitter
+from tests.kafka.kafka_vectors import KAFKA, TP, headers_of, tohex, told_headers, uid, unhex
+
+HEADERS_KEPT = "a value that is None or empty keeps the user's headers"
+ID_MADE_ONCE = "without an id one is made, and stands in segment, header and key alike"
+
+
+def _told(records: Iterable[Outgoing]) -> list[tuple[Any, ...]]:
+    return [(tohex(key), tohex(value), told_headers(headers)) for key, value, headers, _ in records]  # type: ignore[arg-type]
+
+
+def _recorded(records: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return [(record["key"], record["value"], record["headers"]) for record in records]
+
+
+def _loses_headers(payload: str | None, headers: Any) -> bool:
+    return not payload and bool(headers)
+
+
+CASES = [case for case in KAFKA["splitter"] if case.get("topic") and case["uuid"]]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_message_becomes_the_recorded_records(case: dict[str, Any]) -> None:
+    splitter = Splitter(case["maxSegmentSize"], in_header=case["enableRecordHeader"])
+    headers = headers_of(case["inHeaders"])
+    records = splitter.split("topic", unhex(case["payload"]), unhex(case["key"]), headers, UUID(case["uuid"]))
+    expected = _recorded(case["records"])
+    if _loses_headers(case["payload"], case["inHeaders"]):
+        kept = told_headers(without(headers_of(case["inHeaders"]), LARGE_MESSAGE))
+        expected = [(key, value, kept) for key, value, lost in expected if lost == []]
+    assert _told(records) == expected, HEADERS_KEPT
+    assert headers == headers_of(case["inHeadersAfter"])
+
+
+@pytest.mark.parametrize("case", [case for case in KAFKA["splitter"] if "enableRecordHeader" not in case])
+def test_the_other_recorded_messages(case: dict[str, Any]) -> None:
+    payload = unhex(case["payload"]) or b""
+    records = list(
+        Splitter(case["maxSegmentSize"]).split(
+            "topic", payload, message_id=UUID(case["uuid"]) if case["uuid"] else None
+        )
+    )
+    if isinstance(case["records"], list):
+        assert _told(records) == _recorded(case["records"])
+    else:
+        assert case["uuid"] is None, ID_MADE_ONCE
+        assert len({(decode_segment(r.value or b"") or Segment(uid(0), 0, 0, 0, b"")).message_id for r in records}) == 1
+        assert {record.key for record in records} == {(decode_segment(records[0].value or b"")).message_id.bytes}  # type: ignore[union-attr]
+
+
+def test_a_message_needs_a_topic() -> None:
+    with pytest.raises(ValueError, match=r"Topic cannot be empty\."):
+        Splitter(10).split("", b"x")
+
+
+def test_split() -> None:
+    """MessageSplitterTest.testSplit."""
+    message, message_id = b"a" * 1000, uid(3)
+    records = list(Splitter(200).split("topic", message, b"key", message_id=message_id))
+    segments = [decode_segment(record.value or b"") for record in records]
+    told = [(s.message_id, s.message_size, s.count, s.sequence, len(s.payload)) for s in segments if s]
+    assert told == [(message_id, 1000, 5, sequence, 200) for sequence in range(5)]
+    assert b"".join(s.payload for s in segments if s) == message
+    assert {record.key for record in records} == {b"key"}
+    assert [record.segments for record in records] == [5] * 5
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(1, 120), st.booleans(), st.randoms(use_true_random=False))
+def test_what_is_split_is_put_together_again_in_any_order(
+    value: bytes, size: int, in_header: bool, shuffle: Any
+) -> None:
+    records = list(Splitter(size, in_header=in_header).split("topic", value))
+    assert len(records) == -(-len(value) // size)
+    shuffle.shuffle(records)
+    assembler = Assembler(capacity=1000)
+    results = [
+        assembler.assemble(TP, offset, bytes(record.value or b""), find_last(record.headers, LARGE_MESSAGE))
+        for offset, record in enumerate(records)
+    ]
+    assert [result.incomplete for result in results] == [True] * (len(records) - 1) + [False]
+    assert results[-1].value == value
+    assert results[-1].starting_offset == 0
+
+
+PRODUCED = [(case, place) for case in KAFKA["producer"] for place in range(len(case["sends"]))]
+
+
+@pytest.mark.parametrize(("case", "place"), PRODUCED)
+def test_a_producer_sends_the_recorded_records(case: dict[str, Any], place: int) -> None:
+    config, sent = case["config"], case["sends"][place]
+    splitter = Splitter(config["max.message.segment.bytes"], in_header=config["li.record.header.enable"])
+    packer = Packer(
+        splitter,
+        enabled=config["large.message.enabled"],
+        wrap_small=config["li.large.message.segment.wrapping.required"],
+        stamped=config["header.timestamp.enabled"],
+        new_id=lambda topic, key, value: uid(200 + place),
+    )
+    headers = headers_of(sent["inHeaders"])
+    key, value = (None if sent[name] is None else sent[name].encode() for name in ("key", "value"))
+    records = packer.pack("topic", value, key, headers, sent["timestamp"])
+    expected = _recorded(sent["sent"])
+    if config["large.message.enabled"] and _loses_headers(sent["value"], sent["inHeadersAfter"]):
+        expected = [(key_, value_, sent["inHeadersAfter"]) for key_, value_, _ in expected]
+    assert _told(records) == expected, HEADERS_KEPT
+    assert told_headers(headers) == sent["inHeadersAfter"]
+
+
+def test_a_message_of_just_the_limit_is_not_split() -> None:
+    packer = Packer(Splitter(10), enabled=True, stamped=False)
+    assert [len(list(packer.pack("topic", bytes(size)))) for size in (0, 10, 11, 30, 31)] == [1, 1, 2, 3, 4]
+
+
+def test_the_smaller_of_segment_and_request_is_the_limit() -> None:
+    assert Packer(Splitter(1000), enabled=True, request_bytes=10).threshold == 10
+
+
+def test_a_message_gets_the_time_of_its_sending_where_it_has_none() -> None:
+    packer = Packer(Splitter(10), now=lambda: 1.5)
+    (record,) = packer.pack("topic", b"x")
+    assert told_headers(record.headers) == [["_t", (1500).to_bytes(8, "big").hex()]]
+
+
+def test_a_serializer_of_ones_own_writes_the_segments() -> None:
+    def bare_if_alone(topic: str, segment: Segment) -> bytes:
+        return bytes(segment.payload) if segment.count == 1 else serialize_segment(topic, segment)
+
+    packer = Packer(Splitter(4, serializer=bare_if_alone), enabled=True, wrap_small=True, stamped=False)
+    assert [record.value for record in packer.pack("topic", b"abc")] == [b"abc"]
+    assert [bool(decode_segment(record.value or b"")) for record in packer.pack("topic", b"abcdef")] == [True, True]
+
+
+def test_a_segment_has_at_least_one_byte() -> None:
+    with pytest.raises(ValueError, match="one byte"):
+        Splitter(0)
+
+
+def test_only_one_segment_is_in_memory_beside_the_message() -> None:
+    message = bytes(20_000_000)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        count = sum(1 for _ in Splitter(800_000).split("topic", message))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 25
+    assert peak - before < 3 * 800_000
+
+
+def test_ids_differ_from_message_to_message() -> None:
+    packer = Packer(Splitter(1), enabled=True)
+    keys = {record.key for _ in range(10) for record in itertools.islice(packer.pack("topic", b"ab"), 1)}
+    assert len(keys) == 10

@@ -1,0 +1,116 @@
+"""Messages in quarantine, and their way back: each once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.landing.quarantine.send_back import BadFix, Replay, load_fix, rows
+from penstock.landing.table_layout import Layout
+from penstock.spark.views import landed_schema
+
+ROWS = [
+    ("a", 0, "bad_json", b"{x"),
+    ("a", 4, "bad_json", b"{y"),
+    ("b", 1, "missing_uuid", b"{}"),
+    ("a", 9, "bad_uuid", b"{z"),
+]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Log:
+    """Takes each sequence number of a producer once, as the log does."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, list[tuple[bytes, dict[str, str]]]] = {}
+        self._next: dict[tuple[str, str], int] = {}
+        self.dies = ""
+
+    def append_batch(self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None) -> list[int]:
+        assert producer is not None
+        expected = self._next.get((topic, producer[0]), 0)
+        assert producer[1] <= expected, "a gap in the sequence"
+        if self.dies == "before":
+            raise Killed
+        if producer[1] == expected:
+            self._next[topic, producer[0]] = expected + 1
+            for row in body.to_pylist():
+                self.stored.setdefault(topic, []).append((row["payload"], dict(row["annotations"])))
+        if self.dies == "after":
+            raise Killed
+        return list(range(body.num_rows))
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout.of(tmp_path)
+    assert "annotations map<string,string>" in landed_schema()
+    columns = {
+        "topic": [row[0] for row in ROWS],
+        "partition": pa.nulls(len(ROWS), pa.int32()),
+        "offset": [row[1] for row in ROWS],
+        "timestamp": pa.array(range(len(ROWS)), pa.timestamp("us", "UTC")),
+        "reason": [row[2] for row in ROWS],
+        "payload": pa.array([row[3] for row in ROWS], pa.binary()),
+        "key": pa.nulls(len(ROWS), pa.binary()),
+        "annotations": pa.array([[("t", "1")], None, None, None], pa.map_(pa.string(), pa.string())),
+    }
+    name = "kind=quarantine/date=2026-01-01/type=__HIVE_DEFAULT_PARTITION__/p.parquet"
+    path = layout.landed / name
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(columns), path)
+    layout.sink_log.mkdir()
+    (layout.sink_log / "0").write_text(f"v1\n{json.dumps({'path': f'file://{path}', 'action': 'add'})}")
+    return layout
+
+
+def test_rows_are_found_by_reason_and_topic(layout: Layout) -> None:
+    assert [(row.topic, row.offset) for row in rows(layout, reason="bad_json")] == [("a", 0), ("a", 4)]
+    assert [row.offset for row in rows(layout, topic="b")] == [1]
+
+
+def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> None:
+    log = Log()
+    assert Replay(layout, log).run(list(rows(layout, reason="bad_json"))) == (2, 0)
+    assert Replay(layout, log).run(list(rows(layout))) == (2, 0)
+    assert Replay(layout, log).run(list(rows(layout))) == (0, 0)
+    assert log.stored["a"] == [
+        (b"{x", {"t": "1", "replay_of": "a:0"}),
+        (b"{y", {"replay_of": "a:4"}),
+        (b"{z", {"replay_of": "a:9"}),
+    ]
+    assert log.stored["b"] == [(b"{}", {"replay_of": "b:1"})]
+
+
+def test_a_fix_mends_payloads_and_may_leave_some(layout: Layout) -> None:
+    log = Log()
+    fixed = Replay(layout, log, lambda payload: payload + b"}" if payload != b"{}" else None)
+    assert fixed.run(list(rows(layout))) == (3, 1)
+    assert [payload for payload, _ in log.stored["a"]] == [b"{x}", b"{y}", b"{z}"]
+    assert Replay(layout, log).run(list(rows(layout))) == (1, 0), "what was left can still be sent"
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(layout: Layout, dies: str) -> None:
+    log = Log()
+    log.dies = dies
+    with pytest.raises(Killed):
+        Replay(layout, log, bytes.upper).run(list(rows(layout, topic="a")))
+    log.dies = ""
+    Replay(layout, log).run(list(rows(layout)))
+    assert [payload for payload, _ in log.stored["a"]] == [b"{X", b"{Y", b"{Z"]
+    assert [payload for payload, _ in log.stored["b"]] == [b"{}"]
+
+
+def test_a_fix_that_is_none_is_refused_with_its_name() -> None:
+    assert load_fix("json:dumps")
+    for named in ("json:nothing", "no_such_module:x", "json", "json:__doc__"):
+        with pytest.raises(BadFix, match=named):
+            load_fix(named)

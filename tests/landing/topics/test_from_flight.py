@@ -1,0 +1,144 @@
+"""Reading over Flight while the server goes away: nothing is lost or repeated, and an end is an error that says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.client.log.types import NotAllowed, Unavailable
+from penstock.config import TokenConfig
+from penstock.landing.daemon_connection import Connection
+from penstock.landing.topics import from_flight
+from penstock.landing.topics.from_flight import FlightStore
+from penstock.landing.topics.topic_store import Range
+from penstock.server.auth.rights import Guard
+from tests.server.certificates import make
+from tests.spark.spark_flight import Served, served
+from tests.spark.spark_helpers import append
+
+ROWS = 40_000
+OFFSETS = pa.schema([pa.field("offset", pa.int64())])
+TOKEN = "sixteen letters at least"
+
+
+@pytest.fixture
+def server(topics: Path) -> Iterator[Served]:
+    append(topics, "t", *[[b"x" * 100] * 1_000] * (ROWS // 1_000))
+    with served(topics) as found:
+        yield found
+
+
+def store(address: str, retry_for: float = 60.0, token: str = "") -> FlightStore:
+    return FlightStore(Connection(address, token, retry_for=retry_for))
+
+
+def away(server: Served, seconds: float) -> None:
+    """Close the server, and open it again after a while."""
+    server.close()
+    threading.Timer(seconds, server.open).start()
+
+
+def test_a_stream_of_rows_goes_on_where_it_was_when_the_server_comes_back(server: Served) -> None:
+    batches = store(server.address).read(Range("t", 0, ROWS), OFFSETS)
+    found = next(batches).column("offset").to_pylist()
+    away(server, 1.0)
+    for batch in batches:
+        found += batch.column("offset").to_pylist()
+    assert found == list(range(ROWS))
+
+
+def test_questions_wait_for_the_server_too(server: Served) -> None:
+    asking = store(server.address)
+    assert asking.views(["t"])["t"].end == ROWS
+    away(server, 0.5)
+    assert asking.views(["t"])["t"].end == ROWS
+    assert asking.waiting_since("t", ROWS) is None
+
+
+def test_a_server_that_stays_away_is_an_error_within_the_bound(topics: Path) -> None:
+    begun = time.monotonic()
+    with pytest.raises(Unavailable, match=r"Flight server 127.0.0.1:1 does not answer .*; it was tried for 0.5 s"):
+        store("127.0.0.1:1", 0.5).views(["*"])
+    with pytest.raises(Unavailable, match=r"tried for 0\.1 s"):
+        list(store("127.0.0.1:1", 0.1).read(Range("t", 0, 5), OFFSETS))
+    assert time.monotonic() - begun < 30
+
+
+SERVER = """
+import sys, threading
+from pathlib import Path
+from certificates import make
+from spark_flight import Served
+print(Served(Path(sys.argv[1])).address, flush=True)
+threading.Event().wait()
+"""
+
+
+def test_a_server_that_stands_still_is_waited_for_and_not_for_ever(
+    topics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(topics, "t", *[[b"x" * 100] * 1_000] * (ROWS // 1_000))
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-c", SERVER, str(topics)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    try:
+        assert process.stdout
+        address = process.stdout.readline().strip()
+        monkeypatch.setattr(from_flight, "CALL_SECONDS", 0.3)
+        monkeypatch.setattr(from_flight, "STREAM_SECONDS", 0.5)
+        batches = store(address).read(Range("t", 0, ROWS), OFFSETS)
+        found = next(batches).column("offset").to_pylist()
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(Unavailable, match="does not answer"):
+            store(address, 0.2).views(["t"])
+        threading.Timer(1.0, os.kill, [process.pid, signal.SIGCONT]).start()
+        for batch in batches:
+            found += batch.column("offset").to_pylist()
+        assert found == list(range(ROWS))
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_filter_that_lets_nothing_pass_goes_through_a_topic_in_pieces(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(from_flight, "FILTERED_ROWS", 7_000)
+    assert list(store(server.address).read(Range("t", 0, ROWS), OFFSETS, wanted="k:none")) == []
+    every = store(server.address).read(Range("t", 5, ROWS), OFFSETS, wanted="NOT k:none")
+    assert [o for batch in every for o in batch.column("offset").to_pylist()] == list(range(5, ROWS))
+
+
+def test_a_token_is_shown_and_a_wrong_one_is_no_reason_to_wait(topics: Path) -> None:
+    append(topics, "t", [b"x"])
+    with served(topics, Guard({"reader": TokenConfig(token=TOKEN, read=("t",))})) as server:
+        assert store(server.address, token=TOKEN).views(["*"])["t"].end == 1
+        assert len(list(store(server.address, token=TOKEN).read(Range("t", 0, 1), OFFSETS))) == 1
+        with pytest.raises(NotAllowed, match="token") as error:
+            store(server.address, token="another's secret").views(["*"])
+        assert "secret" not in str(error.value)
+        with pytest.raises(NotAllowed):
+            list(store(server.address).read(Range("t", 0, 1), OFFSETS))
+
+
+def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> None:
+    append(topics, "t", [b"x"])
+    server, client = make(tmp_path, "server"), make(tmp_path, "client")
+    pem = [path.read_bytes() for path in (server.cert, server.key, client.cert)]
+    tls = {"tls_certificates": [pem[:2]], "verify_client": True, "root_certificates": pem[2]}
+    given = {"tlsca": str(server.cert), "tlscert": str(client.cert), "tlskey": str(client.key), "tlsname": "server"}
+    with served(topics, tls=tls) as running:
+        known = {"uri": f"grpc+tls://{running.address}", **given}
+        assert FlightStore(Connection.of(known)).views(["t"])["t"].end == 1
+        stranger = {"uri": known["uri"], "tlsca": known["tlsca"], "retryfor": "200ms"}
+        with pytest.raises(Unavailable, match="does not answer"):
+            FlightStore(Connection.of(stranger)).views(["t"])

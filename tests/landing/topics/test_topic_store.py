@@ -1,0 +1,191 @@
+"""The same cases read from the folder and over Flight: the same rows, the same ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual
+from pyspark.sql.datasource import Filter as PushedFilter
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.counts import Origin
+from penstock.landing.topics.topic_store import DataLoss
+from penstock.log import Log
+from penstock.records import BODY, body
+from penstock.spark.source.data_source import BatchReader, StreamReader
+from penstock.spark.source.options import COLUMNS, SourceOptions
+from tests.spark.spark_flight import served
+from tests.spark.spark_helpers import append, flip
+
+Rows = list[dict[str, object]]
+ANNOTATIONS = MapType(StringType(), StringType())
+TYPES: dict[str, DataType] = {
+    "bigint": LongType(),
+    "binary": BinaryType(),
+    "string": StringType(),
+    "timestamp": TimestampType(),
+}
+
+
+@pytest.fixture
+def marked(topics: Path) -> Path:
+    """Topics a (3 rows, and 2 with annotations), b (25,000 rows in batches of 5,000) and an internal one."""
+    append(topics, "a", [b"a0", b"a1"], [None])
+    log = Log(topics)
+    marks = pa.array([[("user", "vip-1")], [("user", "vip-x")]], BODY.field("annotations").type)
+    log.topic("a").append(body([b"a3", b"a4"], annotations=marks), Origin("grpc", 60, 5, 9, "raw")).result(20)
+    log.topic("_inner", create=True, internal=True).append(body([b"i"]), Origin("grpc", 0, 0, 0)).result(20)
+    log.close()
+    append(topics, "b", *[[b"b%d" % n for n in range(5_000)]] * 5, codec="syslog", source="tcp")
+    return topics
+
+
+@pytest.fixture(params=["path", "uri"])
+def where(request: pytest.FixtureRequest, marked: Path) -> Iterator[Callable[[], dict[str, str]]]:
+    """Opens the topics one way or the other (once nothing more is done to their files): the option for it."""
+    with ExitStack() as opened:
+
+        def opens() -> dict[str, str]:
+            if request.param == "path":
+                return {"path": str(marked)}
+            return {"uri": opened.enter_context(served(marked)).address}
+
+        yield opens
+
+
+def schema(*names: str) -> StructType:
+    return StructType([StructField(name, TYPES.get(COLUMNS[name], ANNOTATIONS)) for name in names or COLUMNS])
+
+
+def rows(options: dict[str, str], *filters: PushedFilter) -> Rows:
+    columns = [name for name in options.get("columns", "").split(",") if name]
+    reader = BatchReader(SourceOptions.of(options), schema(*columns))
+    assert list(reader.pushFilters(list(filters))) == []
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def at(found: Rows) -> list[tuple[object, object]]:
+    return sorted((row["topic"], row["offset"]) for row in found)  # type: ignore[type-var]
+
+
+def times(topics: Path) -> list[int]:
+    return [row["timestamp"] for row in rows({"path": str(topics), "topic": "a"})]  # type: ignore[misc]
+
+
+A = [("a", n) for n in range(5)]
+CASES = [
+    ({"topic": "a"}, A),
+    ({"topic": "a,none", "startingOffsets": '{"a": 1}', "endingOffsets": '{"a": 4}'}, A[1:4]),
+    ({"topic": "a", "startingOffsets": "latest-2"}, A[3:]),
+    ({"startingOffsets": "latest"}, []),
+    ({"startingTimestamp": "2100-01-01"}, []),
+    ({"topic": "a", "startingTimestamp": "1000", "endingTimestamp": "2100-01-01"}, A),
+    ({"topic": "[ab]", "startingOffsets": '{"b": 24999}', "filter": "NOT k:user"}, [*A[:3], ("b", 24_999)]),
+    ({"topic": "a", "filter": "k:user v:vip-[0-9]+", "onDataLoss": "fail"}, [("a", 3)]),
+    ({"topic": "_inner"}, [("_inner", 0)]),
+]
+
+
+def test_options_choose_the_same_rows(where: Callable[[], dict[str, str]]) -> None:
+    opened = where()
+    for options, expected in CASES:
+        assert at(rows({**opened, **options, "columns": "topic,offset"})) == expected, options
+
+
+def test_rows_have_the_same_values_in_all_columns(marked: Path) -> None:
+    plain = rows({"path": str(marked)})
+    with served(marked) as server:
+        assert rows({"uri": server.address}) == plain
+        few = {"topic": "a", "columns": "payload,codec,topic"}
+        assert rows({"uri": f"grpc://{server.address}", **few}) == rows({"path": str(marked), **few})
+    assert len(plain) == 25_005
+    assert {row["codec"] for row in plain} == {"plog", "raw", "syslog"}
+
+
+def test_filters_of_spark_bound_what_is_read(where: Callable[[], dict[str, str]], marked: Path) -> None:
+    third, opened = times(marked)[3], where()
+    only_a = EqualTo(("topic",), "a")
+    assert at(rows(opened, only_a, GreaterThan(("offset",), 2))) == A[3:]
+    assert at(rows(opened, only_a, GreaterThanOrEqual(("timestamp",), third))) == A[3:]
+
+
+def test_many_rows_are_split_over_tasks(where: Callable[[], dict[str, str]]) -> None:
+    reader = BatchReader(SourceOptions.of({**where(), "topic": "b", "partitions": "2"}), schema("offset"))
+    parts = reader.partitions()
+    found = [[o for b in reader.read(part) for o in b.column("offset").to_pylist()] for part in parts]
+    assert [len(offsets) for offsets in found] == [12_500, 12_500]
+    assert [*found[0], *found[1]] == list(range(25_000))
+
+
+def test_a_stream_goes_to_the_same_ends(where: Callable[[], dict[str, str]]) -> None:
+    options = {**where(), "topic": "a,b"}
+    reader = StreamReader(SourceOptions.of(options), schema("topic", "offset"))
+    assert reader.initialOffset() == {}
+    assert reader.latestOffset({}, ReadAllAvailable()) == {"a": 5, "b": 25_000}
+    taken = reader.latestOffset({"a": 1}, ReadMaxRows(100))
+    assert sum(taken.values()) == 101
+    told = reader.reportLatestOffset()
+    assert (told["a"], told["b"], told["_lag"]["rows"]) == (5, 25_000, 24_904)
+    assert 0 < told["_lag"]["seconds"] < 600
+    (part,) = reader.partitions({"a": 1}, {"a": 3, "b": 2})
+    assert at([row for batch in reader.read(part) for row in batch.to_pylist()]) == [*A[1:3], ("b", 0), ("b", 1)]
+    small = SourceOptions.of({**options, "topic": "b", "maxBytesPerTrigger": "10000"})
+    limited = StreamReader(small, schema("offset"))
+    assert 20 <= limited.latestOffset({}, limited.getDefaultReadLimit())["b"] <= 300
+    last = SourceOptions.of({**options, "startingOffsets": "latest-1"})
+    assert StreamReader(last, schema("offset")).initialOffset() == {"a": 4, "b": 24_999}
+
+
+def test_what_is_corrupt_is_left_out_or_ends_the_query(where: Callable[[], dict[str, str]], marked: Path) -> None:
+    opened = where()
+    assert at(rows({**opened, "topic": "a"})) == A
+    flip(marked, "a", b"a0a1")
+    with pytest.raises(DataLoss, match="topic a: offsets 0 to 2 are corrupt"):
+        rows({**opened, "topic": "a", "onDataLoss": "fail"})
+    assert at(rows({**opened, "topic": "a"})) == A[2:]
+    assert len(rows({**opened, "topic": "b", "onDataLoss": "fail"})) == 25_000
+
+
+def test_what_had_gone_before_ends_the_query_that_asks_for_it(
+    where: Callable[[], dict[str, str]], marked: Path
+) -> None:
+    flip(marked, "a", b"a0a1")
+    log = Log(marked)
+    log.topic("a")  # when it is opened this becomes a gap
+    log.close()
+    options = {**where(), "topic": "a", "startingOffsets": '{"a": 1}'}
+    assert at(rows(options)) == A[2:]
+    with pytest.raises(DataLoss, match="topic a: offsets 0 to 2 are corrupt"):
+        rows({**options, "onDataLoss": "fail"})
+
+
+def test_a_topic_that_was_deleted_has_no_rows_or_ends_the_query(where: Callable[[], dict[str, str]]) -> None:
+    opened = where()
+    for fail, expected in (("count", []), ("fail", DataLoss)):
+        reader = StreamReader(SourceOptions.of({**opened, "onDataLoss": fail}), schema("offset"))
+        (part,) = reader.partitions({}, {"gone": 3})
+        if expected is DataLoss:
+            with pytest.raises(DataLoss, match="topic gone was deleted"):
+                list(reader.read(part))
+        else:
+            assert list(reader.read(part)) == expected
+
+
+def test_a_place_with_no_topics_has_no_rows(tmp_path: Path) -> None:
+    assert rows({"path": str(tmp_path / "none")}) == []
+    with served(tmp_path / "empty") as server:
+        assert rows({"uri": server.address}) == []

@@ -1,0 +1,308 @@
+"""Reading on from a checkpoint: comes to the same as reading everything, or is left alone."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.counts import Counts, Origin
+from penstock.ledger.book import Pages
+from penstock.ledger.book_from_topics import anew, load, resume
+from penstock.ledger.checkpoint import FILE, read, write
+from penstock.ledger.checkpoint_keeper import Keeper
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log, TopicReader, TopicSettings
+from penstock.records import EMPTY_BODY, body
+from penstock.testing import FakeClock
+
+STALE = 100
+SEGMENT = 4096
+TIERS = ("received", "logged", "ends", "landed", "clients", "audits")
+
+
+class Daemon:
+    """What of the log daemon the ledger sees; ``said`` are its lines for people."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        self.folder, self.topics = folder, folder / "topics"
+        self.clock, self.said, self.versions = FakeClock(), list[str](), 0
+        self.settings = TopicSettings(stale_after=STALE, segment_size_limit=SEGMENT, durability="written", **more)
+        self.start()
+
+    def start(self) -> None:
+        internal = {"_receipts": self.settings, "_ledger": TopicSettings()}
+        self.log = Log(self.topics, self.settings, overrides=internal, clock=self.clock)
+        self.ledger = Ledger(self.log, self.folder, ["in"], self.said.append, self.clock.time)
+
+    def end(self, clean: bool = True) -> None:
+        """``clean``: as on SIGTERM; else as on SIGKILL, which writes no checkpoint."""
+        if clean:
+            self.ledger.keep()
+        self.log.close()
+
+    def append(self, topic: str = "events", rows: int = 3) -> None:
+        bucket = int(self.clock.time()) // 60 * 60
+        origin = Origin(
+            "in", bucket, 0, 0, counts=Counts(dict.fromkeys(("taken", "unboxed", "seen", "accepted"), rows))
+        )
+        opened = self.log.topic(topic, create=True, internal=topic.startswith("_"))
+        opened.append(body([b"x" * 100] * rows) if rows else EMPTY_BODY, origin).result()
+        opened.settle()
+
+    def land(self) -> None:
+        end, through = self.log.topic("events").end, self.ledger.landed()
+        begin = through["events"].through if through else 0
+        told = [{"source": "in", "bucket": 60, "counts": {"landed.event": end - begin}}] if end > begin else []
+        self.ledger.post({"tier": "landed", "topic": "events", "version": end, "through": end, "counts": told})
+
+    def tell(self) -> None:
+        self.versions += 1
+        counts = {"datagrams": self.versions}
+        post = {"tier": "client", "listener": "in", "sender": "me", "version": self.versions, "counts": counts}
+        self.ledger.post(post)
+
+    def expire(self) -> None:
+        self.clock.advance(STALE + 1)
+        self.log.sweep()
+
+    def same(self) -> None:
+        """What the checkpoint and the rest come to is what everything comes to."""
+        fresh = load(self.topics)
+        mine = self.ledger._book.snapshot()
+        fresh.roll_up(mine.rolled)
+        assert tiers(mine) == tiers(fresh.snapshot())
+
+
+def tiers(pages: Pages) -> dict[str, Any]:
+    return {name: getattr(pages, name) for name in TIERS}
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path)
+    yield made
+    made.log.close()
+
+
+def fill(daemon: Daemon) -> None:
+    for _ in range(8):
+        daemon.append()
+    daemon.append("_receipts", 0)
+    daemon.land()
+    daemon.tell()
+
+
+def test_a_start_after_a_clean_end_reads_no_batch(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(daemon)
+    before = daemon.ledger.balance()
+    daemon.end()
+    entered: list[int] = []
+    documents = TopicReader.documents
+
+    def counted(reader: TopicReader, offset: int = 0) -> Any:
+        for stored in documents(reader, offset):
+            entered.append(stored.base)
+            yield stored
+
+    monkeypatch.setattr(TopicReader, "documents", counted)
+    daemon.start()
+    assert (entered, daemon.said) == ([], [])
+    assert daemon.ledger.balance() == before
+    daemon.same()
+
+
+def test_a_start_after_a_crash_reads_what_lies_beyond(daemon: Daemon) -> None:
+    fill(daemon)
+    daemon.ledger.keep()
+    fill(daemon)
+    daemon.end(clean=False)
+    daemon.start()
+    assert daemon.said == []
+    daemon.same()
+    assert daemon.ledger.balance().topics[0].logged == 48
+
+
+def flip(daemon: Daemon) -> None:
+    data = bytearray((daemon.topics / FILE).read_bytes())
+    data[len(data) // 2] ^= 1
+    (daemon.topics / FILE).write_bytes(data)
+
+
+SPOILED: list[tuple[str, Callable[[Daemon], Any]]] = [
+    ("there is no checkpoint", lambda d: (d.topics / FILE).unlink()),
+    ("it is damaged", lambda d: (d.topics / FILE).write_bytes((d.topics / FILE).read_bytes()[:-9])),
+    ("it is damaged", lambda d: (d.topics / FILE).write_bytes(b"")),
+    ("it is damaged", lambda d: (d.topics / FILE).write_bytes(b"penstock" * 1000)),
+    ("it is damaged", flip),
+    ("Is a directory", lambda d: ((d.topics / FILE).unlink(), (d.topics / FILE).mkdir())),
+]
+
+
+@pytest.mark.parametrize(("why", "spoil"), SPOILED)
+def test_a_checkpoint_that_is_no_use_costs_one_line(daemon: Daemon, why: str, spoil: Callable[[Daemon], Any]) -> None:
+    fill(daemon)
+    before = daemon.ledger.balance()
+    daemon.end()
+    spoil(daemon)
+    daemon.start()
+    assert len(daemon.said) == 1
+    assert why in daemon.said[0]
+    assert daemon.ledger.balance() == before
+
+
+def test_a_folder_without_topics_says_nothing(daemon: Daemon) -> None:
+    assert daemon.said == []
+
+
+def behind_its_back(daemon: Daemon, change: Callable[[], Any]) -> str:
+    """Keep a checkpoint, change the files; the one line at the start."""
+    daemon.ledger.keep()
+    change()
+    daemon.end(clean=False)
+    daemon.start()
+    daemon.same()
+    (line,) = daemon.said
+    return line
+
+
+def test_segments_that_expired_with_what_lies_beyond_are_read_again(daemon: Daemon) -> None:
+    daemon.append()
+
+    def change() -> None:
+        daemon.append()
+        daemon.expire()
+
+    assert "offsets before and behind 3 went together" in behind_its_back(daemon, change)
+
+
+def test_a_batch_that_lies_beyond_in_part_is_read_again(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, compression="zstd", rotate_after=10)
+    daemon.append()
+
+    def change() -> None:
+        daemon.append()
+        daemon.clock.advance(20)
+        daemon.log.sweep()
+
+    assert "offset 3 has become a part of a larger batch" in behind_its_back(daemon, change)
+    daemon.log.close()
+
+
+def test_a_batch_that_became_unreadable_is_a_gap_also_where_it_was_covered(daemon: Daemon) -> None:
+    fill(daemon)
+    daemon.end()
+    segment = min((daemon.topics / "events").glob("*.arrows"))
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"x" * 100)] ^= 1
+    segment.write_bytes(data)
+    daemon.start()
+    assert daemon.log.topic("events").verify()
+    assert daemon.ledger.balance().unaccounted == 0
+    daemon.said.clear()
+    daemon.end()
+    assert "keeps no checkpoint" in daemon.said[0]
+    daemon.said.clear()
+    daemon.start()
+    assert "topic events: other offsets than then cannot be read" in daemon.said[0]
+    daemon.same()
+    assert daemon.ledger.balance().topics[0].fates["landed.event"] == 24
+    daemon.end()
+    daemon.said.clear()
+    daemon.start()
+    assert daemon.said == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_topic_that_somebody_removed_is_not_believed(daemon: Daemon, again: bool) -> None:
+    fill(daemon)
+    daemon.end()
+    shutil.rmtree(daemon.topics / "events")
+    if again:
+        Log(daemon.topics, daemon.settings, clock=daemon.clock).close()
+        other = Log(daemon.topics, daemon.settings, clock=FakeClock(1_600_000_000.0))
+        other.topic("events", create=True).append(body([b"y"] * 24), Origin("in", 0, 0, 0)).result()
+        other.close()
+    daemon.start()
+    assert ("another timestamp" if again else "topic events is gone") in daemon.said[0]
+
+
+def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> None:
+    keeper = Keeper(daemon.ledger, daemon.said.append, interval=0.01)
+    keeper.start()
+    daemon.append()
+    while not (daemon.topics / FILE).exists():
+        pass
+    fill(daemon)
+    keeper.stop()
+    assert read(daemon.topics).covered["events"].end == 27
+    assert daemon.said == []
+
+
+def test_the_keeper_says_when_it_cannot(daemon: Daemon) -> None:
+    daemon.append()
+    (daemon.topics / FILE).mkdir()
+    keeper = Keeper(daemon.ledger, daemon.said.append)
+    keeper.start()
+    keeper.stop()
+    assert "the ledger's checkpoint is not kept" in daemon.said[0]
+
+
+def test_a_checkpoint_that_says_something_else_is_found_by_computing_anew(daemon: Daemon) -> None:
+    fill(daemon)
+    daemon.end()
+    assert anew(daemon.topics)[1] == []
+    pages = read(daemon.topics)
+    next(iter(pages.received.values()))["accepted"] += 1
+    write(daemon.topics, pages)
+    (line,) = anew(daemon.topics)[1]
+    assert line.startswith("received (")
+    daemon.start()
+
+
+STEPS = ("append", "receipt", "land", "tell", "keep", "expire", "delete", "day", "kill", "stop")
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.sampled_from(STEPS), max_size=15), st.randoms(use_true_random=False), st.booleans())
+def test_reading_on_comes_to_what_reading_everything_comes_to(
+    steps: list[str], dice: random.Random, zstd: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Path(folder), compression="zstd" if zstd else "none")
+        daemon.append()
+        for step in steps:
+            take(daemon, step, dice)
+        daemon.end(clean=False)
+        daemon.start()
+        daemon.same()
+        assert daemon.ledger.balance().unaccounted == 0
+        daemon.log.close()
+
+
+def take(daemon: Daemon, step: str, dice: random.Random) -> None:
+    if step == "append":
+        daemon.append(rows=dice.randint(1, 40))
+    elif step == "receipt":
+        daemon.append("_receipts", 0)
+    elif step == "delete":
+        daemon.log.delete("events")
+        daemon.append()
+    elif step == "day":
+        daemon.clock.advance(3 * 86_400)
+    elif step in ("kill", "stop"):
+        daemon.end(clean=step == "stop")
+        daemon.start()
+    else:
+        {"land": daemon.land, "tell": daemon.tell, "keep": daemon.ledger.keep, "expire": daemon.expire}[step]()
+
+
+def test_resuming_an_empty_folder_is_an_empty_book(tmp_path: Path) -> None:
+    assert resume(tmp_path / "none", pytest.fail).snapshot() == Pages()

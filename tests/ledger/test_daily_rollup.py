@@ -1,0 +1,162 @@
+"""Roll-up by day: less to keep, the same sums, and whole days where minutes are asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.counts import Counts, Origin
+from penstock.handover.skipped import MOST_BUCKETS
+from penstock.ledger.audit_counts import audited
+from penstock.ledger.balance import Beyond, balance, minutes
+from penstock.ledger.book import Book
+from penstock.ledger.daily_rollup import DAY, LEAST, horizon, roll_counts, roll_rows, widened
+from penstock.ledger.posts import AuditPost, LandedPost
+from penstock.ledger.routes import Standing, routes
+from penstock.ledger.time_series import series
+
+SOURCE, MIDNIGHT = "in", 20_000 * DAY
+KEYS = st.tuples(st.sampled_from("ab"), st.integers(0, 4 * 1440).map(lambda minute: minute * 60))
+BATCHES = st.lists(
+    st.tuples(st.integers(0, 4 * 48), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), max_size=9
+)
+
+
+def entered(batches: list[tuple[int, int, int, int]], before: int, first: int = 0) -> Book:
+    """A book of half hours with rows, rows that landed, and drops; rolled up after the first batches."""
+    book, base, landed = Book(), 0, 0
+    for number, (half, rows, dropped, fates) in enumerate(batches):
+        if number == first:
+            book.roll_up(before)
+        bucket = half * 1800
+        counts = Counts({"seen": rows + dropped, "accepted": rows + dropped, "policy_drop.log": dropped})
+        book.enter("events", Origin(SOURCE, bucket, 0, 0, counts=counts), base, rows)
+        base += rows
+        if fates and landed + fates <= base:
+            landed += fates
+            book.post(LandedPost("events", landed, landed, {(SOURCE, bucket): Counts({"landed.event": fates})}))
+    book.roll_up(before)
+    return book
+
+
+def test_buckets_older_than_every_retention_are_rolled_up_and_no_younger_ones() -> None:
+    now = MIDNIGHT + 3600.0
+    assert horizon(now, [60.0]) == MIDNIGHT - LEAST, "minutes are kept for a week at least"
+    assert horizon(now, [60.0, 30.0 * DAY]) == MIDNIGHT - 30 * DAY
+    assert horizon(now, [math.inf, 8.5 * DAY]) == MIDNIGHT - 9 * DAY, "whole days only"
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(KEYS, st.integers(0, 9), max_size=9), st.integers(0, 4).map(lambda day: day * DAY))
+def test_sums_stay_and_each_day_before_the_horizon_has_one_bucket(
+    rows: dict[tuple[str, int], int], before: int
+) -> None:
+    rolled = roll_rows(rows, before)
+    assert roll_counts({key: Counts({"x": n}) for key, n in rows.items()}, before) == {
+        key: Counts({"x": n}) for key, n in rolled.items()
+    }
+    assert sum(rolled.values()) == sum(rows.values())
+    assert all(bucket % DAY == 0 for _, bucket in rolled if bucket < before)
+    assert {key: n for key, n in rolled.items() if key[1] >= before} == {
+        k: n for k, n in rows.items() if k[1] >= before
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(BATCHES, st.integers(0, 4), st.integers(0, 9))
+def test_it_does_not_matter_when_a_bucket_is_rolled_up(
+    batches: list[tuple[int, int, int, int]], day: int, first: int
+) -> None:
+    before = day * DAY
+    early, late = entered(batches, before, first), entered(batches, before, len(batches))
+    assert early.snapshot() == late.snapshot()
+
+
+@settings(max_examples=30, deadline=None)
+@given(BATCHES, st.integers(0, 4), st.integers(0, 4 * 48))
+def test_the_balance_stays_and_closes_in_every_stretch(
+    batches: list[tuple[int, int, int, int]], day: int, cut: int
+) -> None:
+    plain, rolled = entered(batches, 0).snapshot(), entered(batches, day * DAY).snapshot()
+    assert replace(balance(rolled, {}, {}), by_day_before=0) == balance(plain, {}, {})
+    whole = balance(rolled, {}, {})
+    parts = [balance(rolled, {}, {}, minutes(0, cut * DAY)), balance(rolled, {}, {}, minutes(cut * DAY))]
+    assert sum(route.delivered for part in parts for route in part.routes) == sum(r.delivered for r in whole.routes)
+    middle = balance(rolled, {}, {}, minutes(cut * 1800))
+    assert [route.unaccounted for route in middle.routes] in ([], [0])
+
+
+def test_a_stretch_that_begins_in_a_day_that_is_rolled_up_has_the_whole_day() -> None:
+    pages = entered([(1, 5, 0, 0), (40, 7, 0, 0), (60, 9, 0, 0)], DAY).snapshot()
+
+    def logged(within: int | range) -> int:
+        return balance(pages, {}, {}, within).topics[0].logged
+
+    assert logged(minutes(36_000)) == 21
+    assert logged(minutes(0, 36_000)) == 12
+    assert logged(1800) == logged(72_000) == 12, "the day that the minute is in"
+    assert logged(60 * 1800) == 9
+    assert widened(None, DAY) is None
+    assert series(pages, {}, {}, 36_000, 3600)[0].pruned() == {"accepted": 12, "logged": 12}
+    assert balance(pages, {}, {}).document()["by_day_before"] == DAY
+
+
+def test_what_is_still_on_its_way_is_in_the_day_that_it_came_in() -> None:
+    book = entered([(1, 5, 0, 0)], DAY)
+    book.post(LandedPost("events", 0, 2, {(SOURCE, 1800): Counts({"landed.event": 2})}))
+    beyond = {"events": Beyond({(SOURCE, 1800): 2}, {(SOURCE, 1800): Counts({"gap.corrupt": 1})})}
+    waiting = {(SOURCE, 3600): Counts({"seen": 4, "accepted": 4})}
+    part = balance(book.snapshot(), beyond, waiting, 1800)
+    assert (part.unaccounted, part.pending, part.topics[0].fates) == (0, 6, {"landed.event": 2, "gap.corrupt": 1})
+
+
+def told(version: int, minute: int, attempts: int) -> AuditPost:
+    return AuditPost("kafka", "shop", "1f", version, {("events", minute): Counts({"attempt": attempts})})
+
+
+def audits(book: Book, within: int | range | None = None) -> list[int]:
+    return [one.counts["attempt"] for one in audited(book.snapshot(), within)]
+
+
+def test_what_an_auditor_told_is_rolled_up_once_it_is_silent() -> None:
+    book = Book()
+    for minute in (60, 120, 3 * DAY):
+        assert book.post(told(1, minute, 5), at=3 * DAY)
+    book.roll_up(3 * DAY)
+    assert book.post(told(2, 120, 7), at=3 * DAY), "it may count old messages now"
+    book.roll_up(4 * DAY)
+    (minutes_kept,) = book.snapshot().audits.values()
+    assert sorted(minutes_kept) == [("events", 0), ("events", 3 * DAY)]
+    assert (audits(book), audits(book, 7200)) == ([17], [12])
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_an_auditor_that_comes_back_adds_to_the_day_it_was_heard_last_and_to_later_ones(rolled: bool) -> None:
+    book, last = Book(), 2 * DAY
+    for minute in (60, last):
+        book.post(told(1, minute, 5), at=last)
+    if rolled:
+        book.roll_up(last + DAY)
+    back = last + LEAST + DAY
+    assert not book.post(told(2, 120, 7), at=back), "that day is closed"
+    assert book.post(told(2, last, 6), at=back)
+    assert book.post(told(2, back, 7), at=back)
+    book.roll_up(last + DAY)
+    assert audits(book) == [18]
+
+
+def test_handlers_of_their_own_have_their_days_too(tmp_path: Path) -> None:
+    fates = {1800: Counts({"delivered": 3}), 3600: Counts({"delivered": 1}), DAY: Counts({"delivered": 2})}
+    standing = Standing("in", "mine", 6, fates, 0, 0, {}, True)
+    accepted = {("in", 0): 4, ("in", DAY): 2}
+    (day,) = routes(tmp_path, [standing], accepted, 3600, DAY)
+    assert (day.accepted, day.delivered, day.unaccounted) == (4, 4, 0)
+    (both,) = routes(tmp_path, [standing], accepted, minutes(7200), DAY)
+    assert (both.delivered, both.unaccounted) == (6, 0)
+    folded = replace(standing, fates={60 * n: Counts({"delivered": 1}) for n in range(MOST_BUCKETS)})
+    assert routes(tmp_path, [folded], accepted, 3600, DAY) == [], "its oldest bucket has earlier days too"

@@ -1,0 +1,91 @@
+"""What waits in the log buffers: looked at once, and always what looking anew would find."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts
+from penstock.ledger.in_buffer import Waiting, waiting, waiting_for
+from penstock.logbuffer import Subscription
+from penstock.records import EMPTY_BODY, body
+from tests.ingest.ingest_life import Life, live
+
+LISTENER = ListenerConfig(name="events", protocol="udp")
+
+
+def publish(life: Life, messages: int) -> None:
+    batch = body([b"x" * 900] * messages) if messages else EMPTY_BODY
+    counts = Counts({"taken": messages + 1, "seen": messages, "accepted": messages, "empty": 1})
+    life.publisher.publish(batch, counts, 0)
+
+
+def take(life: Life, frames: int) -> None:
+    """The log takes frames."""
+    with Subscription(life.publication.path, life.position.position) as subscription:
+        subscription.poll(limit_frames=frames)
+        life.position.position = subscription.position
+
+
+def test_frames_of_one_listener_add_up(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, 2)
+    publish(life, 0)
+    (counts,) = waiting(tmp_path, ["events", "unknown"]).values()
+    assert counts == {"taken": 4, "seen": 2, "accepted": 2, "empty": 2}
+
+
+def test_messages_that_are_not_for_the_log_say_so(tmp_path: Path) -> None:
+    elsewhere = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
+    life = live(tmp_path, elsewhere)
+    publish(life, 2)
+    (counts,) = waiting(tmp_path, ["events"]).values()
+    assert counts["not_routed.log"] == 2
+
+
+def test_a_frame_whose_document_is_spoiled_counts_nothing(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, 1)
+    data = life.publication.path.read_bytes()
+    with life.publication.path.open("r+b") as file:
+        file.seek(data.index(b'{"v":1'))
+        file.write(b"spoiled")
+    assert waiting(tmp_path, ["events"]) == {}
+
+
+def test_another_file_in_its_place_is_looked_at_anew(tmp_path: Path) -> None:
+    life, found = live(tmp_path, LISTENER), Waiting(tmp_path)
+    publish(life, 2)
+    assert sum(counts["accepted"] for counts in found.counts(["events"]).values()) == 2
+    life.end()
+    life.publication.path.write_bytes(b"garbage")
+    heir = live(tmp_path, LISTENER)
+    publish(heir, 3)
+    assert sum(counts["accepted"] for counts in found.counts(["events"]).values()) == 3
+
+
+STEP = st.one_of(
+    st.integers(0, 5).map(lambda n: ("publish", n)),
+    st.integers(1, 6).map(lambda n: ("take", n)),
+    st.just(("look", 0)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEP, max_size=60))
+def test_what_is_kept_is_what_looking_anew_finds(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        life, kept = live(Path(folder), LISTENER), Waiting(Path(folder))
+        for kind, number in steps:
+            if kind == "publish":
+                publish(life, number)
+            elif kind == "take":
+                take(life, number)
+            else:
+                assert kept.counts(["events"]) == waiting(Path(folder), ["events"])
+        anew = waiting_for(Path(folder), "events", life.position.position)
+        assert kept.counts(["events"]) == waiting(Path(folder), ["events"]) == anew

@@ -1,0 +1,152 @@
+"""The ledger: kept up to date by the log itself, and the same after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.counts import Counts, Origin
+from penstock.ledger.book_from_topics import load
+from penstock.ledger.ledger import CURSOR, Ledger, balance_of
+from penstock.ledger.posts import BadPost, ClientPost
+from penstock.log import Log
+from penstock.records import EMPTY_BODY, body
+
+ORIGIN = Origin("events-udp", 60, 0, 0, "plog", Counts({"taken": 3, "unboxed": 3, "seen": 3, "accepted": 3}))
+LANDED = {
+    "tier": "landed",
+    "topic": "events",
+    "version": 0,
+    "through": 2,
+    "counts": [{"source": "events-udp", "bucket": 60, "counts": {"landed.message": 2}}],
+}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    opened = Log(tmp_path / "topics")
+    yield opened
+    opened.close()
+
+
+def append(log: Log, rows: int = 3, origin: Origin = ORIGIN) -> None:
+    log.topic("events", create=True).append(body([b"x"] * rows), origin).result()
+    log.topic("events").settle()
+
+
+def test_batches_are_entered_as_they_are_stored(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    result = ledger.balance()
+    assert (result.unaccounted, result.routes[0].accepted, result.routes[0].delivered) == (0, 3, 3)
+
+
+def test_receipts_without_messages_count_too(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    topic = log.topic("_receipts", create=True, internal=True)
+    topic.append(EMPTY_BODY, Origin("events-udp", 60, 0, 0, counts={"taken": 1, "invalid.type": 1})).result()
+    topic.settle()
+    assert ledger.balance().listeners[0].counts == {"taken": 1, "invalid.type": 1}
+
+
+def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    assert ledger.post(LANDED)
+    result = ledger.balance()
+    assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
+    assert log.topic("events").cursors.all() == {CURSOR: 2}
+    assert not ledger.post(LANDED)
+
+
+def test_what_landed_out_of_turn_is_neither_pending_nor_counted_twice(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    told = {**LANDED, "through": 0, "refill": 1, "ahead": [[1, 3]]}
+    assert ledger.post(told)
+    assert not ledger.post(told)
+    result = ledger.balance()
+    assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
+    assert log.topic("events").cursors.all() == {}
+    entry = [{"source": "events-udp", "bucket": 60, "counts": {"landed.message": 1}}]
+    assert ledger.post({**LANDED, "version": 1, "through": 3, "counts": entry})
+    assert (ledger.balance().unaccounted, ledger.balance().pending) == (0, 0)
+    assert Ledger(log, tmp_path, ["events-udp"]).landed() == ledger.landed()
+    with pytest.raises(BadPost, match="it ends at 3"):
+        ledger.post({**told, "version": 2, "ahead": [[3, 4]]})
+
+
+def test_a_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:
+    with pytest.raises(BadPost, match="no topic 'events'"):
+        Ledger(log, tmp_path, ["events-udp"]).post(LANDED)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"through": 4}, "has no 2 offsets from 0 to 4"),
+        ({"through": 1}, "has no 2 offsets from 0 to 1"),
+        ({"tier": "client", "listener": "x", "sender": "a", "version": 1, "counts": {}}, "there is no listener 'x'"),
+    ],
+)
+def test_a_post_that_cannot_be_true_is_refused(log: Log, tmp_path: Path, change: dict[str, object], said: str) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    with pytest.raises(BadPost, match=said):
+        ledger.post({**LANDED, **change})
+    assert ledger.post(LANDED)
+
+
+def test_a_restart_knows_the_same(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    ledger.post(LANDED)
+    ledger.post({"tier": "client", "listener": "events-udp", "sender": "a", "version": 1, "counts": {"datagrams": 3}})
+    before = ledger.balance()
+    log.close()
+    again = Log(tmp_path / "topics")
+    assert Ledger(again, tmp_path, ["events-udp"]).balance() == before
+    again.close()
+
+
+def test_a_rebuild_leaves_out_what_was_posted_of_the_tables(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    ledger.post(LANDED)
+    pages = load(log.directory, (ClientPost,)).snapshot()
+    assert pages.landed == {}
+    assert balance_of(pages, log.directory, {}).unaccounted == 0
+
+
+def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_path: Path) -> None:
+    for number in range(3):
+        append(log, origin=Origin("events-udp", 60 * number, 0, 0, counts=ORIGIN.counts))
+    log.close()
+    (segment,) = (tmp_path / "topics" / "events").glob("*.arrows")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    again = Log(tmp_path / "topics")
+    result = Ledger(again, tmp_path, ["events-udp"]).balance()
+    assert result.topics[0].fates == {"gap.corrupt": 3}
+    assert (result.unaccounted, result.topics[0].end) == (0, 9)
+    again.close()
+
+
+def test_a_partition_of_kafka_has_what_is_posted_of_it(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, [])
+    fates = {"landed.event": 4, "segment": 2, "gap.absent": 1, "duplicate": 1}
+    told = {"tier": "landed", "topic": "events/0", "version": 0, "through": 8, "end": 10}
+    assert ledger.post({**told, "counts": [{"source": "kafka", "bucket": 60, "counts": fates}]})
+    (topic,) = ledger.balance().topics
+    assert (topic.topic, topic.end, topic.pending, topic.fates) == ("events/0", 10, 2, fates)
+    assert ledger.balance().unaccounted == 0
+    again = {**told, "version": 1, "through": 11, "end": 11}
+    assert ledger.post({**again, "counts": [{"source": "kafka", "bucket": 60, "counts": {"landed.event": 2}}]})
+    assert ledger.balance().unaccounted == 1, "one offset has no fate"
+    with pytest.raises(BadPost, match="has no 5 offsets from 11 to 12"):
+        ledger.post({**told, "through": 12, "counts": [{"source": "kafka", "bucket": 60, "counts": {"duplicate": 5}}]})
+    reloaded = load(log.directory)
+    assert reloaded.snapshot().landed["events/0"].through == 11

@@ -1,0 +1,211 @@
+"""Reading a topic's folder, from this process and from another one."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.log import CorruptBatch, Gap, Log, TopicReader, TopicSettings
+from penstock.testing import FakeClock
+from tests.log.log_helpers import UNSYNCED, fill, flip, last_files, offsets, opened, origin, payloads, rows
+
+MANY = TopicSettings(segment_size_limit=2500)
+
+
+@pytest.fixture
+def topic(tmp_path):
+    """A topic of several segments: batches of 3 rows."""
+    log = Log(tmp_path, MANY, fs=UNSYNCED, clock=FakeClock(1.0))
+    topic = log.topic("t", create=True)
+    fill(topic, *([b"%d" % n for n in range(first, first + 3)] for first in range(0, 30, 3)))
+    yield topic
+    log.close()
+
+
+def test_a_range_is_read_with_its_first_and_last_batch_cut(topic):
+    found = list(topic.reader().read(4, end=11))
+    assert [(s.base, s.rows, s.end) for s in found] == [(4, 2, 6), (6, 3, 9), (9, 2, 11)]
+    assert [s.batch.num_rows for s in found] == [2, 3, 2]
+    assert [(s.first, s.last) for s in found] == [
+        (1_000_004, 1_000_005),
+        (1_000_006, 1_000_008),
+        (1_000_009, 1_000_010),
+    ]
+
+
+def test_a_read_is_bounded_by_rows_and_bytes(topic):
+    reader = topic.reader()
+    assert sum(s.rows for s in reader.read(1, max_rows=7)) == 7
+    assert [s.rows for s in reader.read(0, max_bytes=1)] == [3]
+    assert 3 < sum(s.rows for s in reader.read(0, max_bytes=2000)) < 30
+    assert list(reader.read(0, max_rows=0)) == list(reader.read(30)) == list(reader.read(99)) == []
+    assert len(list(reader.read(-5))) == 10
+
+
+def test_the_first_offset_at_or_after_a_time_is_found(topic):
+    reader = topic.reader()
+    assert [reader.at_timestamp(1_000_000 + n) for n in range(30)] == list(range(30))
+    assert (reader.at_timestamp(0), reader.at_timestamp(1_000_030)) == (0, 30)
+
+
+def test_documents_tell_origins_without_loading_batches(topic):
+    found = list(topic.reader().documents(7))
+    assert [s.base for s in found] == list(range(6, 30, 3))
+    assert found[0].origin == origin()
+    assert found[0].batch.num_rows == 3
+
+
+def test_an_open_reader_follows_new_data_and_new_segments(topic):
+    reader = topic.reader()
+    for n in range(30, 60):
+        fill(topic, [b"%d" % n])
+        assert reader.end == n + 1
+        assert payloads(reader, n - 1) == [b"%d" % (n - 1), b"%d" % n]
+    assert offsets(reader) == list(range(60))
+
+
+def test_an_open_reader_that_slept_over_several_segments_goes_on(topic):
+    reader = topic.reader()
+    assert reader.end == 30
+    fill(topic, *([b"x" * 1000] for _ in range(20)))
+    assert offsets(reader) == list(range(50))
+
+
+def test_nothing_beyond_the_synced_length_is_seen(topic):
+    files = last_files(topic.path)
+    end = topic.end
+    with open(files.data, "ab") as file:
+        file.write(files.data.read_bytes()[-700:])
+    assert TopicReader(topic.path).end == end
+
+
+def test_a_bad_batch_is_an_error_until_it_is_a_gap(topic):
+    files = last_files(topic.path)
+    base = files.first
+    flip(files.data, files.data.stat().st_size - 100)
+    reader = topic.reader()
+    with pytest.raises(CorruptBatch) as bad:
+        list(reader.read(0))
+    assert (bad.value.begin, bad.value.end) == (27, 30)
+    with pytest.raises(CorruptBatch):
+        list(reader.documents(base))
+    assert topic.verify(bad.value.begin, bad.value.end) == [Gap(27, 30, "corrupt", {"events": {origin().bucket: 3}})]
+    assert offsets(reader) == list(range(27))
+    assert len(list(reader.documents())) == 9
+    assert reader.end == 30
+
+
+def test_gaps_are_skipped_and_parts_of_batches_are_served(topic):
+    topic._gaps.add([Gap(0, 4, "expired read"), Gap(7, 8, "x"), Gap(10, 16, "y"), Gap(29, 30, "z")])
+    kept = [n for n in range(30) if not (n < 4 or n == 7 or 10 <= n < 16 or n == 29)]
+    assert offsets(topic) == kept
+    assert topic.start == 4
+    assert payloads(topic, 14) == [b"%d" % n for n in kept if n >= 16]
+
+
+def test_segments_that_go_while_a_reader_is_open_are_passed_over(topic):
+    reader = topic.reader()
+    firsts = sorted(int(p.stem) for p in topic.path.glob("*.arrows"))
+    stream = reader.read(0)
+    next(stream)
+    topic._gaps.add([Gap(0, firsts[2], "expired unread")])
+    for first in firsts[:2]:
+        for file in topic.path.glob(f"{first:020}.*"):
+            file.unlink()
+    rest = [offset for stored in stream for offset in range(stored.base, stored.end)]
+    assert rest[-1] == 29
+    assert TopicReader(topic.path).start == reader.start == firsts[2]
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut", "wrong"])
+def test_without_a_usable_index_the_data_is_read_itself(topic, harm):
+    for file in topic.path.glob("*.index"):
+        data = file.read_bytes()
+        file.write_bytes({"missing": b"", "cut": data[:-50], "wrong": data[:-60] + b"?" + data[-59:]}[harm])
+        if harm == "missing":
+            file.unlink()
+    reader = TopicReader(topic.path)
+    assert offsets(reader) == list(range(30))
+    fill(topic, [b"more"])
+    assert reader.end == 31
+
+
+def test_a_folder_that_is_no_topic_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        _ = TopicReader(tmp_path / "none").end
+    assert (TopicReader(tmp_path).start, TopicReader(tmp_path).end, offsets(TopicReader(tmp_path))) == (0, 0, [])
+
+
+def test_batches_are_views_of_the_file(topic):
+    before = pa.total_allocated_bytes()
+    batches = [s.batch for s in topic.reader().read(0)]
+    assert pa.total_allocated_bytes() - before < 1000
+    assert sum(b.num_rows for b in batches) == 30
+
+
+def run(program, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)], capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode().split()
+
+
+def test_a_segment_is_read_by_plain_arrow_without_this_package(topic):
+    program = """
+        import sys, glob
+        import pyarrow.ipc
+        for name in sorted(glob.glob(sys.argv[1] + "/*.arrows")):
+            with open(name, "rb") as file:
+                table = pyarrow.ipc.open_stream(file).read_all()
+            print(*(value.decode() for value in table.column("payload").to_pylist()))
+        assert not any(name.startswith("penstock") for name in sys.modules)
+    """
+    assert run(program, topic.path) == [str(n) for n in range(30)]
+
+
+def test_another_process_reads_while_this_one_writes(tmp_path):
+    program = """
+        import sys, pathlib
+        from penstock.log import TopicReader
+        reader, offset, batches = TopicReader(pathlib.Path(sys.argv[1])), 0, 0
+        print("ready", flush=True)
+        while offset < int(sys.argv[2]):
+            for stored in reader.read(offset):
+                assert stored.base == offset and stored.batch.column("offset")[0].as_py() == offset
+                assert stored.batch.column("payload")[-1].as_py() == b"%d" % (stored.end - 1)
+                offset, batches = stored.end, batches + 1
+        print(offset, batches)
+    """
+    with opened(tmp_path, settings=TopicSettings(segment_size_limit=20_000)) as topic:
+        reader = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program), str(topic.path), "3000"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert reader.stdout.readline().strip() == b"ready"
+        for n in range(0, 3000, 10):
+            topic.append(rows(*[b"%d" % k for k in range(n, n + 10)]), origin()).result(10)
+        out, errors = reader.communicate(timeout=60)
+    assert reader.returncode == 0, errors.decode()
+    assert out.split()[0] == b"3000"
+    assert len(list(topic.path.glob("*.arrows"))) > 3
+
+
+def test_reading_needs_no_right_to_write(topic):
+    for file in topic.path.iterdir():
+        os.chmod(file, 0o444)
+    assert np.array_equal(offsets(TopicReader(topic.path)), np.arange(30))
+
+
+def test_reading_many_segments_keeps_few_files_open(topic):
+    fill(topic, *([b"x" * 3000] for _ in range(100)))
+    reader = topic.reader()
+    batches = [s.batch for s in reader.read(0)]
+    assert len(os.listdir("/proc/self/fd")) < 60
+    assert sum(b.num_rows for b in batches) == 130
+    assert batches[40].column("payload")[0].as_py() == b"x" * 3000

@@ -1,0 +1,102 @@
+"""Verification on demand."""
+
+import pytest
+
+from penstock.log import Gap, LogFull, TopicReader, TopicSettings
+from penstock.log.store import index
+from penstock.testing import CrashingFileSystem
+from tests.log.log_helpers import fill, flip, offsets, opened, payloads
+
+SMALL = TopicSettings(segment_size_limit=1)
+
+
+def damage(topic, first):
+    file = topic.path / f"{first:020}.arrows"
+    flip(file, file.stat().st_size - 60)
+
+
+def test_a_sound_topic_has_nothing_to_report(tmp_path):
+    with opened(tmp_path, settings=SMALL) as topic:
+        fill(topic, [b"a"], [b"b"])
+        assert topic.verify(0, topic.end) == []
+        assert not (topic.path / "quarantine").exists()
+
+
+def test_bad_batches_become_gaps_once_and_their_bytes_are_kept(tmp_path):
+    with opened(tmp_path, settings=SMALL) as topic:
+        fill(topic, *([b"%d" % n] * 2 for n in range(6)))
+        damage(topic, 4)
+        damage(topic, 10)
+        assert [(gap.begin, gap.end) for gap in topic.verify(0, 10)] == [(4, 6)]
+        assert [(gap.begin, gap.end) for gap in topic.verify(0, 12)] == [(10, 12)]
+        assert topic.verify(0, 12) == []
+        kept = sorted((topic.path / "quarantine").iterdir())
+        damaged = topic.path / f"{4:020}.arrows"
+        assert damaged.read_bytes().endswith(kept[0].read_bytes())
+        assert len(kept) == 2
+        fill(topic, [b"new"])
+        assert offsets(topic) == [0, 1, 2, 3, 6, 7, 8, 9, 12]
+    with opened(tmp_path) as topic:
+        assert [gap.begin for gap in topic.gaps()] == [4, 10]
+        assert topic.end == 13
+
+
+def test_the_index_of_a_sealed_segment_is_rebuilt(tmp_path):
+    with opened(tmp_path, settings=SMALL) as topic:
+        fill(topic, [b"a"], [b"b"])
+        index = topic.path / f"{0:020}.index"
+        good = index.read_bytes()
+        index.unlink()
+        assert topic.verify(0, 2) == []
+        assert index.read_bytes() == good
+
+
+def test_a_segment_that_lost_its_end_while_it_is_open_becomes_a_gap(tmp_path):
+    with opened(tmp_path, settings=TopicSettings(segment_size_limit=2500)) as topic:
+        fill(topic, *([b"%d" % n] for n in range(8)))
+        first = topic.path / f"{0:020}.arrows"
+        with open(first, "r+b") as file:
+            file.truncate(first.stat().st_size - 8)
+        found = topic.verify(0, 8)
+        assert sum(gap.end - gap.begin for gap in found) == 1
+        assert len(payloads(TopicReader(topic.path))) == 7
+
+
+def test_on_a_full_disk_nothing_is_entered(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, settings=SMALL, fs=fs) as topic:
+        fill(topic, [b"a"], [b"b"])
+        damage(topic, 0)
+        fs.free = 0
+        with pytest.raises(LogFull):
+            topic.verify(0, 2)
+        assert topic.gaps() == []
+        fs.free = None
+        assert [(gap.begin, gap.end) for gap in topic.verify(0, 2)] == [(0, 1)]
+        assert topic.gaps() == TopicReader(topic.path).gaps() == [Gap(0, 1, "corrupt", topic.gaps()[0].counts)]
+
+
+def test_a_wrong_index_of_the_segment_that_is_written_is_made_anew_and_appends_go_on(tmp_path):
+    with opened(tmp_path) as topic:
+        fill(topic, [b"a"], [b"b", b"c"])
+        file = topic.path / f"{0:020}.index"
+        good = file.read_bytes()
+        for harm in (good[:80], b"", good[:100] + bytes([good[100] ^ 1]) + good[101:], b"x" * len(good)):
+            file.write_bytes(harm)
+            assert topic.verify() == []
+            assert file.read_bytes() == good
+        fill(topic, [b"d"])
+        assert payloads(topic) == [b"a", b"b", b"c", b"d"]
+        assert payloads(TopicReader(topic.path)) == [b"a", b"b", b"c", b"d"]
+
+
+def test_an_index_that_is_sound_by_itself_but_not_what_the_data_say_is_made_anew(tmp_path):
+    with opened(tmp_path, settings=SMALL) as topic:
+        fill(topic, [b"a"], [b"b"])
+        file = topic.path / f"{0:020}.index"
+        good = file.read_bytes()
+        wrong = index.read(good).copy()
+        wrong["bucket"] += 60
+        file.write_bytes(index.HEADER + index.pack(map(tuple, wrong)).tobytes())
+        assert topic.verify() == []
+        assert file.read_bytes() == good

@@ -1,0 +1,163 @@
+"""Gaps and their file."""
+
+import json
+from collections import Counter
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.files.file_system import OS
+from penstock.log import UnknownFormat
+from penstock.log.store.gaps import JOIN_FROM, Gap, Gaps, joined, line, load, parse, uncovered
+from penstock.testing import CrashingFileSystem
+
+ONE = Gap(3, 9, "corrupt", {"events": {60: 4, 120: 2}})
+TWO = Gap(9, 12, "expired unread", {})
+ONE_LATER = Gap(500, 501, "corrupt")
+ENDS = [(ONE, len(line(ONE)) - 1), (TWO, len(line(ONE) + line(TWO)) - 1)]
+
+
+def test_gaps_are_there_when_the_file_is_opened_again(tmp_path):
+    gaps = Gaps(OS, tmp_path)
+    gaps.add([TWO])
+    gaps.add([ONE, Gap(5, 5, "nothing")])
+    assert gaps.all() == Gaps(OS, tmp_path).all() == [ONE, TWO]
+
+
+@given(st.integers(0, 2 * len(line(ONE))))
+def test_a_file_cut_anywhere_has_the_gaps_of_its_whole_lines(cut):
+    assert parse((line(ONE) + line(TWO))[:cut]) == [gap for gap, end in ENDS if cut >= end]
+
+
+@given(st.integers(0, len(line(ONE)) - 2), st.integers(1, 255))
+def test_a_flipped_byte_costs_its_line_only(position, mask):
+    bad = bytearray(line(ONE))
+    bad[position] ^= mask
+    assert parse(bytes(bad) + line(TWO)) == [TWO]
+
+
+@given(st.binary())
+def test_any_bytes_are_read_without_an_error(data):
+    assert parse(data) == []
+
+
+def test_what_is_added_behind_a_torn_line_stands_on_a_line_of_its_own(tmp_path):
+    (tmp_path / "gaps.jsonl").write_bytes(line(ONE)[:-5])
+    Gaps(OS, tmp_path).add([TWO])
+    assert Gaps(OS, tmp_path).all() == [TWO]
+
+
+def test_a_gap_that_cannot_be_synced_is_not_added(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    gaps = Gaps(fs, tmp_path)
+    gaps.add([ONE])
+    fs.free = 10
+    with pytest.raises(OSError, match="No space"):
+        gaps.add([TWO])
+    assert gaps.all() == Gaps(OS, tmp_path).all() == [ONE]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=6), st.integers(0, 40), st.integers(0, 40))
+def test_uncovered_are_the_offsets_of_a_range_that_are_in_no_gap(steps, begin, end):
+    gaps, at = [], 0
+    for skip, size in steps:
+        gaps.append(Gap(at + skip, at + skip + size, "x"))
+        at = gaps[-1].end
+    covered = {offset for gap in gaps for offset in range(gap.begin, gap.end)}
+    found = [offset for b, e in uncovered(gaps, begin, end) for offset in range(b, e)]
+    assert found == [offset for offset in range(begin, end) if offset not in covered]
+
+
+def test_the_parts_of_a_gap_come_to_its_counts_together():
+    gap = Gap(10, 20, "expired_unread", {"b": {60: 3, 120: 1}, "a": {60: 4}})
+    whole = {("a", 60): 4, ("b", 60): 3, ("b", 120): 1, ("", 0): 2}
+    assert gap.places(10, 20) == gap.places(0, 99) == whole
+    assert (gap.places(10, 15), gap.places(20, 30)) == ({("a", 60): 4, ("b", 60): 1}, {})
+    for middle in range(10, 21):
+        parts = Counter(gap.places(10, middle))
+        parts.update(gap.places(middle, 20))
+        assert parts == whole
+
+
+def test_what_was_received_comes_back():
+    received = {"a": {60: {"taken": 5, "accepted": 3}}}
+    for gap in (Gap(0, 3, "deleted", {"a": {60: 3}}, received), Gap(3, 4, "corrupt"), Gap(4, 5, "deleted", {}, {})):
+        assert parse(line(gap)) == [gap]
+
+
+def test_lines_of_another_format_are_refused_by_its_number(tmp_path):
+    told = json.dumps({"v": 2, "begin": 0, "end": 1, "reason": "corrupt", "crc32c": "00000000"}, separators=(",", ":"))
+    (tmp_path / "gaps.jsonl").write_text(told.replace("00000000", f"{crc32c(told.encode()):08x}") + "\n")
+    for read in (lambda: Gaps(OS, tmp_path), lambda: load(tmp_path / "gaps.jsonl")):
+        with pytest.raises(UnknownFormat, match=r"gaps\.jsonl has format 2, this Penstock knows 1"):
+            read()
+
+
+steps = st.tuples(
+    st.integers(0, 1),
+    st.integers(1, 4),
+    st.sampled_from(["expired_read", "expired_unread"]),
+    st.dictionaries(st.sampled_from("ab"), st.dictionaries(st.sampled_from([60, 120]), st.integers(1, 9), min_size=1)),
+    st.booleans(),
+)
+
+
+def total(gaps):
+    """All rows and counts that gaps tell of, and the offsets of each reason."""
+    rows, received, covered = Counter(), Counter(), {}
+    for gap in gaps:
+        rows.update({(s, b, gap.reason): n for s, buckets in gap.counts.items() for b, n in buckets.items()})
+        for source, buckets in (gap.received or {}).items():
+            received.update({(source, b, name): n for b, named in buckets.items() for name, n in named.items()})
+        covered |= dict.fromkeys(range(gap.begin, gap.end), (gap.reason, gap.received is None))
+    return rows, received, covered
+
+
+@given(st.lists(steps, max_size=8), st.integers(0, 30))
+def test_joined_gaps_tell_the_same_together(steps, through):
+    gaps, at = [], 0
+    for skip, size, reason, counts, known in steps:
+        received = {s: {b: {"accepted": n} for b, n in buckets.items()} for s, buckets in counts.items()}
+        gaps.append(Gap(at + skip, at + skip + size, reason, counts, received if known else None))
+        at = gaps[-1].end
+    fewer = joined(gaps, through)
+    assert total(fewer) == total(gaps)
+    assert [gap for gap in fewer if gap.end > through] == [gap for gap in gaps if gap.end > through]
+    below = [gap for gap in fewer if gap.end <= through]
+    kinds = [(gap.reason, gap.received is None) for gap in below]
+    assert all(
+        a.end < b.begin or k != other for a, b, k, other in zip(below, below[1:], kinds, kinds[1:], strict=False)
+    )
+
+
+def test_many_gaps_become_few_and_readers_see_them_before_and_after(tmp_path):
+    gaps, path = Gaps(OS, tmp_path), tmp_path / "gaps.jsonl"
+    for number in range(JOIN_FROM):
+        gaps.add([Gap(number, number + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}})])
+        assert load(path) == gaps.all()
+    gaps.join(JOIN_FROM)
+    assert len(gaps.all()) == JOIN_FROM  # one too few
+    gaps.add([Gap(JOIN_FROM, JOIN_FROM + 1, "expired_read", {"a": {60: 1}}, {"a": {60: {"accepted": 1}}}), ONE_LATER])
+    gaps.join(JOIN_FROM + 1)
+    whole = Gap(0, 101, "expired_read", {"a": {60: 101}}, {"a": {60: {"accepted": 101}}})
+    assert gaps.all() == load(path) == Gaps(OS, tmp_path).all() == [whole, ONE_LATER]
+    path.write_bytes(path.read_bytes() + line(Gap(900, 901, "corrupt"))[:-1])  # without its end
+    assert load(path) == parse(path.read_bytes())
+    path.write_bytes(line(ONE) * 50)
+    assert load(path) == [ONE] * 50
+
+
+def test_when_gaps_cannot_be_joined_all_is_as_before(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    gaps = Gaps(fs, tmp_path)
+    gaps.add([Gap(number, number + 1, "deleted") for number in range(JOIN_FROM + 1)])
+    before = gaps.all()
+    fs.free = 20
+    with pytest.raises(OSError, match="No space"):
+        gaps.join(1000)
+    fs.free = None
+    assert gaps.all() == load(tmp_path / "gaps.jsonl") == before
+    gaps.join(1000)
+    assert gaps.all() == [Gap(0, JOIN_FROM + 1, "deleted")]

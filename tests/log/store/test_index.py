@@ -1,0 +1,49 @@
+"""The index records of a segment."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.log.store import index
+
+
+def records(count=4, first=10, position=100):
+    return index.pack(
+        (first + 3 * n, 50 + n, 51 + n, position + 8 * n, 8, 3, 60, n, 0, b"s%d" % n) for n in range(count)
+    )
+
+
+def test_a_record_has_96_bytes_and_the_header_64():
+    assert (index.RECORD.itemsize, len(index.HEADER)) == (96, 64)
+
+
+def test_records_come_back_from_a_file_and_a_torn_one_at_its_end_does_not():
+    data = index.HEADER + records().tobytes()
+    assert (index.read(data) == records()).all()
+    assert len(index.read(data[:-1])) == 3
+    assert len(index.read(b"x" + data[1:])) == len(index.read(b"")) == 0
+
+
+@given(st.integers(0, 4 * 96 - 1), st.integers(1, 255))
+def test_a_flipped_byte_spoils_its_record_only(position, mask):
+    data = bytearray(records().tobytes())
+    data[position] ^= mask
+    assert index.valid(index.unpack(bytes(data))).tolist() == [n != position // 96 for n in range(4)]
+
+
+def test_zeros_are_no_record():
+    assert not index.valid(np.zeros(3, index.RECORD)).any()
+
+
+def test_dense_records_follow_each_other_in_bytes_and_offsets():
+    assert index.dense(records(), 10, 100)
+    assert index.dense(index.EMPTY, 0, 0)
+    assert not index.dense(records(), 11, 100)
+    assert not index.dense(records(), 10, 99)
+    assert not index.dense(np.delete(records(), 1), 10, 100)
+    assert not index.dense(records()[::-1], 10, 100)
+
+
+def test_the_end_is_what_follows_the_last_record():
+    assert index.end_of(records(), 10, 100) == (22, 132)
+    assert index.end_of(index.EMPTY, 10, 100) == (10, 100)

@@ -1,0 +1,80 @@
+"""The word that makes a transaction show itself at once."""
+
+import threading
+import time
+
+from penstock.files.file_system import OS
+from penstock.log import Log, TopicReader
+from penstock.log.store.visibility import DECIDING, FREE, PUBLISHING, Barrier, Gate
+from tests.log.log_helpers import UNSYNCED, fill, opened, payloads
+
+
+def test_while_something_is_published_readers_wait(tmp_path):
+    barrier, gate = Barrier(OS, tmp_path), Gate(tmp_path)
+    taken = []
+    with barrier.deciding() as publish:
+        assert gate.take(lambda: 1, 0) == 1
+        publish()
+        thread = threading.Thread(target=lambda: taken.append(Gate(tmp_path).take(lambda: 2, 7)))
+        thread.start()
+        time.sleep(0.01)
+        assert taken == []
+    thread.join()
+    assert taken == [2]
+    barrier.close()
+
+
+def test_a_length_that_was_read_across_a_publishing_is_read_again(tmp_path):
+    barrier, gate = Barrier(OS, tmp_path), Gate(tmp_path)
+    with barrier.deciding():
+        pass
+    reads = []
+
+    def read():
+        reads.append(1)
+        if len(reads) == 1:
+            with barrier.deciding() as publish:
+                publish()
+        return len(reads)
+
+    assert gate.take(read, 0) == 2
+    barrier.close()
+
+
+def test_readers_go_on_with_what_they_knew_when_the_writer_died(tmp_path):
+    barrier = Barrier(OS, tmp_path)
+    barrier._store(PUBLISHING)
+    barrier.close()
+    gate = Gate(tmp_path)
+    assert gate.take(lambda: 9, 4) == 4
+    assert gate.take(lambda: 9, 0) == 9
+    following = Barrier(OS, tmp_path)
+    assert following.died
+    following.free()
+    assert gate.take(lambda: 9, 4) == 9
+    following.close()
+    assert not Barrier(OS, tmp_path).died
+
+
+def test_a_log_whose_writer_died_deciding_opens_all_topics_before_it_lets_readers_through(tmp_path):
+    log = Log(tmp_path, fs=UNSYNCED)
+    fill(log.topic("a", create=True), [b"x"])
+    log._barrier._store(DECIDING)
+    log.close()
+    log = Log(tmp_path, fs=UNSYNCED)
+    assert list(log._topics) == ["a"]
+    assert int.from_bytes((tmp_path / "BARRIER").read_bytes(), "little") % 4 == FREE
+    assert payloads(log.topic("a")) == [b"x"]
+    log.close()
+
+
+def test_without_a_word_or_with_a_damaged_one_readers_go_on(tmp_path):
+    with opened(tmp_path) as topic:
+        fill(topic, [b"a"])
+        for data in (b"", b"\xff" * 3):
+            (tmp_path / "BARRIER").write_bytes(data)
+            assert payloads(TopicReader(topic.path)) == [b"a"]
+    (tmp_path / "BARRIER").write_bytes(b"\xff" * 8)
+    log = Log(tmp_path, fs=UNSYNCED)
+    assert payloads(TopicReader(tmp_path / "t")) == [b"a"]
+    log.close()

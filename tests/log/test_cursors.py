@@ -1,0 +1,101 @@
+"""Named cursors."""
+
+import json
+
+import pytest
+from crc32c import crc32c
+
+from penstock.log import Gap, Lag, LogFull, TopicSettings, UnknownFormat, WriteFailed
+from penstock.log.store.batch_format import PREAMBLE
+from penstock.testing import CrashingFileSystem, FakeClock
+from tests.log.log_helpers import fill, opened
+
+
+def test_a_cursor_is_there_after_a_restart_and_can_be_removed(tmp_path):
+    with opened(tmp_path) as topic:
+        assert topic.cursors.all() == {}
+        topic.cursors.commit("spark", 7)
+        topic.cursors.commit("spark", 9)
+        topic.cursors.commit("other.one", 1)
+    with opened(tmp_path) as topic:
+        assert topic.cursors.all() == {"other.one": 1, "spark": 9}
+        topic.cursors.remove("spark")
+        topic.cursors.remove("none")
+        assert topic.cursors.all() == {"other.one": 1}
+
+
+@pytest.mark.parametrize(("name", "offset"), [("", 0), ("../x", 0), ("A", 0), ("x" * 201, 0), ("x", -1)])
+def test_bad_names_and_offsets_are_value_errors(tmp_path, name, offset):
+    with opened(tmp_path) as topic, pytest.raises(ValueError, match=r"cursor|negative"):
+        topic.cursors.commit(name, offset)
+
+
+def test_a_damaged_cursor_begins_again_so_that_nothing_goes_as_read(tmp_path):
+    with opened(tmp_path) as topic:
+        topic.cursors.commit("a", 1)
+        (topic.path / "cursors" / "a.cursor").write_bytes(b"garbage")
+        (topic.path / "cursors" / "b.cursor").write_bytes(b"")
+        assert topic.cursors.all() == {"a": 0, "b": 0}
+
+
+def test_a_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
+    with opened(tmp_path) as topic:
+        topic.cursors.commit("a", 1)
+        path = topic.path / "cursors" / "a.cursor"
+        text = json.dumps({"format": 2, "offset": 1}).encode()
+        path.write_bytes(b"%08x" % crc32c(text) + text)
+    with pytest.raises(UnknownFormat, match=r"topic 't' is not opened: a\.cursor has format 2"), opened(tmp_path):
+        pass
+
+
+def test_a_power_cut_leaves_the_old_offset_or_the_new_one(tmp_path):
+    for stop in range(6):
+        fs = CrashingFileSystem(tmp_path, seed=stop)
+        with opened(tmp_path, fs=fs) as topic:
+            topic.cursors.commit("a", 1)
+            fs.stop_after = stop
+            done = False
+            try:
+                topic.cursors.commit("a", 2)
+                done = True
+            except WriteFailed:
+                pass
+            fs.crash()
+        with opened(tmp_path, fs=fs) as topic:
+            assert topic.cursors.all()["a"] in ((2,) if done else (1, 2))
+
+
+def test_on_a_full_disk_the_old_offset_stays(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+        topic.cursors.commit("a", 1)
+        fs.free = 0
+        with pytest.raises(LogFull):
+            topic.cursors.commit("a", 2)
+        fs.free = None
+        assert topic.cursors.all() == {"a": 1}
+
+
+def test_lag_is_what_is_to_be_read_in_entries_bytes_and_time_without_the_reader(tmp_path):
+    clock = FakeClock(1000.0)
+    with opened(tmp_path, clock=clock, settings=TopicSettings(segment_size_limit=1500)) as topic:
+        assert topic.lag("c") == Lag(0, 0, 0.0)
+        for number in range(6):
+            fill(topic, [b"%d" % number] * 2)
+            clock.advance(10)
+        whole = topic.lag("c")
+        assert (whole.entries, whole.seconds) == (12, 60.0)
+        assert whole.bytes == sum(p.stat().st_size - PREAMBLE.size for p in topic.path.glob("*.arrows"))
+        topic.cursors.commit("c", 9)
+        half = topic.lag("c")
+        assert (half.entries, half.seconds) == (3, pytest.approx(20.0, abs=0.01))
+        assert half.bytes == whole.bytes // 3
+        topic.cursors.commit("c", 12)
+        assert topic.lag("c") == Lag(0, 0, 0.0)
+
+
+def test_lag_leaves_out_gaps(tmp_path):
+    with opened(tmp_path) as topic:
+        fill(topic, [b"a"], [b"b", b"b"], [b"c"])
+        topic._gaps.add([Gap(0, 1, "expired_read"), Gap(1, 3, "corrupt")])
+        assert topic.lag("c").entries == 1

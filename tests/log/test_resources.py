@@ -1,0 +1,77 @@
+"""What topics share: the budget of bytes, and files that are kept open."""
+
+import os
+import threading
+
+import pytest
+
+from penstock.log import Log, LogFull, TopicSettings
+from penstock.log.resources import Handles
+from penstock.testing import FakeClock
+from tests.log.log_helpers import UNSYNCED, fill, origin, payloads, rows
+
+
+def test_appends_are_refused_by_the_limits_name_and_go_on_when_there_is_room(tmp_path):
+    clock = FakeClock()
+    log = Log(tmp_path, TopicSettings(stale_after=10), max_bytes=25_000, clock=clock, fs=UNSYNCED)
+    topic = log.topic("t", create=True)
+    fill(topic, [b"x" * 9000])
+    with pytest.raises(LogFull, match=r"log.max_bytes: \d+ of 25000 bytes"):
+        topic.append(rows(b"x" * 15_000), origin()).result(10)
+    assert payloads(topic) == [b"x" * 9000]
+    log.topic("_own", create=True, internal=True).append(rows(b"x" * 9000), origin()).result(10)
+    log.close()
+    log = Log(tmp_path, TopicSettings(stale_after=10), max_bytes=25_000, clock=clock, fs=UNSYNCED)
+    topic = log.topic("t")
+    with pytest.raises(LogFull, match=r"log\.max_bytes"):
+        topic.append(rows(b"x" * 9000), origin()).result(10)
+    clock.advance(11)
+    log.sweep()
+    fill(topic, [b"x" * 9000])
+    assert len(payloads(topic)) == 1
+    log.close()
+
+
+class Holder:
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.released = 0
+
+    def release(self):
+        self.released += 1
+
+
+def test_who_wrote_least_recently_closes_its_files():
+    handles, many = Handles(2), [Holder() for _ in range(4)]
+    for holder in (*many[:2], many[0], *many[2:]):
+        handles.used(holder)
+    assert [holder.released for holder in many] == [1, 1, 0, 0]
+
+
+def test_as_long_as_there_is_room_nobody_closes_anything():
+    handles, many = Handles(5), [Holder() for _ in range(5)]
+    for holder in many:
+        handles.used(holder)
+    assert [holder.released for holder in many] == [0] * 5
+
+
+def test_who_is_writing_keeps_its_files():
+    handles, many = Handles(1), [Holder() for _ in range(3)]
+    with many[0].lock:
+        handles.used(many[0])
+        handles.used(many[1])
+        assert many[0].released == 0
+    handles.used(many[2])
+    assert [holder.released for holder in many] == [1, 1, 0]
+
+
+def test_many_topics_keep_few_files_open(tmp_path):
+    log = Log(tmp_path, max_topics=2000, fs=UNSYNCED)
+    log._shared.handles._limit = 20
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        for number in range(60):
+            fill(log.topic(f"t{number}", create=True), [b"%d" % number])
+    assert len(os.listdir("/proc/self/fd")) - before <= 3 * 20 + 5
+    assert payloads(log.topic("t0")) == [b"0", b"0"]
+    log.close()

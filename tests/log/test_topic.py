@@ -1,0 +1,285 @@
+"""Appending to a topic: offsets, timestamps, groups, limits, full disks."""
+
+import threading
+from concurrent.futures import Future, wait
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.log import Appended, LogClosed, LogFull, MessageTooLarge, TopicSettings, WriteFailed
+from penstock.log.read.segment_view import timestamps
+from penstock.log.settings import COMMIT_BYTES
+from penstock.records import EMPTY_BODY
+from penstock.testing import CrashingFileSystem, FakeClock
+from tests.log.log_helpers import BUCKET, fill, last_files, offsets, opened, origin, payloads, rows
+
+
+def times(topic):
+    return np.concatenate([timestamps(stored.batch) for stored in topic.reader().read(0)])
+
+
+def test_an_append_gets_dense_offsets_and_the_time_of_the_clock(tmp_path):
+    clock = FakeClock(1000.0)
+    with opened(tmp_path, clock=clock) as topic:
+        appended = topic.append(rows(b"a", b"b"), origin()).result(10)
+        assert (appended.first, appended.count, topic.start, topic.end) == (0, 2, 0, 2)
+        assert appended.timestamps.tolist() == [1_000_000_000, 1_000_000_001]
+        assert topic.append(rows(b"c"), origin()).result(10).first == 2
+
+
+def test_timestamps_grow_also_when_the_clock_goes_back_and_the_log_is_opened_again(tmp_path):
+    clock = FakeClock(1000.0)
+    with opened(tmp_path, clock=clock) as topic:
+        fill(topic, [b"a"] * 3)
+    clock.jump(-500)
+    with opened(tmp_path, clock=clock) as topic:
+        fill(topic, [b"b"])
+        assert times(topic).tolist() == [10**9, 10**9 + 1, 10**9 + 2, 10**9 + 3]
+
+
+def test_64_concurrent_callers_get_dense_offsets_and_strictly_increasing_timestamps(tmp_path):
+    results: list[Appended] = []
+
+    def call(topic, number):
+        for turn in range(8):
+            results.append(topic.append(rows(*[b"%d-%d" % (number, turn)] * 3), origin()).result(30))
+
+    with opened(tmp_path, settings=TopicSettings(segment_size_limit=20_000)) as topic:
+        callers = [threading.Thread(target=call, args=(topic, number)) for number in range(64)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert offsets(topic) == list(range(64 * 8 * 3))
+        assert (np.diff(times(topic)) > 0).all()
+        stored = payloads(topic)
+    assert sorted(one.first for one in results) == list(range(0, 64 * 8 * 3, 3))
+    assert sorted(stored) == sorted(b"%d-%d" % (n, t) for n in range(64) for t in range(8) for _ in range(3))
+
+
+def test_appends_of_one_source_and_bucket_that_wait_together_become_one_batch(tmp_path):
+    with opened(tmp_path) as topic, topic._writing:
+        held = [topic.append(rows(b"0"), origin())]
+        held += [topic.append(rows(b"%d" % n), origin(counts={"taken": n}, first=n, last=n)) for n in range(1, 5)]
+        other = topic.append(rows(b"x"), origin("other"))
+        topic._writing.release()
+        wait([*held, other], 10)
+        topic._writing.acquire()
+        found = [(s.origin.source, s.rows, dict(s.origin.counts)) for s in topic.reader().documents()]
+    assert found[-2:] in (
+        [("events", 4, {"taken": 10}), ("other", 1, {})],
+        [("events", 5, {"taken": 10}), ("other", 1, {})],
+    )
+    assert held[-1].result().count == 1
+
+
+def test_what_does_not_fit_into_one_commit_goes_into_the_next(tmp_path):
+    large = rows(b"x" * (COMMIT_BYTES // 3))
+    with opened(tmp_path) as topic:
+        done = [topic.append(large, origin()) for _ in range(5)]
+        assert [one.result(30).first for one in done] == [0, 1, 2, 3, 4]
+
+
+def test_frames_of_a_buffer_that_are_stored_already_are_skipped_also_after_a_restart(tmp_path):
+    def frame(topic, begin, end):
+        return topic.append(rows(b"%d" % begin), origin(buffer="b", begin=begin, end=end)).result(10).count
+
+    with opened(tmp_path) as topic:
+        assert [frame(topic, 0, 64), frame(topic, 64, 96), frame(topic, 0, 64), frame(topic, 64, 96)] == [1, 1, 0, 0]
+    with opened(tmp_path) as topic:
+        assert topic.buffer_position("b") == 96
+        assert topic.buffer_position("c") == 0
+        assert [frame(topic, 64, 96), frame(topic, 96, 128)] == [0, 1]
+        assert payloads(topic) == [b"0", b"64", b"96"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_positions_survive_many_segments_and_the_loss_of_their_file(tmp_path, lost):
+    settings = TopicSettings(segment_size_limit=1)
+    with opened(tmp_path, settings=settings) as topic:
+        for n in range(6):
+            name = "ab"[n % 2]
+            topic.append(rows(b"x"), origin(buffer=name, begin=n * 32, end=n * 32 + 32)).result(10)
+        files = last_files(topic.path)
+    if lost:
+        files.known.unlink()
+    with opened(tmp_path, settings=settings) as topic:
+        assert (topic.buffer_position("a"), topic.buffer_position("b")) == (160, 192)
+
+
+def test_counts_without_rows_are_kept_in_an_internal_topic(tmp_path):
+    with opened(tmp_path, "_receipts") as topic:
+        topic.append(EMPTY_BODY, origin(counts={"taken": 3, "empty": 3})).result(10)
+        topic.append(EMPTY_BODY, origin(counts={"taken": 2, "empty": 2})).result(10)
+    with opened(tmp_path, "_receipts") as topic:
+        assert [dict(s.origin.counts) for s in topic.reader().documents()] == [
+            {"taken": 3, "empty": 3},
+            {"taken": 2, "empty": 2},
+        ]
+        assert len(list(topic.reader().documents(1))) == 1
+
+
+def test_an_empty_append_elsewhere_stores_nothing_and_must_have_no_counts(tmp_path):
+    with opened(tmp_path) as topic:
+        assert topic.append(EMPTY_BODY, origin()).result(10).count == 0
+        assert topic.end == 0
+        with pytest.raises(ValueError, match="counts"):
+            topic.append(EMPTY_BODY, origin(counts={"taken": 1}))
+
+
+def test_a_message_beyond_the_limit_is_refused_and_nothing_of_its_append_is_stored(tmp_path):
+    with opened(tmp_path, settings=TopicSettings(message_size_limit=100)) as topic:
+        with pytest.raises(MessageTooLarge):
+            topic.append(rows(b"a", b"b" * 101), origin()).result(10)
+        topic.append(rows(*[b"c" * 100] * 5), origin()).result(10)
+        assert topic.end == 5
+
+
+def test_a_body_of_another_schema_is_a_value_error(tmp_path):
+    with opened(tmp_path) as topic, pytest.raises(ValueError, match="columns"):
+        topic.append(pa.record_batch({"payload": [b"x"]}), origin())
+
+
+def test_segments_roll_by_size_and_by_the_age_of_the_oldest_entry(tmp_path):
+    clock = FakeClock()
+    settings = TopicSettings(segment_size_limit=4000, rotate_after=100)
+    with opened(tmp_path, settings=settings, clock=clock) as topic:
+        fill(topic, [b"a"])
+        clock.advance(99)
+        fill(topic, [b"b"])
+        assert len(list(topic.path.glob("*.arrows"))) == 1
+        clock.advance(1)
+        fill(topic, [b"c"])
+        assert len(list(topic.path.glob("*.arrows"))) == 2
+        fill(topic, [b"d" * 4000], [b"e"])
+        assert sorted(p.stem for p in topic.path.glob("*.arrows")) == [f"{n:020}" for n in (0, 2, 4)]
+        assert payloads(topic) == [b"a", b"b", b"c", b"d" * 4000, b"e"]
+
+
+def test_subscribers_see_every_batch_once_it_is_synced_until_they_leave(tmp_path):
+    seen = []
+    with opened(tmp_path) as topic:
+        topic.subscribe(callback := lambda stored: seen.append((stored.base, stored.batch.num_rows, topic.end)))
+        topic.subscribe(lambda stored: 1 / 0)
+        fill(topic, [b"a", b"b"], [b"c"])
+        topic.settle()
+        topic.unsubscribe(callback)
+        fill(topic, [b"d"])
+        topic.settle()
+    assert seen == [(0, 2, 2), (2, 1, 3)]
+
+
+def test_a_cancelled_append_that_still_waits_is_not_stored(tmp_path):
+    with opened(tmp_path) as topic:
+        with topic._writing:
+            topic.append(rows(b"a"), origin())
+            second = topic.append(rows(b"b"), origin())
+            cancelled = second.cancel()
+        topic.settle()
+        assert payloads(topic) == ([b"a"] if cancelled else [b"a", b"b"])
+
+
+def test_a_closed_topic_refuses_appends_but_stores_what_was_appended_before(tmp_path):
+    with opened(tmp_path) as topic:
+        waiting: list[Future[Appended]] = [topic.append(rows(b"a"), origin()) for _ in range(20)]
+    assert all(one.result(0).count == 1 for one in waiting)
+    with pytest.raises(LogClosed):
+        topic.append(rows(b"b"), origin()).result(0)
+
+
+def test_on_a_full_disk_an_append_fails_whole_and_the_topic_goes_on_when_there_is_space(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+        fill(topic, [b"a", b"b"])
+        size = last_files(topic.path).data.stat().st_size
+        for free in (0, 1, 500, 700):
+            fs.free = free
+            with pytest.raises(LogFull):
+                topic.append(rows(b"lost" * 100), origin()).result(10)
+            assert payloads(topic) == [b"a", b"b"]
+            assert last_files(topic.path).data.stat().st_size == size
+        fs.free = None
+        fill(topic, [b"c"])
+        assert (payloads(topic), offsets(topic)) == ([b"a", b"b", b"c"], [0, 1, 2])
+    with opened(tmp_path) as topic:
+        assert (payloads(topic), topic.gaps()) == ([b"a", b"b", b"c"], [])
+
+
+def test_a_new_segment_that_finds_the_disk_full_leaves_nothing_behind(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs, settings=TopicSettings(segment_size_limit=1)) as topic:
+        fill(topic, [b"a"])
+        for free in range(0, 801, 50):
+            fs.free = free
+            with pytest.raises(LogFull):
+                topic.append(rows(b"b"), origin()).result(10)
+        fs.free = None
+        fill(topic, [b"b"], [b"c"])
+        assert (payloads(topic), topic.gaps()) == ([b"a", b"b", b"c"], [])
+
+
+def test_a_failed_sync_is_undone_and_reported(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+        fill(topic, [b"a"])
+        fs.failures["sync"] = 5
+        with pytest.raises(WriteFailed):
+            topic.append(rows(b"lost"), origin()).result(10)
+        fs.failures.clear()
+        fill(topic, [b"b"])
+        assert payloads(topic) == [b"a", b"b"]
+
+
+def test_when_a_frame_fails_later_ones_of_its_buffer_fail_until_it_comes_again(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+
+        def frame(n):
+            return topic.append(rows(b"%d" % n), origin(buffer="b", begin=32 * n, end=32 * n + 32))
+
+        frame(0).result(10)
+        fs.free = 0
+        assert isinstance(frame(1).exception(10), LogFull)
+        fs.free = None
+        assert isinstance(frame(2).exception(10), WriteFailed)
+        assert isinstance(frame(3).exception(10), WriteFailed)
+        assert [frame(n).result(10).count for n in (1, 2, 3)] == [1, 1, 1]
+        assert payloads(topic) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_reader_that_was_moved_past_failed_frames_is_let_on_at_its_second_attempt(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+
+        def frame(n):
+            return topic.append(rows(b"%d" % n), origin(buffer="b", begin=32 * n, end=32 * n + 32))
+
+        fs.free = 0
+        assert isinstance(frame(1).exception(10), LogFull)
+        fs.free = None
+        assert isinstance(frame(9).exception(10), WriteFailed)
+        assert frame(9).result(10).count == 1
+
+
+def test_written_is_answered_without_a_sync_and_readers_see_it_once_it_is_synced(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs, settings=TopicSettings(durability="written")) as topic:
+        fs.failures["sync"] = 5
+        done = topic.append(rows(b"a"), origin()).result(10)
+        assert (done.first, done.durability) == (0, "written")
+        topic.settle()
+        assert (payloads(topic), topic.end) == ([], 0)
+        fs.failures.clear()
+        assert topic.append(rows(b"b"), origin()).result(10).first == 1
+        topic.settle()
+        assert payloads(topic) == [b"a", b"b"]
+
+
+def test_the_origin_of_a_batch_comes_back(tmp_path):
+    sent = origin(codec="plog", counts={"taken": 4, "accepted": 1}, buffer="b", begin=32, end=64)
+    with opened(tmp_path) as topic:
+        topic.append(rows(b"a"), sent).result(10)
+        (stored,) = topic.reader().read(0)
+    assert stored.origin == sent
+    assert stored.origin.bucket == BUCKET

@@ -1,0 +1,184 @@
+"""The real Aeron writes and we read; we write and the real Aeron reads."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.logbuffer import AdminAction, Cleaning, FragmentAssembler, Frame, Lapped, Publication, Subscription
+from penstock.logbuffer.aeron.inspector import Options, dump
+from tests.logbuffer.logbuffer_aeron import Driver, run
+
+pytestmark = pytest.mark.aeron
+COUNT, LONGEST = 2000, 2000
+IPC, UDP = "aeron:ipc?term-length=64k|mtu=1408", "aeron:udp?endpoint=localhost:0"
+INSPECTIONS = [
+    (Options(), []),
+    (Options(data_format="ascii", limit=50), ["data.format=ascii"]),
+    (
+        Options(data_format="us-ascii", limit=20, skip_default_header=True),
+        ["data.format=us-ascii", "skipDefaultHeader=true"],
+    ),
+    (Options(limit=8, scan_over_zeroes=True), ["scanOverZeroes=true"]),
+]
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    running = Driver(tmp_path_factory.mktemp("media") / "driver")
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def kept() -> list[Path]:
+    """Copies of all files that the driver wrote."""
+    return []
+
+
+class Follower:
+    """Reads a stream that is being written, and checks each message."""
+
+    def __init__(self, path: Path, position: int) -> None:
+        self.subscription = Subscription(path, position)
+        self.assembler = FragmentAssembler()
+        self.expected = 0
+
+    def read(self) -> int:
+        for message in self.assembler.push(self.subscription.poll(10_000)):
+            self.check(message)
+            del message
+        return self.subscription.position
+
+    def check(self, message: Frame) -> None:
+        number = self.expected
+        size = 4 + number * 37 % (LONGEST - 3)
+        assert bytes(message.data) == number.to_bytes(4, "little") + bytes([number % 256]) * (size - 4)
+        self.expected += 1
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "concurrent"])
+@pytest.mark.parametrize("channel", [IPC, UDP], ids=["ipc", "udp"])
+def test_what_a_real_publication_writes_is_read_live(
+    driver: Driver, kept: list[Path], channel: str, kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Over UDP both the publication's and the image's buffer; the driver's flow control waits for us."""
+    driver.say("open", channel, 7, kind)
+    _, start, *paths = driver.answer()
+    followers = [Follower(Path(path), int(start)) for path in dict.fromkeys(paths)]
+    driver.say("stream", 0, COUNT, LONGEST)
+    deadline = time.monotonic() + 30
+    while min(follower.expected for follower in followers) < COUNT and time.monotonic() < deadline:
+        driver.say("consumed", min(follower.read() for follower in followers))
+    assert [follower.expected for follower in followers] == [COUNT] * len(followers)
+    assert driver.answer() == ["streamed", str(followers[0].subscription.position)]
+    folder = tmp_path_factory.mktemp("kept")
+    for path in dict.fromkeys(paths):
+        kept.append(Path(shutil.copy(path, folder / f"{Path(path).parent.name}.logbuffer")))
+    driver.say("close")
+    assert driver.answer() == ["closed"]
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "concurrent"])
+@pytest.mark.parametrize("channel", [IPC, UDP], ids=["ipc", "udp"])
+def test_a_follower_that_the_driver_does_not_wait_for_is_told_when_it_is_overtaken(
+    driver: Driver, channel: str, kind: str
+) -> None:
+    driver.say("open", channel, 8, kind)
+    _, start, *paths = driver.answer()
+    driver.say("consumed", 1 << 40)
+    driver.say("stream", 0, 5 * COUNT, LONGEST)
+    followers = [Subscription(path, int(start), patience=0.3) for path in dict.fromkeys(paths)]
+    time.sleep(0.3)
+    lapped = [overtaken(follower) for follower in followers]
+    final = int(driver.answer()[1])
+    deadline = time.monotonic() + 20
+    while any(follower.position < final for follower in followers) and time.monotonic() < deadline:
+        lapped = [told + overtaken(follower) for told, follower in zip(lapped, followers, strict=True)]
+    assert [follower.position for follower in followers] == [final] * len(followers)
+    assert all(lapped)
+    driver.say("close")
+    assert driver.answer() == ["closed"]
+
+
+def overtaken(follower: Subscription) -> int:
+    """Reads what is there, or goes on at the oldest frame when it was too slow: how often it was."""
+    try:
+        while follower.poll():
+            pass
+    except Lapped:
+        oldest = follower.oldest()
+        follower.position = follower.tail() if oldest is None else oldest
+        return 1
+    return 0
+
+
+def our_file(path: Path) -> Publication:
+    """Messages of all sizes, fragments, padding, claims kept and given up, a batch, several terms."""
+    settings: dict[str, Any] = {"session_id": -77, "stream_id": 5, "initial_term_id": 2**31 - 2}
+    publication = Publication.create(path, term_length=65536, mtu=1408, cleaning=Cleaning.LAGGING, **settings)
+    for number in range(120):
+        publication.consumed(publication.position)
+        try:
+            offer_something(publication, number)
+        except AdminAction:
+            offer_something(publication, number)
+    return publication
+
+
+def offer_something(publication: Publication, number: int) -> None:
+    data = bytes([number % 256]) * (number * 61 % 4000)
+    if number % 10 == 3:
+        publication.append_padding(number)
+    elif number % 10 == 5:
+        claim = publication.try_claim(number)
+        claim.data[:] = bytes([number]) * number
+        claim.abort() if number % 20 == 5 else claim.commit()
+        del claim
+    elif number % 10 == 7:
+        publication.offer_batch(bytes(range(100)), np.arange(0, 101, 10), number)
+    else:
+        publication.offer(data, -number)
+
+
+def test_what_we_write_is_read_by_the_real_classes(tmp_path: Path) -> None:
+    publication = our_file(tmp_path / "log")
+    wanted = []
+    with Subscription.follow(tmp_path / "log", from_oldest=True) as subscription:
+        oldest = subscription.position
+        while subscription.position < publication.position:
+            frames = subscription.poll()
+            wanted += [[f.begin, len(f.data) + 32, f.flags, f.reserved_value, zlib.crc32(f.data)] for f in frames]
+            del frames
+    lines = [
+        [int(word) for word in line.split()]
+        for line in run("read", str(tmp_path / "log"), str(oldest)).split("\n")[:-1]
+    ]
+    assert {(session, stream) for _, _, _, _, session, stream, _, _ in lines} == {(-77, 5)}
+    assert [[at, size, flags, reserved, crc] for at, size, flags, kind, _, _, reserved, crc in lines if kind] == wanted
+    assert lines[-1][0] + (lines[-1][1] + 31) // 32 * 32 == publication.position
+
+
+@pytest.mark.parametrize(("options", "properties"), INSPECTIONS, ids=["hex", "ascii", "skip", "scan"])
+def test_the_real_inspector_prints_what_ours_prints(
+    kept: list[Path], options: Options, properties: list[str], tmp_path: Path
+) -> None:
+    """For our own file, and for the driver's publications and images."""
+    our_file(tmp_path / "ours.logbuffer").close()
+    files = [tmp_path / "ours.logbuffer", *kept]
+    given = [f"aeron.log.inspector.{name}" for name in properties]
+    text = run("inspect", str(options.limit), *map(str, files), properties=given)
+    for file in files:
+        printed, _, text = text.partition(f"---- end of {file}\n")
+        theirs, ours = printed.split("\n"), "\n".join([*dump(file, options), ""]).split("\n")
+        assert theirs[1].endswith(f"Inspection dump for {file}")
+        assert ours[1].endswith(f"Inspection dump for {file}")
+        del theirs[1], ours[1]
+        assert theirs == ours

@@ -1,0 +1,237 @@
+"""TLS and tokens on all three doors, and how the product itself gets in."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from penstock.config import ConfigError, SecurityConfig, Settings, TokenConfig
+from penstock.config.daemon_access import TOKEN_FILE, Access, internal_token, reachable
+from penstock.records import body
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
+from tests.server import certificates
+from tests.server.certificates import Pair
+from tests.server.running import INTERNAL_TOKEN, Running
+
+WRITER, READER = "the secret of the writer", "the secret of the reader"
+TOKENS = {
+    "writer": TokenConfig(token=WRITER, write=("web-*",)),
+    "reader": TokenConfig(token=READER, read=("*",)),
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = certificates.make(folder, "authority")
+    return {
+        "authority": authority,
+        "server": certificates.make(folder, "server"),
+        "client": certificates.make(folder, "client", issuer=authority),
+        "server only": certificates.make(folder, "served", server_only=True),
+    }
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[Running]:
+    server = Running(tmp_path / "topics", SecurityConfig(tokens=TOKENS))
+    yield server
+    server.stop()
+
+
+def metadata(token: str | None) -> list[tuple[str, str]]:
+    return [("authorization", f"Bearer {token}")] if token else []
+
+
+def outcome(call: Any) -> str:
+    try:
+        call()
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+def test_grpc_asks_for_a_token_with_the_right(closed: Running) -> None:
+    with grpc.insecure_channel(closed.bound.grpc) as channel:
+        stub = StructuredLogStub(channel)
+        append = pb.AppendRequest(topic="web-a", logs=[pb.LogEntry(raw_bytes=b"x")])
+        other = pb.AppendRequest(topic="other", logs=[pb.LogEntry(raw_bytes=b"x")])
+        read = pb.GetLogsRequest(topic="web-a")
+
+        def codes(token: str | None) -> list[str]:
+            shown: dict[str, Any] = {"metadata": metadata(token), "timeout": 20}
+            return [
+                outcome(lambda: stub.AppendLogs(append, **shown)),
+                outcome(lambda: stub.AppendLogs(other, **shown)),
+                outcome(lambda: stub.GetLogs(read, **shown)),
+                outcome(lambda: next(stub.StreamLogs(read, **shown))),
+                outcome(lambda: list(stub.AppendStream(iter([append]), **shown))),
+                outcome(lambda: stub.CreateTopic(pb.CreateTopicRequest(topic="new"), **shown)),
+                outcome(lambda: stub.ListTopics(pb.ListTopicsRequest(), **shown)),
+            ]
+
+        denied, unknown = "PERMISSION_DENIED", "UNAUTHENTICATED"
+        assert codes(None) == codes("nobody's secret at all") == [unknown] * 7
+        assert codes(WRITER) == ["OK", denied, denied, denied, "OK", denied, "OK"]
+        assert codes(READER) == [denied, denied, "OK", "OK", "OK", denied, "OK"]
+        assert codes(INTERNAL_TOKEN) == ["OK"] * 7
+        refused = list(stub.AppendStream(iter([append]), metadata=metadata(READER), timeout=20))
+        assert refused[0].error.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+        seen = stub.ListTopics(pb.ListTopicsRequest(), metadata=metadata(WRITER), timeout=20)
+        assert [topic.name for topic in seen.topic] == []
+
+
+def test_http_asks_for_a_token_with_the_right(closed: Running) -> None:
+    def status(method: str, path: str, token: str | None) -> int:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return closed.ask(method, path, {"logs": [{}]} if method == "POST" else None, headers)[0]
+
+    asked = [
+        ("POST", "/topic/web-a/logs"),
+        ("GET", "/topic/web-a/logs"),
+        ("GET", "/topics"),
+        ("GET", "/metrics"),
+        ("DELETE", "/topics/web-a"),
+    ]
+    assert [status(*request, None) for request in asked] == [401] * 5
+    assert [status(*request, WRITER) for request in asked] == [200, 403, 200, 200, 403]
+    assert [status(*request, READER) for request in asked] == [403, 200, 200, 200, 403]
+    assert [status("GET", path, None) for path in ("/docs", "/openapi.json")] == [200, 200]
+    assert closed.ask("GET", "/topics")[1]["www-authenticate"] == "Bearer"
+
+
+def test_flight_asks_for_a_token_with_the_right(closed: Running) -> None:
+    with flight.connect(f"grpc://{closed.bound.flight}") as client:
+
+        def put(token: str | None) -> None:
+            options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+            batch = body([b"x"])
+            writer, answers = client.do_put(flight.FlightDescriptor.for_path("web-a"), batch.schema, options)
+            writer.write_batch(batch)
+            writer.done_writing()
+            answers.read()
+            writer.close()
+
+        def get(token: str) -> pa.Table:
+            options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+            return client.do_get(flight.Ticket(b'{"topic":"web-a"}'), options).read_all()
+
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            list(client.list_flights())
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            put("nobody's secret at all")
+        put(WRITER)
+        with pytest.raises(flight.FlightUnauthorizedError):
+            get(WRITER)
+        with pytest.raises(flight.FlightUnauthorizedError):
+            put(READER)
+        assert get(READER).num_rows == 1
+
+
+def settings_of(folder: Path, running: Running, security: SecurityConfig) -> Settings:
+    log = {"http": running.bound.http, "grpc": running.bound.grpc, "flight": running.bound.flight}
+    return Settings.model_validate({"data_dir": folder, "log": log, "security": security.model_dump()})
+
+
+@pytest.mark.parametrize("with_client_ca", [False, True])
+def test_the_product_gets_in_by_tls_and_its_own_token(
+    tmp_path: Path, pairs: dict[str, Pair], with_client_ca: bool
+) -> None:
+    authority = pairs["authority"].cert if with_client_ca else None
+    security = SecurityConfig(
+        tls_cert=pairs["server"].cert, tls_key=pairs["server"].key, client_ca=authority, tokens=TOKENS
+    )
+    (tmp_path / TOKEN_FILE).write_text(INTERNAL_TOKEN)
+    running = Running(tmp_path / "topics", security)
+    try:
+        access = Access(settings_of(tmp_path, running, security))
+        with access.client() as client:
+            assert client.post("/topic/t/logs", json={"logs": [{"raw_bytes": "YQ=="}]}).json() == {"offsets": ["0"]}
+        roots, key, chain = access.certificates
+        credentials = grpc.ssl_channel_credentials(roots, key, chain)
+        named = [("grpc.ssl_target_name_override", access.peer)]
+        with grpc.secure_channel(access.rpc_address, credentials, named) as channel:
+            stub = StructuredLogStub(channel)
+            page = stub.GetLogs(pb.GetLogsRequest(topic="t"), metadata=list(access.headers.items()), timeout=20)
+        assert [entry.raw_bytes for entry in page.logs] == [b"a"]
+        shown = {"cert_chain": chain, "private_key": key} if key else {}
+        options = flight.FlightCallOptions(headers=[(k.encode(), v.encode()) for k, v in access.headers.items()])
+        location = access.flight_location
+        with flight.connect(location, tls_root_certs=roots, override_hostname=access.peer, **shown) as connected:
+            assert [info.total_records for info in connected.list_flights(options=options)] == [1]
+        _outsiders(running, pairs, with_client_ca)
+    finally:
+        running.stop()
+
+
+def _outsiders(running: Running, pairs: dict[str, Pair], with_client_ca: bool) -> None:
+    """Who speaks no TLS, or has no certificate where one is asked for, stays outside."""
+    with grpc.insecure_channel(running.bound.grpc) as channel:
+        stub = StructuredLogStub(channel)
+        assert outcome(lambda: stub.ListTopics(pb.ListTopicsRequest(), timeout=20)) == "UNAVAILABLE"
+    trusting = ssl.create_default_context(cafile=str(pairs["server"].cert))
+    headers = {"Authorization": f"Bearer {READER}"}
+    if with_client_ca:
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"https://{running.bound.http}/topics", verify=trusting, headers=headers)
+        trusting.load_cert_chain(pairs["client"].cert, pairs["client"].key)
+    answer = httpx.get(f"https://{running.bound.http}/topics", verify=trusting, headers=headers)
+    assert answer.json() == {"topic": [{"name": "t"}]}
+
+
+def test_good_files_name_the_certificate(pairs: dict[str, Pair]) -> None:
+    server = pairs["server"]
+    security = SecurityConfig(tls_cert=server.cert, tls_key=server.key, client_ca=pairs["authority"].cert)
+    assert security.check_files() == "server"
+    assert SecurityConfig().check_files() == ""
+
+
+def test_bad_files_stop_the_start(pairs: dict[str, Pair], tmp_path: Path) -> None:
+    server, only, nothing = pairs["server"], pairs["server only"], tmp_path / "nothing.pem"
+    cases: list[tuple[dict[str, Path], str]] = [
+        ({"tls_cert": nothing, "tls_key": server.key}, r"security\.tls_cert: .* cannot be read"),
+        ({"tls_cert": server.cert, "tls_key": nothing}, r"security\.tls_key: .* cannot be read"),
+        ({"tls_cert": server.cert, "tls_key": only.key}, r"security\.tls_cert: cannot be used with tls_key"),
+        (
+            {"tls_cert": server.cert, "tls_key": server.key, "client_ca": server.key},
+            r"security\.client_ca: holds no certificates",
+        ),
+        (
+            {"tls_cert": only.cert, "tls_key": only.key, "client_ca": server.cert},
+            r"security\.tls_cert: cannot be used as a client's too",
+        ),
+    ]
+    for files, said in cases:
+        with pytest.raises(ConfigError, match=said):
+            SecurityConfig(**files).check_files()  # type: ignore[arg-type]
+    assert SecurityConfig(tls_cert=only.cert, tls_key=only.key).check_files() == "served"
+
+
+def test_the_token_of_the_data_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    token = internal_token(tmp_path / "data")
+    assert internal_token(tmp_path / "data") == token
+    assert len(token) == 64
+    assert (tmp_path / "data" / TOKEN_FILE).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [TOKEN_FILE]
+
+
+def test_without_tokens_none_is_made(tmp_path: Path) -> None:
+    access = Access(Settings(data_dir=tmp_path))
+    assert (access.token, access.headers, list(tmp_path.iterdir())) == (None, {}, [])
+
+
+@pytest.mark.parametrize(
+    ("listened", "connected"),
+    [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:1", "[::1]:1"), ("10.0.0.1:1", "10.0.0.1:1"), ("a.example:1", "a.example:1")],
+)
+def test_any_address_is_reached_by_loopback(listened: str, connected: str) -> None:
+    assert reachable(listened) == connected

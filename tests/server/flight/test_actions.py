@@ -1,0 +1,144 @@
+"""Questions about topics over Flight."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.config import SecurityConfig, TokenConfig
+from penstock.counts import Origin
+from penstock.log import Log
+from penstock.records import body
+from penstock.server.auth.rights import NOBODY_ASKED
+from penstock.server.flight.actions import ACTIONS, act
+from penstock.server.permitted_topics import Topics
+from penstock.slogd.errors import ApiError
+from tests.server.running import Running
+
+READER = "may read what begins with web"
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[Any]:
+    with flight.connect(f"grpc://{running.bound.flight}") as connected:
+        yield connected
+
+
+def ask(client: Any, kind: str, *, token: str = "", **asked: Any) -> list[dict[str, Any]]:
+    headers = [(b"authorization", f"Bearer {token}".encode())] if token else []
+    action = flight.Action(kind, json.dumps(asked).encode())
+    return [
+        json.loads(r.body.to_pybytes()) for r in client.do_action(action, flight.FlightCallOptions(headers=headers))
+    ]
+
+
+def fill(running: Running, name: str, rows: int) -> list[int]:
+    """Batches of two rows; the timestamps of all."""
+    topic = running.log.topic(name, create=True, internal=name.startswith("_"))
+    for first in range(0, rows, 2):
+        topic.append(body([b"%d" % first, b"x"]), Origin("tcp", 60, 5, 9, "raw")).result(20)
+    read = [stored.batch.column("timestamp").cast(pa.int64()).to_pylist() for stored in topic.reader().read(0)]
+    return [micros for batch in read for micros in batch]
+
+
+def test_topics_are_described_by_name_and_pattern(client: Any, running: Running) -> None:
+    for name in ("web.a", "web.b", "other", "_ledger"):
+        fill(running, name, 4)
+    assert [found["topic"] for found in ask(client, "topics")] == ["other", "web.a", "web.b"]
+    assert [found["topic"] for found in ask(client, "topics", topics=["web.*", "none"])] == ["web.a", "web.b"]
+    (described,) = ask(client, "topics", topics=["_ledger"])
+    assert (described["start"], described["end"]) == (0, 4)
+    assert described["bytes"] > 1000
+
+
+def test_places_are_found_by_time_and_times_by_place(client: Any, running: Running) -> None:
+    times = fill(running, "t", 6)
+    assert ask(client, "seek", topic="t", micros=times[3]) == [{"offset": 3}]
+    assert ask(client, "seek", topic="t", micros=times[5] + 1) == [{"offset": 6}]
+    assert ask(client, "first", topic="t", offset=4) == [{"micros": times[4]}]
+    assert ask(client, "first", topic="t", offset=6) == [{"micros": None}]
+
+
+def test_gaps_are_told_with_their_counts(client: Any, running: Running) -> None:
+    fill(running, "t", 6)
+    (path,) = running.folder.glob("t/*.arrows")
+    with open(path, "r+b") as file:
+        file.seek(path.read_bytes().index(b"2x"))
+        file.write(b"?")
+    table = client.do_get(flight.Ticket(b'{"topic":"t","columns":["offset","source","bucket","received","codec"]}'))
+    assert table.read_all().slice(1, 2).to_pydict()["offset"] == [1, 4]
+    assert ask(client, "gaps", topic="t") == [{"begin": 2, "end": 4, "reason": "corrupt", "counts": {"tcp": {"60": 2}}}]
+
+
+def test_rows_are_given_with_where_they_came_from(client: Any, running: Running) -> None:
+    fill(running, "t", 4)
+    ticket = {"topic": "t", "from": 1, "to": 3, "columns": ["offset", "codec", "bucket", "source", "received"]}
+    table = client.do_get(flight.Ticket(json.dumps(ticket).encode())).read_all()
+    assert table.column_names == ticket["columns"]
+    assert table.select(["offset", "source", "codec"]).to_pylist() == [
+        {"offset": 1, "source": "tcp", "codec": "raw"},
+        {"offset": 2, "source": "tcp", "codec": "raw"},
+    ]
+    times = [table.column(name).cast(pa.int64()).to_pylist() for name in ("bucket", "received")]
+    assert times == [[60_000_000] * 2, [5, 5]]
+
+
+def test_what_may_not_be_read_is_not_told(tmp_path: Path) -> None:
+    tokens = {"reader": TokenConfig(token=READER, read=("web*",))}
+    closed = Running(tmp_path, SecurityConfig(tokens=tokens))
+    try:
+        for name in ("web", "secret"):
+            fill(closed, name, 2)
+        with flight.connect(f"grpc://{closed.bound.flight}") as client:
+            with pytest.raises(flight.FlightUnauthenticatedError):
+                ask(client, "topics")
+            assert [found["topic"] for found in ask(client, "topics", token=READER)] == ["web"]
+            for kind, asked in (("topics", {"topics": ["secret"]}), ("gaps", {"topic": "secret"})):
+                with pytest.raises(flight.FlightUnauthorizedError, match="may not be read: secret"):
+                    ask(client, kind, token=READER, **asked)
+    finally:
+        closed.stop()
+
+
+def test_the_actions_are_listed(client: Any) -> None:
+    assert {action.type for action in client.list_actions()} == set(ACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "error", "said"),
+    [
+        ("nothing", {}, pa.ArrowInvalid, "no action 'nothing'"),
+        ("topics", {"topics": "a"}, pa.ArrowInvalid, "list of texts"),
+        ("gaps", {}, pa.ArrowInvalid, "topic must be a text"),
+        ("gaps", {"topic": "nope"}, KeyError, "does not exist: nope"),
+        ("seek", {"topic": "t", "micros": "x"}, pa.ArrowInvalid, "micros must be"),
+        ("first", {"topic": "t", "offset": -1}, pa.ArrowInvalid, "offset must be"),
+    ],
+)
+def test_a_bad_question_is_refused(
+    client: Any, running: Running, kind: str, asked: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    fill(running, "t", 2)
+    with pytest.raises(error, match=said):
+        ask(client, kind, **asked)
+
+
+@given(st.sampled_from([*ACTIONS, "x"]), st.one_of(st.binary(), st.from_regex(rb'\{"(topics?|offset)": .{0,9}\}')))
+def test_no_question_raises_anything_but_an_error_of_the_api(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, asked: bytes
+) -> None:
+    log = Log(tmp_path_factory.getbasetemp() / "empty")
+    try:
+        list(act(Topics(log), NOBODY_ASKED, kind, asked))
+    except ApiError:
+        pass
+    finally:
+        log.close()

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+import pytest
+
+from penstock.records import SCHEMA, body
+from tests.server.running import Running
+
+ANNOTATED = pa.MapArray.from_arrays([0, 1, 2, 3], ["userid"] * 3, ["5", "55", "5"])
+
+
+@pytest.fixture
+def client(running: Running) -> Iterator[Any]:
+    with flight.connect(f"grpc://{running.bound.flight}") as connected:
+        yield connected
+
+
+def put(client: Any, descriptor: Any, *batches: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Put batches, wait for all answers."""
+    descriptor = flight.FlightDescriptor.for_path(descriptor) if isinstance(descriptor, str) else descriptor
+    writer, answers = client.do_put(descriptor, batches[0].schema)
+    for batch in batches:
+        writer.write_batch(batch)
+    writer.done_writing()
+    found = []
+    while (answer := answers.read()) is not None:
+        found.append(json.loads(answer.to_pybytes()))
+    writer.close()
+    return found
+
+
+def get(client: Any, **ticket: Any) -> pa.Table:
+    return client.do_get(flight.Ticket(json.dumps(ticket).encode())).read_all()
+
+
+def test_what_is_put_is_got(client: Any) -> None:
+    sent = body([b"a", None, b"c"], keys=pa.array([b"k", None, b""]), annotations=ANNOTATED)
+    assert put(client, "t", sent, sent) == [
+        {"first": 0, "rows": 3, "durability": "synced"},
+        {"first": 3, "rows": 3, "durability": "synced"},
+    ]
+    table = get(client, topic="t")
+    assert table.schema.equals(SCHEMA)
+    assert table.column("offset").to_pylist() == list(range(6))
+    assert table.select(sent.schema.names).slice(0, 3).to_batches()[0].equals(sent)
+    stamps = table.column("timestamp").cast(pa.int64()).to_pylist()
+    assert stamps == sorted(set(stamps))
+
+
+def test_a_ticket_chooses_rows_and_columns(client: Any) -> None:
+    put(client, "t", body([b"a", b"b", b"c"], annotations=ANNOTATED))
+    table = get(client, topic="t", columns=["payload", "offset"], filter="k:userid v:5")
+    assert table.to_pydict() == {"payload": [b"a", b"c"], "offset": [0, 2]}
+    assert get(client, topic="t", **{"from": 1, "to": 2}).column("payload").to_pylist() == [b"b"]
+    assert get(client, topic="t", **{"from": "latest"}).num_rows == 0
+    second = get(client, topic="t").column("timestamp")[1].as_py()
+    later = second.isoformat().replace("+00:00", "Z")
+    assert get(client, topic="t", **{"from": later}).column("payload").to_pylist() == [b"b", b"c"]
+
+
+def test_small_batches_are_put_together(client: Any) -> None:
+    put(client, "t", *[body([b"%d" % n]) for n in range(100)])
+    reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
+    batches = [chunk.data for chunk in reader]
+    assert [batch.num_rows for batch in batches] == [100]
+    assert batches[0].column("payload").to_pylist() == [b"%d" % n for n in range(100)]
+
+
+def test_the_log_gives_offsets_and_timestamps_whatever_is_put(client: Any) -> None:
+    put(client, "t", body([b"a"]))
+    copied = get(client, topic="t").combine_chunks().to_batches()[0]
+    put(client, "t", copied)
+    assert get(client, topic="t").column("offset").to_pylist() == [0, 1]
+
+
+def test_texts_are_taken_as_payloads(client: Any) -> None:
+    put(client, "t", pa.record_batch({"payload": pa.array(["a", "b"]), "key": pa.array(["k", None])}))
+    assert get(client, topic="t", columns=["payload", "key"]).to_pydict() == {
+        "payload": [b"a", b"b"],
+        "key": [b"k", None],
+    }
+
+
+def test_topics_are_flights(client: Any, running: Running) -> None:
+    for name in ("b", "a"):
+        put(client, name, body([b"x"] * 2))
+    running.log.topic("_internal", create=True, internal=True)
+    infos = list(client.list_flights())
+    assert [info.descriptor.path for info in infos] == [[b"a"], [b"b"]]
+    assert [info.total_records for info in infos] == [2, 2]
+    table = client.do_get(infos[0].endpoints[0].ticket).read_all()
+    assert table.column("payload").to_pylist() == [b"x", b"x"]
+
+
+def test_info_is_given_of_a_topic_and_of_a_ticket(client: Any) -> None:
+    put(client, "t", body([b"x"] * 5))
+    by_path = client.get_flight_info(flight.FlightDescriptor.for_path("t"))
+    assert (by_path.total_records, by_path.schema.equals(SCHEMA)) == (5, True)
+    command = json.dumps({"topic": "t", "from": 2, "columns": ["payload"], "filter": "k:a"}).encode()
+    info = client.get_flight_info(flight.FlightDescriptor.for_command(command))
+    assert (info.total_records, info.schema.names) == (-1, ["payload"])
+    assert json.loads(info.endpoints[0].ticket.ticket)["from"] == 2
+
+
+@pytest.mark.parametrize(
+    ("ticket", "error", "said"),
+    [
+        ({"topic": "nope"}, KeyError, "Topic does not exist: nope"),
+        ({"topic": "NO"}, pa.ArrowInvalid, "Topic must conform"),
+        ({"topic": "t", "filter": "k:("}, pa.ArrowInvalid, "bad filter at character 3"),
+        ({"topic": "t", "columns": ["x"]}, pa.ArrowInvalid, "columns are of"),
+        ({"topic": "t", "from": -1}, pa.ArrowInvalid, "from is an offset"),
+        ({"topic": "t", "to": "x"}, pa.ArrowInvalid, "to is an offset"),
+        ({"topic": "t", "form": 1}, pa.ArrowInvalid, "no 'form'"),
+        ({}, pa.ArrowInvalid, "a ticket is a JSON object"),
+    ],
+)
+def test_a_bad_ticket_is_refused(client: Any, ticket: dict[str, Any], error: type[Exception], said: str) -> None:
+    put(client, "t", body([b"x"]))
+    with pytest.raises(error, match=said):
+        get(client, **ticket)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        (pa.record_batch({"other": pa.array([b"x"])}), "columns must be payload"),
+        (pa.record_batch({"payload": pa.array([b"x"]), "extra": pa.array([1])}), "columns must be payload"),
+        (pa.record_batch({"payload": pa.array([1.5])}), "types of the log"),
+    ],
+)
+def test_other_columns_are_refused(client: Any, batch: pa.RecordBatch, said: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=said):
+        put(client, "t", batch)
+
+
+def test_a_large_message_and_an_internal_topic_are_refused(client: Any) -> None:
+    with pytest.raises(pa.ArrowInvalid, match="takes at most"):
+        put(client, "t", body([b"x" * (17 << 20)]))
+    with pytest.raises(flight.FlightUnauthorizedError, match="internal"):
+        put(client, "_ledger", body([b"x"]))
+
+
+def test_many_put_and_get_at_once_without_a_hole(running: Running) -> None:
+    answers: list[dict[str, Any]] = []
+
+    def run() -> None:
+        with flight.connect(f"grpc://{running.bound.flight}") as client:
+            answers.extend(put(client, "t", *[body([b"x"] * 10)] * 20))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer["first"] for answer in answers) == list(range(0, 1600, 10))
+    with flight.connect(f"grpc://{running.bound.flight}") as client:
+        assert get(client, topic="t").column("offset").to_pylist() == list(range(1600))
+
+
+def test_it_stops_though_somebody_does_not_read_on(
+    running: Running, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.server.flight.server.GRACE", 0.3)
+    put(client, "t", *[body([b"x" * 100_000] * 100)] * 4)
+    reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
+    reader.read_chunk()
+    began = time.monotonic()
+    running.stop()
+    assert time.monotonic() - began < 10
+    with contextlib.suppress(pa.ArrowException, OSError):  # what was on its way may still come whole
+        reader.read_all()

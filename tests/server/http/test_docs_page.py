@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+from penstock.server.http.docs_page import docs_page
+from tests.server.running import Running
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("href", "src", "action", "data")]
+
+
+def test_the_page_describes_every_route_and_loads_nothing_from_elsewhere(running: Running) -> None:
+    status, headers, page = running.ask("GET", "/docs")
+    assert (status, headers["content-type"].partition(";")[0]) == (200, "text/html")
+    tags = Tags()
+    tags.feed(page)
+    assert tags.links == ["openapi.json"]
+    assert not re.search(r"https?://|@import|url\(", page)
+    for path in ("/topic/{topic}/logs", "/topic/{topic}/logstream", "/topics", "/transactions", "/balance"):
+        assert f"<code>{path}</code>" in page
+
+
+def test_the_document_says_how_errors_are_answered(running: Running) -> None:
+    document = json.loads(running.ask("GET", "/openapi.json")[2])
+    assert "components" not in document
+    for item in document["paths"].values():
+        for operation in item.values():
+            assert operation["responses"].keys() == {"200", "default"}
+
+
+def test_what_is_said_cannot_become_markup() -> None:
+    document = {
+        "info": {"title": "<b>", "version": "&"},
+        "paths": {"/<i>": {"get": {"summary": "<u>", "parameters": [{"name": "<s>", "in": "query"}]}}},
+    }
+    page = docs_page(document)
+    assert not any(f"<{tag}>" in page.replace("<b class=get>", "") for tag in ("b", "i", "u", "s"))

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from penstock.server.http import routes
+from penstock.server.http.routes import clean_path
+from tests.server.running import Running
+
+ONE = {"logs": [{"raw_bytes": "eA=="}]}
+
+
+def wait_for(condition: Any, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.01)
+
+
+def test_many_callers_of_one_topic_get_every_offset_once(running: Running) -> None:
+    offsets: list[int] = []
+
+    def call() -> None:
+        for _ in range(4):
+            status, _, text = running.ask("POST", "/topic/busy/logs", {"logs": ONE["logs"] * 3})
+            assert status == 200
+            offsets.extend(map(int, json.loads(text)["offsets"]))
+
+    callers = [threading.Thread(target=call) for _ in range(16)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert sorted(offsets) == list(range(16 * 4 * 3))
+
+
+def test_a_stream_sees_what_is_appended_later_and_ends_with_its_client(running: Running) -> None:
+    running.ask("POST", "/topic/t/logs", ONE)
+    with running.connection() as connection:
+        connection.request("GET", "/topic/t/logstream?position=LATEST")
+        answer = connection.getresponse()
+        assert (answer.status, answer.getheader("content-type")) == (200, "application/json")
+        wait_for(lambda: running.api.open_streams == 1)
+        running.ask("POST", "/topic/t/logs", {"logs": [{"raw_bytes": "bGF0ZXI="}]})
+        frame = json.loads(answer.readline())
+        (entry,) = frame["result"]["logs"]
+        assert (entry["offset"], entry["raw_bytes"]) == ("1", "bGF0ZXI=")
+        answer.close()
+    wait_for(lambda: running.api.open_streams == 0)
+
+
+def test_a_stream_ends_with_an_error_when_the_server_stops(running: Running) -> None:
+    running.ask("POST", "/topic/t/logs", ONE)
+    with running.connection() as connection:
+        connection.request("GET", "/topic/t/logstream")
+        answer = connection.getresponse()
+        assert "result" in json.loads(answer.readline())
+        running.stop()
+        assert json.loads(answer.readline())["error"]["grpc_code"] == 14
+        assert answer.read() == b""
+
+
+def test_latest_is_the_end_and_with_a_number_the_last_ones(running: Running) -> None:
+    running.ask("POST", "/topic/t/logs", {"logs": ONE["logs"] * 5})
+    assert running.ask("GET", "/topic/t/logs?position=LATEST")[2] == "{}"
+    logs = json.loads(running.ask("GET", "/topic/t/logs?position=LATEST&max_messages=2")[2])["logs"]
+    assert [entry["offset"] for entry in logs] == ["3", "4"]
+
+
+def test_without_a_number_up_to_a_thousand_come(running: Running) -> None:
+    running.ask("POST", "/topic/t/logs", {"logs": ONE["logs"] * 1500})
+    for query, count in (("", 1000), ("?max_messages=0", 1000), ("?max_messages=1200", 1200), ("?offset=1499", 1)):
+        assert len(json.loads(running.ask("GET", "/topic/t/logs" + query)[2])["logs"]) == count
+    assert running.ask("GET", "/topic/t/logs?offset=1500")[2] == "{}"
+    status, _, text = running.ask("GET", "/topic/t/logs?max_messages=-1")
+    assert (status, json.loads(text)["code"]) == (400, 3)
+
+
+def test_internal_topics_cannot_be_written(running: Running) -> None:
+    status, _, text = running.ask("POST", "/topic/_ledger/logs", ONE)
+    assert (status, json.loads(text)) == (403, {"error": "Topic is internal: _ledger", "code": 7})
+    assert running.ask("GET", "/topics")[2] == "{}"
+
+
+def test_topics_are_listed(running: Running) -> None:
+    running.ask("POST", "/topic/a.b-c_1/logs", {})
+    status, headers, text = running.ask("GET", "/topics")
+    assert (status, headers["content-type"], text) == (200, "application/json", '{"topic":[{"name":"a.b-c_1"}]}')
+
+
+def test_a_body_that_is_too_long_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "MAX_BODY", 1000)
+    status, _, text = running.ask("POST", "/topic/t/logs", "x" * 1001)
+    assert (status, json.loads(text)["code"]) == (413, 8)
+    assert running.ask("GET", "/topics")[2] == "{}"
+
+
+def test_the_daemon_is_watched_over(running: Running) -> None:
+    assert json.loads(running.ask("GET", "/stat")[2]) == {"taken": 3}
+    assert json.loads(running.ask("GET", "/balance?topic=events")[2]) == {"asked": {"topic": "events"}}
+    _, headers, text = running.ask("GET", "/metrics")
+    assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'penstock_taken_total{source="events-udp"} 3\n' in text
+    assert "/topic/{topic}/logstream" in json.loads(running.ask("GET", "/openapi.json")[2])["paths"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "answer"),
+    [
+        ({"a": 1}, 200, {"posted": {"a": 1}}),
+        ({"refused": 1}, 400, {"error": "refused", "code": 3}),
+        ({"absent": 1}, 404, {"error": "no such thing", "code": 5}),
+    ],
+)
+def test_further_routes_answer_in_the_same_way(
+    running: Running, body: dict[str, int], status: int, answer: dict[str, Any]
+) -> None:
+    headers = {"content-type": "application/json"}
+    given, _, text = running.ask("POST", "/ledger", body, headers)
+    assert (given, json.loads(text)) == (status, answer)
+    given, _, text = running.ask("POST", "/ledger", {"a": "b"}, headers)
+    assert (given, json.loads(text)["code"]) == (400, 3)
+
+
+def test_an_unexpected_failure_keeps_its_text_to_itself(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail() -> list[str]:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(running.api, "topics", fail)
+    status, _, text = running.ask("GET", "/topics")
+    assert (status, json.loads(text)) == (500, {"error": "Internal error", "code": 13})
+
+
+@pytest.mark.parametrize(
+    ("path", "clean"),
+    [
+        ("/topics", "/topics"),
+        ("/topics/", "/topics/"),
+        ("/topic//logs", "/topic/logs"),
+        ("//topics", "/topics"),
+        ("/a/./b/../c", "/a/c"),
+        ("/../x", "/x"),
+        ("/", "/"),
+        ("//", "/"),
+        ("/topic/%2E%2E/logs", "/topic/%2E%2E/logs"),
+        ("*", "*"),
+        ("", ""),
+    ],
+)
+def test_paths_are_cleaned(path: str, clean: str) -> None:
+    assert clean_path(path) == clean
+
+
+def test_a_redirect_keeps_the_query(running: Running) -> None:
+    status, headers, _ = running.ask("GET", "/topic//t/logs?offset=1")
+    assert (status, headers["location"]) == (307, "/topic/t/logs?offset=1")
+
+
+def test_dots_are_no_way_out_of_the_folder(running: Running) -> None:
+    for name in ("%2E%2E", "%2E", "..."):
+        assert running.ask("POST", f"/topic/{name}/logs", ONE)[0] in (200, 400)
+    assert all(path.parent == running.folder for path in running.folder.parent.glob("*/*") if path.is_dir())

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import Name
+from penstock.server.metrics.prometheus import HELP, Family, of_counts, of_statistics, render
+from penstock.wire.plog.statistics import Statistics
+
+
+def test_a_family_has_help_type_and_samples() -> None:
+    family = Family("penstock_up", "gauge", "Whether it\nruns", [({}, 1), ({"a": 'x"\\\n'}, 0.5)])
+    assert render([family]) == (
+        "# HELP penstock_up Whether it\\nruns\n"
+        "# TYPE penstock_up gauge\n"
+        "penstock_up 1\n"
+        'penstock_up{a="x\\"\\\\\\n"} 0.5\n'
+    )
+
+
+def test_special_values_have_their_names() -> None:
+    samples = [({"v": str(i)}, value) for i, value in enumerate((math.inf, -math.inf, math.nan, 2.0, -1))]
+    values = [line.rpartition(" ")[2] for line in render([Family("x", "gauge", "", samples)]).splitlines()[2:]]
+    assert values == ["+Inf", "-Inf", "NaN", "2", "-1"]
+
+
+def test_counts_become_families_by_name_with_reasons_as_labels() -> None:
+    families = of_counts({"a": {"taken": 2, "refused.oversize": 1}, "b": {"taken": 3, "open": -1, "fragment.open": 4}})
+    assert [(f.name, f.kind, f.samples) for f in families] == [
+        ("penstock_fragment_open", "gauge", [({"source": "b"}, 4)]),
+        ("penstock_open", "gauge", [({"source": "b"}, -1)]),
+        ("penstock_refused_total", "counter", [({"source": "a", "reason": "oversize"}, 1)]),
+        ("penstock_taken_total", "counter", [({"source": "a"}, 2), ({"source": "b"}, 3)]),
+    ]
+
+
+def test_every_count_of_the_balance_has_a_help() -> None:
+    for name in Name:
+        assert name in HELP or name.partition(".")[0] + "." in HELP
+
+
+def test_all_that_stat_answers_is_a_metric() -> None:
+    statistics = Statistics()
+    statistics.udp_simple_messages = 7
+    statistics.add_fragments(np.array([0, 1, 5]))
+    statistics.add_invalid(np.array([9]), np.array([3]))
+    handlers = [{"name": "log"}, {"name": "bin", "delivered": 4, "note": "text"}]
+    told = {"version": "1.2", "uptime": 99, "pid": 1, **statistics.as_dict(), "handlers": handlers}
+    families = {family.name: family for family in of_statistics({"a": told, "b": told})}
+    stems = {name.removeprefix("penstock_plog_") for name in families}
+    for key in told.keys() - {"pid", "handlers", "v0_invalid_fragments", "dropped_fragments"}:
+        assert any(stem.startswith(key) for stem in stems), key
+    simple = families["penstock_plog_udp_simple_messages_total"]
+    assert (simple.kind, simple.samples) == ("counter", [({"listener": "a"}, 7), ({"listener": "b"}, 7)])
+    assert ({"listener": "b", "index": "3"}, 1) in families["penstock_plog_v0_fragments_total"].samples
+    assert families["penstock_plog_v0_invalid_fragments_total"].samples == [
+        ({"listener": name, "fragments": "4", "index": "2"}, 1) for name in "ab"
+    ]
+    assert families["penstock_plog_handlers_delivered"].samples[0] == ({"listener": "a", "handler": "bin"}, 4)
+    assert len(families["penstock_plog_kafka_rate"].samples) == 36
+    assert render(list(families.values()))
+
+
+@given(st.dictionaries(st.text(), st.dictionaries(st.text(min_size=1), st.integers(-5, 2**60), max_size=4), max_size=3))
+def test_each_family_is_rendered_once(counts: dict[str, dict[str, int]]) -> None:
+    lines = render(of_counts(counts)).split("\n")
+    types = [line for line in lines if line.startswith("# TYPE")]
+    assert len(types) == len(set(types))
+    assert sum(not line.startswith("#") for line in lines if line) >= sum(map(len, counts.values()))

@@ -1,0 +1,48 @@
+"""What a scrape tells of topics and of their readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.counts import Origin
+from penstock.log import Log
+from penstock.records import body
+from penstock.server.metrics.topic_metrics import of_topics
+
+
+def told(log: Log) -> dict[str, dict[tuple[str, ...], float]]:
+    return {
+        family.name: {tuple(labels.values()): value for labels, value in family.samples} for family in of_topics(log)
+    }
+
+
+def append(log: Log, topic: str, *payloads: bytes) -> None:
+    log.topic(topic, create=True).append(body(list(payloads)), Origin("grpc", 0, 0, 0)).result(20)
+
+
+def test_sizes_and_the_lag_of_each_cursor_are_told_though_nobody_reads(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    append(log, "t", b"one", b"two")
+    append(log, "u", b"one")
+    log.topic("t").cursors.commit("slow", 0)
+    log.topic("t").cursors.commit("done", 2)
+    found = told(log)
+    assert found["penstock_cursor_lag_entries"] == {("t", "slow"): 2, ("t", "done"): 0}
+    assert found["penstock_cursor_lag_seconds"]["t", "done"] == 0 < found["penstock_cursor_lag_seconds"]["t", "slow"]
+    assert found["penstock_topic_bytes"] == {
+        (name,): sum(path.stat().st_size for path in (tmp_path / name).glob("*.arrows")) for name in "tu"
+    }
+    log.close()
+
+
+def test_a_damaged_batch_that_nobody_has_read_does_not_end_the_scrape(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    append(log, "t", b"a batch to be damaged")
+    append(log, "t", b"whole")
+    log.topic("t").cursors.commit("slow", 0)
+    (path,) = (tmp_path / "t").glob("*.arrows")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"a batch to be")] ^= 1
+    path.write_bytes(data)
+    assert told(log)["penstock_cursor_lag_entries"] == {("t", "slow"): 1}
+    log.close()

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.files.file_system import File, SystemFile, SystemFiles
+from penstock.log import Log, TopicSettings
+from penstock.records import body
+from penstock.server.auth.rights import NOBODY_ASKED
+from penstock.server.entries_api import INLINE_SIZE, Api
+from penstock.server.permitted_topics import KEPT_READERS
+from penstock.server.read_query import Query
+from penstock.slogd.columns.decode import Append
+from penstock.slogd.errors import BadRequest, Damaged, Exhausted, NoSuchTopic, NotAllowed, Stopping
+
+GREETING = b"hello, a payload to be found in the file"
+
+
+def offsets(batches: list[pa.RecordBatch], _: int = 0) -> list[int]:
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+@asynccontextmanager
+async def served(folder: Path, **options: Any) -> AsyncIterator[Api]:
+    log = Log(folder, TopicSettings(message_size_limit=1000), **options)
+    api = Api(log)
+    try:
+        yield api
+    finally:
+        api.close()
+        api.release()
+        await asyncio.to_thread(log.close)
+
+
+async def append(api: Api, topic: str, *payloads: bytes, size: int = 0) -> range:
+    request = await api.parsed(lambda: Append(topic, body(payloads)), size)
+    return (await api.append(request, "grpc")).offsets
+
+
+def test_the_append_of_a_caller_who_leaves_is_stored(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            await append(api, "t", b"0")
+            leaving = asyncio.create_task(append(api, "t", b"1"))
+            await asyncio.sleep(0)
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            last = await append(api, "t", b"2", size=INLINE_SIZE + 1)
+            assert await api.get(Query("t"), offsets) == list(range(last.stop))
+
+    asyncio.run(run())
+
+
+def test_what_the_log_refuses_has_its_error(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path, max_topics=1) as api:
+            await append(api, "t")
+            with pytest.raises(BadRequest):
+                await append(api, "t", b"x" * 1001)
+            with pytest.raises(BadRequest):
+                await append(api, "x" * 5000)
+            with pytest.raises(Exhausted):
+                await append(api, "another")
+            with pytest.raises(NotAllowed):
+                await append(api, "_ledger")
+            with pytest.raises(NoSuchTopic):
+                await api.get(Query("nope"), offsets)
+            assert list(await append(api, "t", b"x")) == [0]
+        with pytest.raises(Stopping):
+            await append(api, "t", b"x")
+
+    asyncio.run(run())
+
+
+class FullDisk(SystemFiles):
+    """Files that take nothing while ``full``."""
+
+    full = False
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        return FullFile(path, create, self)
+
+
+class FullFile(SystemFile):
+    def __init__(self, path: Path, create: bool, disk: FullDisk) -> None:
+        super().__init__(path, create)
+        self._disk = disk
+
+    def write(self, parts: Sequence[Any], position: int) -> int:
+        if self._disk.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(parts, position)
+
+
+def test_while_the_disk_is_full_appends_are_refused_and_reads_go_on(tmp_path: Path) -> None:
+    async def run() -> None:
+        disk = FullDisk()
+        async with served(tmp_path, fs=disk) as api:
+            await append(api, "t", b"0")
+            disk.full = True
+            for topic in ("t", "t", "new"):
+                with pytest.raises(Exhausted):
+                    await append(api, topic, b"x")
+            assert await api.get(Query("t"), offsets) == [0]
+            disk.full = False
+            assert list(await append(api, "t", b"1")) == [1]
+            assert list(await append(api, "new", b"0")) == [0]
+            assert await api.get(Query("t"), offsets) == [0, 1]
+
+    asyncio.run(run())
+
+
+def flip(folder: Path, payload: bytes) -> None:
+    """Change one byte of the payload where it lies."""
+    (path,) = [path for path in folder.rglob("*.arrows") if payload in path.read_bytes()]
+    data = bytearray(path.read_bytes())
+    data[data.index(payload)] ^= 1
+    with open(path, "r+b") as file:
+        file.write(data)
+
+
+def test_a_damaged_batch_becomes_a_gap_and_the_rest_is_answered(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            for payload in (b"0", GREETING, b"2"):
+                await append(api, "t", payload)
+            flip(tmp_path, GREETING)
+            assert await api.get(Query("t", offset=1), offsets) == [2]
+            assert await api.get(Query("t"), offsets) == [0, 2]
+            assert await api.get(Query("t", latest=True, max_messages=2), offsets) == [0, 2]
+            stream = await api.follow(Query("t"), offsets)
+            assert await anext(stream) == [0, 2]
+            await stream.aclose()
+
+    asyncio.run(run())
+
+
+def test_what_stays_unreadable_is_said_to_be_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            await append(api, "t", GREETING)
+            flip(tmp_path, GREETING)
+            topic = api.topics.readable("t", NOBODY_ASKED)
+            monkeypatch.setattr(type(topic), "verify", lambda self, begin, end: [])
+            with pytest.raises(Damaged):
+                await api.get(Query("t"), offsets)
+
+    asyncio.run(run())
+
+
+def test_streams_end_when_the_api_is_closed_and_leave_nothing_behind(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            await append(api, "t", b"0")
+            stream = await api.follow(Query("t"), offsets)
+            assert await anext(stream) == [0]
+            assert api.open_streams == 1
+            waiting = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.05)
+            api.close()
+            with pytest.raises(Stopping):
+                await waiting
+            assert api.open_streams == 0
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_is_left_is_forgotten(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            await append(api, "t")
+            stream = await api.follow(Query("t"), offsets)
+            waiting = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.05)
+            assert api.open_streams == 1
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert api.open_streams == 0
+            assert list(await append(api, "t", b"0")) == [0]
+
+    asyncio.run(run())
+
+
+def test_internal_topics_can_be_read(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            with pytest.raises(NoSuchTopic):
+                await api.get(Query("_ledger"), offsets)
+            api.topics.log.topic("_ledger", create=True, internal=True)
+            assert await api.get(Query("_ledger"), offsets) == []
+            assert await api.names() == []
+
+    asyncio.run(run())
+
+
+def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with served(tmp_path) as api:
+            for number in range(3):
+                await append(api, "t", b"x")
+                assert await api.get(Query("t"), offsets) == list(range(number + 1))
+            topic = api.topics.readable("t", NOBODY_ASKED)
+            with api.topics.reader(topic) as first, api.topics.reader(topic) as second:
+                assert first is not second
+            with api.topics.reader(topic) as again:
+                assert again is first
+            for number in range(KEPT_READERS + 1):
+                await append(api, f"t{number}", b"x")
+                await api.get(Query(f"t{number}"), offsets)
+            with api.topics.reader(topic) as new:
+                assert new is not first
+
+    asyncio.run(run())

@@ -1,0 +1,56 @@
+"""Settings that change while the daemon runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.config import Settings
+from penstock.handover.listener_drains import Drains
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log, TooManyTopics
+from penstock.server.auth.rights import Guard
+from penstock.server.live_settings import Reconfigurer, log_settings
+from penstock.server.watch_api import Reports
+from penstock.slogd.errors import Unauthenticated
+from penstock.supervise.daemon_channel import Channel, DaemonEnd
+
+
+def settings(folder: Path, **groups: object) -> Settings:
+    return Settings.model_validate({"data_dir": str(folder), "listener": [], **groups})
+
+
+def tokens(name: str) -> dict[str, object]:
+    return {"tokens": {name: {"token": f"the token of {name}", "read": ["*"]}}}
+
+
+def test_topics_limits_tokens_and_reports_follow_and_what_a_topic_was_given_stays(tmp_path: Path) -> None:
+    old = settings(tmp_path, security=tokens("somebody"))
+    log = Log(old.topics, **log_settings(old))
+    log.topic("plain", create=True)
+    log.create("own", {"stale_after": 5.0})
+    ledger, guard = Ledger(log, old.buffers, []), Guard.of(old.security, None)
+    reports, channel = Reports(old, log, ledger), Channel()
+    drains = Drains(old.buffers, log, print)
+    reconfigurer = Reconfigurer(DaemonEnd(os.dup(channel.descriptor)), log, ledger, reports, guard, drains)
+    new = settings(
+        tmp_path,
+        log={"max_topics": 2, "topic_defaults": {"stale_after": "2d", "segment_size_limit": "1MiB"}},
+        topic={"later": {"stale_after": "3d"}},
+        transactions={"max_open": 1},
+        security=tokens("another"),
+    )
+    reconfigurer.apply(new)
+    assert (log.settings("plain").stale_after, log.settings("plain").segment_size_limit) == (2 * 86400, 1 << 20)
+    assert (log.settings("own").stale_after, log.settings("own").segment_size_limit) == (5, 1 << 20)
+    assert log.settings("later").stale_after == 3 * 86400
+    assert log.transactions.limits.max_open == 1
+    with pytest.raises(TooManyTopics):
+        log.topic("third", create=True)
+    assert guard.caller("Bearer the token of another").name == "another"
+    with pytest.raises(Unauthenticated):
+        guard.caller("Bearer the token of somebody")
+    assert reports.settings is new
+    log.close()

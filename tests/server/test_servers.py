@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+
+from penstock.log import Log, TopicSettings
+from penstock.server.entries_api import Api
+from penstock.server.http.routes import create_app
+from penstock.server.servers import AddressUnavailable, Bound, serve
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
+from tests.server.running import Running
+
+
+def one_run(folder: Path, rpc: str, http: str) -> Bound:
+    """Serve, and stop as soon as it is ready; gives what was bound."""
+
+    async def run() -> Bound:
+        stop, ready = asyncio.Event(), list[Bound]()
+        log = Log(folder, TopicSettings())
+        try:
+            api = Api(log)
+            app = create_app(api, stat=dict, metrics=list, balance=dict)
+            handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+            def started(bound: Bound) -> None:
+                ready.append(bound)
+                asyncio.get_running_loop().call_later(0.3, stop.set)
+
+            await serve(api, app, grpc_address=rpc, http_address=http, stop=stop, ready=started)
+            assert handlers == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+        finally:
+            log.close()
+        return ready[0]
+
+    return asyncio.run(run())
+
+
+def test_port_0_takes_a_free_port_which_is_free_again_afterwards(tmp_path: Path) -> None:
+    bound = one_run(tmp_path, "127.0.0.1:0", "127.0.0.1:0")
+    assert bound == one_run(tmp_path, bound.grpc, bound.http)
+
+
+@pytest.mark.parametrize("taken", ["gRPC", "HTTP"])
+def test_a_port_in_use_is_named(tmp_path: Path, taken: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        rpc, http = (address, "127.0.0.1:0") if taken == "gRPC" else ("127.0.0.1:0", address)
+        with pytest.raises(AddressUnavailable, match=f"{taken}: cannot listen on {address}: Address already in use"):
+            one_run(tmp_path, rpc, http)
+
+
+def test_answers_on_a_kept_connection_are_not_held_back(running: Running) -> None:
+    with running.connection() as connection:
+        times = []
+        for _ in range(20):
+            began = time.monotonic()
+            connection.request("POST", "/topic/t/logs", b"{}")
+            assert connection.getresponse().read() == b"{}"
+            times.append(time.monotonic() - began)
+    assert min(times[1:]) < 0.035, "every answer waits for an acknowledgement"
+
+
+def test_stopping_does_not_wait_for_streams(running: Running) -> None:
+    with grpc.insecure_channel(running.bound.grpc) as channel:
+        stub = StructuredLogStub(channel)
+        stub.AppendLogs(pb.AppendRequest(topic="t"), timeout=20)
+        call = stub.StreamLogs(pb.GetLogsRequest(topic="t"), timeout=20)
+        call.initial_metadata()
+        began = time.monotonic()
+        running.stop()
+        with pytest.raises(grpc.RpcError) as raised:
+            next(call)
+        assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert time.monotonic() - began < 4

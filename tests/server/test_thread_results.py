@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+
+import pytest
+
+from penstock.server.thread_results import Arrivals
+
+
+def test_results_and_errors_arrive_from_any_thread() -> None:
+    async def run() -> list[object]:
+        arrivals = Arrivals(asyncio.get_running_loop())
+        futures: list[Future[int]] = [Future() for _ in range(200)]
+        waiting = asyncio.gather(*(arrivals.of(future) for future in futures), return_exceptions=True)
+        await asyncio.sleep(0)
+
+        def answer(part: int) -> None:
+            for number in range(part, 200, 4):
+                if number == 7:
+                    futures[number].set_exception(OSError("seven"))
+                else:
+                    futures[number].set_result(number)
+
+        for part in range(4):
+            threading.Thread(target=answer, args=(part,)).start()
+        return list(await asyncio.wait_for(waiting, 20))
+
+    results = asyncio.run(run())
+    assert isinstance(results[7], OSError)
+    assert [r for r in results if r is not results[7]] == [number for number in range(200) if number != 7]
+
+
+def test_who_gives_up_does_not_cancel_what_was_asked_for() -> None:
+    async def run() -> bool:
+        arrivals = Arrivals(asyncio.get_running_loop())
+        future: Future[int] = Future()
+        task = asyncio.create_task(arrivals.of(future))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        future.set_result(1)
+        return await arrivals.of(future) == 1 and not future.cancelled()
+
+    assert asyncio.run(run())

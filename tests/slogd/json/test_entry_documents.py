@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+from google.protobuf import any_pb2, duration_pb2, struct_pb2, timestamp_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.slogd.columns.entries import to_body
+from penstock.slogd.json.entry_documents import any_document, dumps, logs_document, timestamp_text
+from penstock.slogd.slogd_pb2 import LogEntry
+from tests.slogd.columns.test_entries import START, stored
+
+
+def test_an_entry_reads_as_slogd_writes_it() -> None:
+    first = LogEntry(raw_bytes=b"x", annotations={"a": "b"})
+    second = LogEntry(key=b"k")
+    logs = logs_document([stored(to_body([first, second]))])["logs"]
+    assert logs == [
+        {"timestamp": "2023-11-14T22:13:20Z", "annotations": {"a": "b"}, "raw_bytes": "eA=="},
+        {"offset": "1", "timestamp": "2023-11-14T22:13:20.000001Z", "key": "aw=="},
+    ]
+
+
+def test_no_rows_are_an_empty_object() -> None:
+    assert logs_document([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [
+        (START, "2023-11-14T22:13:20Z"),
+        (START + 1_000, "2023-11-14T22:13:20.001Z"),
+        (START + 1, "2023-11-14T22:13:20.000001Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+    ],
+)
+def test_timestamps_have_as_many_decimals_as_they_need(micros: int, text: str) -> None:
+    assert timestamp_text(micros) == text
+
+
+def test_a_known_any_reads_as_its_type_does() -> None:
+    packed = any_pb2.Any()
+    packed.Pack(duration_pb2.Duration(seconds=1, nanos=500_000_000))
+    assert any_document(packed.type_url, packed.value) == {"@type": packed.type_url, "value": "1.500s"}
+
+
+@pytest.mark.parametrize(
+    ("type_url", "value"),
+    [
+        ("type.googleapis.com/acme.Unknown", b"\x08\x01"),
+        ("type.googleapis.com/google.protobuf.Duration", b"\xff"),
+        ("type.googleapis.com/google.protobuf.Timestamp", timestamp_pb2.Timestamp(nanos=-1).SerializeToString()),
+        ("type.googleapis.com/google.protobuf.Value", struct_pb2.Value(number_value=float("nan")).SerializeToString()),
+        ("", b"x"),
+        ("/", b""),
+    ],
+)
+def test_any_other_any_reads_as_base64(type_url: str, value: bytes) -> None:
+    assert any_document(type_url, value) == {"@type": type_url, "value": base64.b64encode(value).decode()}
+
+
+@given(st.sampled_from(["Any", "Duration", "Struct", "Value", "FieldMask", "Api", "Timestamp"]), st.binary(max_size=30))
+def test_every_any_can_be_read(name: str, value: bytes) -> None:
+    json.loads(dumps(any_document(f"type.googleapis.com/google.protobuf.{name}", value)))

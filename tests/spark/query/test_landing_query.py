@@ -1,0 +1,171 @@
+"""The landing query in a real Spark, with its tables and its proof."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.landing.journal import Journal
+from penstock.landing.proof.prover import Proof, Prover
+from penstock.spark.query.landing_query import Landing, start_landing
+from penstock.spark.views import FormatDiffers, landed_schema, read_landed, register_views
+from tests.spark.spark_helpers import BUCKET, append, event
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def landing(topics: Path, tmp_path: Path) -> Landing:
+    return Landing(topics, tmp_path / "tables")
+
+
+def land(spark: SparkSession, landing: Landing) -> None:
+    query = start_landing(spark, landing, available_now=True)
+    query.awaitTermination(120)
+    assert query.exception() is None
+
+
+def proofs_of(landing: Landing) -> list[Proof]:
+    prover = Prover(landing.topics, landing.layout)
+    return [proof for commit in Journal(landing.layout).update() for proof in prover.prove(commit)]
+
+
+def rows(spark: SparkSession, query: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in spark.sql(query).collect()]
+
+
+def test_messages_of_every_kind_land_once_and_are_proved(spark: SparkSession, landing: Landing, topics: Path) -> None:
+    append(topics, "events", [event(1), event(2, "007"), b"{bad", b"text", event(1)], [event(3, data={"a": [1]})])
+    append(topics, "syslog", [b"<34>1 x", event(1)], codec="syslog", source="syslog-udp")
+    land(spark, landing)
+    register_views(spark, landing.tables)
+    assert rows(spark, "select type, uuid, host, to_json(data) from events order by uuid") == [
+        ("click", "u1", "web-1", None),
+        ("007", "u2", "web-1", None),
+        ("click", "u3", "web-1", '{"a":[1]}'),
+    ]
+    assert rows(spark, "select offset, reason, payload from quarantine") == [(2, "bad_json", bytearray(b"{bad"))]
+    assert rows(spark, "select offset, payload from messages") == [(3, bytearray(b"text"))]
+    assert rows(spark, "select offset, source from syslog order by offset") == [(0, "syslog-udp"), (1, "syslog-udp")]
+    assert rows(spark, "select count(distinct landed_at), count(distinct date) from landed") == [(1, 1)]
+
+    events, syslog = proofs_of(landing)
+    assert events.counts_by == {
+        ("events-udp", BUCKET): {"landed.event": 3, "landed.message": 1, "quarantined.bad_json": 1, "duplicate": 1}
+    }
+    assert syslog.counts_by == {("syslog-udp", BUCKET): {"landed.syslog": 2}}
+    assert events.holds
+    assert syslog.holds
+
+
+def test_a_restart_goes_on_from_the_checkpoint_and_remembers_uuids(
+    spark: SparkSession, landing: Landing, topics: Path
+) -> None:
+    append(topics, "events", [event(1), event(2)])
+    land(spark, landing)
+    append(topics, "events", [event(2), event(3), b"text", b"text"])
+    append(topics, "later", [event(1)])
+    land(spark, landing)
+    land(spark, landing)
+    found = read_landed(spark, landing.tables)
+    assert sorted((r.topic, r.offset) for r in found.collect()) == [
+        ("events", 0),
+        ("events", 1),
+        ("events", 3),
+        ("events", 4),
+        ("events", 5),
+        ("later", 0),
+    ]
+    proofs = proofs_of(landing)
+    assert all(proof.holds for proof in proofs)
+    assert [(proof.topic, proof.begin, proof.end, proof.total("duplicate")) for proof in proofs] == [
+        ("events", 0, 2, 0),
+        ("events", 2, 6, 1),
+        ("later", 0, 1, 0),
+    ]
+
+
+def test_a_topic_far_behind_another_loses_nothing_and_shares_no_uuids_with_it(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    landing = Landing(topics, tmp_path / "tables", max_rows=200)
+    append(topics, "ahead", [event(number) for number in range(50)])
+    land(spark, landing)
+    days = 3 * 86_400
+    for first in range(0, 600, 50):
+        append(topics, "behind", [event(number) for number in range(first, first + 50)], bucket=BUCKET - days)
+    append(topics, "ahead", [event(50), event(3)])
+    land(spark, landing)
+    found = read_landed(spark, landing.tables).groupBy("topic").agg({"offset": "max", "*": "count"}).collect()
+    assert {tuple(row) for row in found} == {("ahead", 50, 51), ("behind", 599, 600)}
+    proofs = proofs_of(landing)
+    assert all(proof.holds for proof in proofs)
+    assert len({proof.batch for proof in proofs if proof.topic == "behind"}) > 2
+    assert sum(proof.total("duplicate") for proof in proofs) == 1
+
+
+NASTY = [
+    "a b",
+    "..",
+    "a/b",
+    "a=b",
+    "100%",
+    "x:y*?#",
+    "'\"\\{}[]^",
+    "é\U0001f600",
+    " lead and trail ",
+    "null",
+    "1e5",
+    "t" * 80,
+]
+
+
+def test_a_type_of_any_letters_comes_back_as_it_was(spark: SparkSession, landing: Landing, topics: Path) -> None:
+    append(topics, "t", [event(number, kind) for number, kind in enumerate(NASTY)])
+    land(spark, landing)
+    found = {row.uuid: row.type for row in read_landed(spark, landing.tables).collect()}
+    assert found == {f"u{number}": kind for number, kind in enumerate(NASTY)}
+    (proof,) = proofs_of(landing)
+    assert proof.holds
+    assert proof.total("landed.event") == len(NASTY)
+
+
+def test_types_beyond_the_limit_go_to_quarantine(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+    landing = Landing(topics, tmp_path / "tables", max_types=2)
+    append(topics, "t", [event(n, kind) for n, kind in enumerate("abab")])
+    land(spark, landing)
+    append(topics, "t", [event(n + 4, kind) for n, kind in enumerate("cba")])
+    land(spark, landing)
+    found = read_landed(spark, landing.tables).orderBy("offset").collect()
+    assert [row.type or row.reason for row in found] == ["a", "b", "a", "b", "too_many_types", "b", "a"]
+    assert all(proof.holds for proof in proofs_of(landing))
+
+
+def test_data_as_json_text_is_a_form_of_the_table_that_cannot_change(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    append(topics, "t", [event(1, data={"b": 1.5})])
+    landing = Landing(topics, tmp_path / "tables", data_format="json", keep_payload=False)
+    land(spark, landing)
+    (row,) = read_landed(spark, landing.tables).collect()
+    assert (row.data, row.payload) == ('{"b":1.5}', None)
+    with pytest.raises(FormatDiffers, match="data_format = json"):
+        start_landing(spark, Landing(topics, tmp_path / "tables"))
+
+
+def test_before_anything_has_landed_the_views_are_empty(spark: SparkSession, tmp_path: Path) -> None:
+    register_views(spark, tmp_path / "tables")
+    for view in ("landed", "events", "syslog", "messages", "quarantine"):
+        assert rows(spark, f"select count(*) from {view}") == [(0,)]
+
+
+def test_the_schema_for_readers_is_the_one_that_is_written(spark: SparkSession, landing: Landing, topics: Path) -> None:
+    append(topics, "t", [event(1)])
+    land(spark, landing)
+    written = spark.read.parquet(str(landing.layout.landed)).schema
+    declared = spark.createDataFrame([], landed_schema()).schema
+    assert {f.name: f.dataType for f in declared} == {f.name: f.dataType for f in written} | {
+        "type": declared["type"].dataType
+    }

@@ -1,0 +1,148 @@
+"""Proving and posting after each commit, with the real ledger."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.landing.proof.ledger_posts import LedgerClient
+from penstock.landing.proof.prover import read_proofs
+from penstock.spark.query import proof_worker as module
+from penstock.spark.query.landing_query import Landing
+from penstock.spark.query.proof_worker import Reconciler
+from tests.spark.spark_daemon import Daemon, daemon
+from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
+
+PLACE = ("events-udp", BUCKET)
+
+
+@pytest.fixture
+def landing(topics: Path, table: HandWritten) -> Landing:
+    append(topics, "t", [event(1), b"x", event(1)])
+    table.commit({"t": 2}, [landed_event(0, "u1"), landed_message(1)])
+    return Landing(topics, table.layout.tables)
+
+
+def make(landing: Landing, running: Daemon | None = None, said: list[str] | None = None) -> Reconciler:
+    client = LedgerClient(running.http) if running else None
+    return Reconciler(landing, client, (said if said is not None else []).append)
+
+
+def test_each_commit_is_proved_written_down_and_posted(tmp_path: Path, landing: Landing, table: HandWritten) -> None:
+    with daemon(tmp_path) as running:
+        reconciler = make(landing, running)
+        assert reconciler.step()
+        table.commit({"t": 3}, [])
+        assert reconciler.step()
+        assert running.ledger.landed()["t"].counts == {PLACE: {"landed.event": 1, "landed.message": 1, "duplicate": 1}}
+        assert running.ledger.landed()["t"].through == 3
+        assert running.ledger.balance().unaccounted == 0
+    assert [proofs[0].batch for proofs in read_proofs(landing.layout)] == [0, 1]
+    assert (reconciler.progress.batch, reconciler.progress.rows, reconciler.progress.duplicates) == (1, 3, 1)
+
+
+def test_a_restart_proves_only_what_is_not_proved_and_finds_duplicates_of_before(
+    landing: Landing, table: HandWritten
+) -> None:
+    assert make(landing).step()
+    table.commit({"t": 3}, [])
+    again = make(landing)
+    assert again.step()
+    assert (again.progress.batch, again.progress.rows, again.progress.unaccounted) == (1, 1, 0)
+
+
+def test_while_the_daemon_is_away_proofs_are_written_down_and_posted_when_it_is_back(
+    tmp_path: Path, landing: Landing, table: HandWritten
+) -> None:
+    with daemon(tmp_path) as running:
+        http = running.http
+    said: list[str] = []
+    reconciler = Reconciler(landing, LedgerClient(http), said.append)
+    assert not reconciler.step()
+    table.commit({"t": 3}, [])
+    reconciler._next_try = 0.0
+    assert not reconciler.step()
+    assert len(list(read_proofs(landing.layout))) == 2
+    assert len(said) == 1, "one line while it stays away for the same reason"
+    with daemon(tmp_path, http) as running:
+        reconciler._next_try = 0.0
+        assert reconciler.step()
+        assert running.ledger.landed()["t"].through == 3
+    assert said[-1] == "proofs go on"
+
+
+def test_a_daemon_that_lost_its_ledger_is_told_everything_again(tmp_path: Path, landing: Landing) -> None:
+    with daemon(tmp_path) as running:
+        assert make(landing, running).step()
+    for path in (tmp_path / "topics" / "_ledger").iterdir():
+        path.unlink()
+    with daemon(tmp_path) as running:
+        assert make(landing, running).step()
+        assert running.ledger.landed()["t"].through == 2
+
+
+def test_a_corrupt_batch_is_entered_as_a_gap_by_the_daemon(tmp_path: Path, topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"one"], [b"damaged"])
+    table.commit({"t": 2}, [landed_message(0)])
+    with daemon(tmp_path) as running:
+        flip(topics, "t", b"damaged")
+        assert make(Landing(topics, table.layout.tables), running).step()
+        assert running.ledger.landed()["t"].counts[PLACE] == {"landed.message": 1, "gap.corrupt": 1}
+
+
+def test_what_is_unaccounted_is_said_and_does_not_stop_the_rest(landing: Landing, table: HandWritten) -> None:
+    table.commit({"t": 3}, [landed_event(2, "u1"), landed_message(9)])
+    table.commit({"t": 4}, [])
+    said: list[str] = []
+    reconciler = make(landing, said=said)
+    assert reconciler.step()
+    assert reconciler.progress.unaccounted == 1
+    assert said == [
+        "batch 1, topic t, offsets 2 to 3: 1 not of this batch, or twice (9)",
+        "batch 2, topic t, offsets 3 to 4: 1 unaccounted (3)",
+    ]
+
+
+def test_a_torn_proof_is_made_again(landing: Landing, table: HandWritten) -> None:
+    assert make(landing).step()
+    whole = landing.layout.proofs.read_bytes()
+    landing.layout.proofs.write_bytes(whole[:-20])
+    assert make(landing).step()
+    made_again = landing.layout.proofs.read_bytes()
+    assert list(map(json.loads, made_again.splitlines())) == list(map(json.loads, whole.splitlines()))
+
+
+def test_a_full_disk_is_said_and_tried_again(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    reconciler = make(landing, said=said)
+    real: Callable[[int], None] = os.fsync
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert not reconciler._step_safely()
+    assert "No space" in said[0]
+    monkeypatch.setattr(os, "fsync", real)
+    reconciler._next_try = 0.0
+    assert reconciler._step_safely()
+    assert reconciler.progress.rows == 2
+
+
+def test_the_thread_follows_commits_and_stops_when_everything_is_done(landing: Landing, table: HandWritten) -> None:
+    reconciler = make(landing)
+    reconciler.start()
+    table.commit({"t": 3}, [])
+    assert reconciler.stop(20)
+    assert reconciler.progress.batch == 1
+
+
+def test_pauses_grow_to_a_limit(landing: Landing) -> None:
+    reconciler = make(landing)
+    for _ in range(20):
+        reconciler._wait("away")
+    assert reconciler._pause == module.LONGEST_PAUSE

@@ -1,0 +1,162 @@
+"""The pipeline as a process: killed, started again, stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.config import load
+from penstock.landing.journal import read_journal
+from penstock.landing.proof.evidence import read_rows
+from penstock.landing.proof.prover import read_proofs, rebuild
+from penstock.landing.table_layout import Layout
+from penstock.spark.pipeline import AlreadyRunning, landing_of, main, take_lock
+from tests.spark.spark_daemon import Daemon, daemon
+from tests.spark.spark_helpers import BUCKET, QUICK_START, event
+
+PATIENCE = 200.0
+
+
+def wait_for(what: Callable[[], object], patience: float = PATIENCE) -> None:
+    deadline = time.monotonic() + patience
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Daemon]:
+    with daemon(tmp_path) as found:
+        yield found
+
+
+def start(data: Path, http: str, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "penstock.spark.pipeline", "-o", f"data_dir={data}", "-o", f"log.http={http}"]
+    settings = ["pipeline.spark.driver.memory=1g", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}"]
+    settings = [part for one in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", one)]
+    return subprocess.Popen([*command, *settings, *options], stderr=subprocess.PIPE, text=True, cwd=data)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and those that they did."""
+    try:
+        children = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+    return [*children, *(p for child in children for p in descendants(child))]
+
+
+def append(log: Daemon, first: int, count: int) -> None:
+    """Events with new uuids, one of them twice, and one broken one."""
+    from penstock.counts import Origin
+    from penstock.records import body
+
+    payloads = [*(event(first + n) for n in range(count)), event(first), b"{broken"]
+    counts = dict.fromkeys(("taken", "unboxed", "seen", "accepted"), len(payloads))
+    origin = Origin("events-udp", BUCKET, BUCKET * 1_000_000, BUCKET * 1_000_000, "plog", counts)
+    log.log.topic("t", create=True).append(body(payloads), origin).result(20)
+
+
+def proved_to(layout: Layout) -> int:
+    return max((proof.end for proofs in read_proofs(layout) for proof in proofs), default=0)
+
+
+@pytest.mark.spark
+def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tmp_path: Path, running: Daemon) -> None:
+    layout = Layout.of(tmp_path / "tables")
+    append(running, 0, 500)
+    killed = start(tmp_path, running.http)
+    wait_for(lambda: proved_to(layout) == 502)
+    children = descendants(killed.pid)
+    append(running, 1000, 500)
+    wait_for(lambda: (layout.checkpoint / "offsets" / "1").exists())
+    killed.kill()
+    killed.wait()
+    assert children, "a JVM was running"
+    append(running, 2000, 500)
+
+    again = start(tmp_path, running.http)
+    wait_for(lambda: running.ledger.landed()["t"].through == 1506)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children), "the JVM did not outlive its driver"
+    again.send_signal(signal.SIGTERM)
+    said = again.communicate(timeout=60)[1]
+    assert again.returncode == 0, said
+    assert "ERROR" not in said, "it came to rest before it was stopped"
+
+    rows = read_rows(layout.landed, [name for commit in read_journal(layout) for name in commit.files])
+    offsets = rows["offset"].to_pylist()
+    assert len(offsets) == len(set(offsets)) == 1503
+    proofs = [proof for proofs in read_proofs(layout) for proof in proofs]
+    assert all(proof.holds for proof in proofs)
+    assert running.ledger.balance().unaccounted == 0
+    counts = running.ledger.landed()["t"].counts["events-udp", BUCKET]
+    assert counts == {"landed.event": 1500, "quarantined.bad_json": 3, "duplicate": 3}
+    assert list(rebuild(tmp_path / "topics", layout)) == proofs
+    on_disk = {str(p.relative_to(layout.landed)) for p in layout.landed.rglob("*.parquet")}
+    assert on_disk == {name for commit in read_journal(layout) for name in commit.files}, "no file of a lost batch"
+
+
+def test_two_never_run_at_once(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path)
+    held = take_lock(layout, threading.Event())
+    with pytest.raises(AlreadyRunning, match="another pipeline"):
+        take_lock(layout, threading.Event(), patience=0.0)
+    os.close(held)
+    os.close(take_lock(layout, threading.Event(), patience=0.0))
+
+
+def test_the_lock_is_waited_for(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path)
+    held = take_lock(layout, threading.Event())
+    threading.Timer(0.5, os.close, [held]).start()
+    later = take_lock(layout, threading.Event(), patience=20.0)
+    with pytest.raises(BlockingIOError), open(layout.lock) as other:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(later)
+
+
+def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
+    layout, stop = Layout.of(tmp_path), threading.Event()
+    held = take_lock(layout, stop)
+    stop.set()
+    with pytest.raises(AlreadyRunning):
+        take_lock(layout, stop, patience=60.0)
+    os.close(held)
+
+
+def test_the_configuration_says_what_is_landed(tmp_path: Path) -> None:
+    settings = load(None, [f"data_dir={tmp_path}", "pipeline.topics=['a','b.*']", "pipeline.duplicate_window=5m"], {})
+    landing = landing_of(settings)
+    assert (landing.topics, landing.tables, landing.topic) == (tmp_path / "topics", tmp_path / "tables", "a,b.*")
+    assert (landing.duplicate_window, landing.data_format, landing.max_types) == (300.0, "variant", 1000)
+
+
+def test_the_log_daemon_is_read_where_the_configuration_names_it(tmp_path: Path) -> None:
+    tokens = 'security.tokens.spark = {token = "sixteen letters at least", read = ["*"]}'
+    given = [f"data_dir={tmp_path}", "pipeline.uri=127.0.0.1:8846"]
+    plain, closed = (landing_of(load(None, options, {})) for options in (given, [*given, tokens]))
+    named = landing_of(load(None, [*given, tokens, "pipeline.token=another one altogether"], {}))
+    assert plain.log is not None
+    assert (plain.log.address, plain.log.token, plain.log.tls) == ("127.0.0.1:8846", "", False)
+    assert closed.log is not None
+    assert closed.log.token == (tmp_path / "token").read_text()
+    assert named.log is not None
+    assert named.log.token == "another one altogether"
+    assert "another" not in repr(named)
+
+
+def test_a_bad_configuration_stops_the_start_with_its_key(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-o", "pipeline.tabels=x"]) == 2
+    assert "pipeline.tabels" in capsys.readouterr().err
+    kafka = ["pipeline.source=kafka", "pipeline.kafka.bootstrap.servers=h:1", "pipeline.uri=h:1"]
+    assert main([part for one in kafka for part in ("-o", one)]) == 2
+    assert 'uri is for source = "penstock"' in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""The way from the supervisor to the running daemon."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from penstock.supervise.daemon_channel import Channel, DaemonEnd, Told
+
+
+def answering(end: DaemonEnd, into: list[Told]) -> threading.Thread:
+    def answer() -> None:
+        while (told := end.receive()) is not None:
+            into.append(told)
+            end.answer(told)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    return thread
+
+
+def test_settings_of_any_length_and_eventfds_arrive_and_are_confirmed() -> None:
+    channel, told = Channel(), []
+    end = DaemonEnd(os.dup(channel.descriptor))
+    thread = answering(end, told)
+    wake, settings = os.eventfd(0, os.EFD_NONBLOCK), {"long": "x" * 1_000_000}
+    assert channel.tell(settings, {"events": wake}, lambda: True, lambda: None)
+    assert channel.tell({}, {}, lambda: True, lambda: None)
+    channel.close()
+    thread.join()
+    assert [(one.number, one.settings, list(one.wakes)) for one in told] == [(1, settings, ["events"]), (2, {}, [])]
+    os.eventfd_write(told[0].wakes["events"], 7)
+    assert os.eventfd_read(wake) == 7
+
+
+def test_what_a_daemon_that_died_had_not_read_its_successor_reads_and_an_old_answer_counts_for_nothing() -> None:
+    channel, told, ticks = Channel(), [], []
+    assert not channel.tell({"first": 1}, {}, lambda: len(ticks) < 2, lambda: ticks.append(0))
+    thread = answering(DaemonEnd(os.dup(channel.descriptor)), told)
+    assert channel.tell({"second": 2}, {}, lambda: True, lambda: None)
+    channel.close()
+    thread.join()
+    assert [one.settings for one in told] == [{"first": 1}, {"second": 2}]
+
+
+def test_what_nobody_has_read_can_be_forgotten() -> None:
+    channel, told = Channel(), []
+    assert not channel.tell({"old": 1}, {"events": os.eventfd(0, os.EFD_CLOEXEC)}, lambda: False, lambda: None)
+    channel.clear()
+    channel.clear()
+    thread = answering(DaemonEnd(os.dup(channel.descriptor)), told)
+    assert channel.tell({"new": 1}, {}, lambda: True, lambda: None)
+    channel.close()
+    thread.join()
+    assert [one.settings for one in told] == [{"new": 1}]

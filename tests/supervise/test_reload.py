@@ -1,0 +1,92 @@
+"""What a process is asked for by signals, and what is told of a reload."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from penstock.supervise import reload
+from penstock.supervise.reload import NoAnswer, NotRunning, Outcome, Signals, ask_reload, running_supervisor
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Puts back the handlers of this process."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_hangup_asks_for_one_reload_and_a_termination_for_the_end() -> None:
+    signals = Signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert (signals.take_reload(), signals.take_reload(), signals.stop) == (True, False, False)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert signals.stop
+
+
+@pytest.mark.usefixtures("handlers")
+@pytest.mark.parametrize("nohup", [False, True])
+def test_a_terminal_that_is_closed_ends_it_unless_it_was_told_not_to_mind(
+    nohup: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = tmp_path / "tty"
+    terminal.touch()
+    monkeypatch.setattr(reload, "TERMINAL", str(terminal))
+    if nohup:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signals = Signals()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert (signals.take_reload(), signals.stop) == (True, False)
+    terminal.unlink()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert signals.stop is not nohup
+
+
+def test_an_outcome_reads_as_sentences() -> None:
+    bad = Outcome(1, error="a.b: bad\nc: worse")
+    assert bad.lines == ["a.b: bad", "c: worse", "the configuration is not reloaded; everything goes on as before"]
+    good = Outcome(1, applied=["listener 'a' is added", "log.max_topics"], waiting=["log.http"])
+    assert good.lines == [
+        "the configuration is reloaded: listener 'a' is added, log.max_topics",
+        "log.http: comes into force at the next start",
+    ]
+    assert Outcome(1).lines == ["the configuration is reloaded: nothing has changed"]
+
+
+def test_nobody_is_signalled_but_who_holds_the_lock(tmp_path: Path) -> None:
+    with pytest.raises(NotRunning, match="no penstock runs on"):
+        ask_reload(tmp_path, 1)
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    assert running_supervisor(tmp_path) is None
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    assert running_supervisor(tmp_path) == os.getpid()
+    for stranger in (os.getppid(), 2**22 + 1):  # the file was left by one that was killed
+        (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": stranger}))
+        with pytest.raises(NotRunning, match="just starting"):
+            ask_reload(tmp_path, 1)
+    os.close(lock)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_who_does_not_answer_is_named(tmp_path: Path) -> None:
+    signals = Signals()
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    (tmp_path / "reloaded.json").write_text(json.dumps(asdict(Outcome(1, error="of an earlier one"))))
+    with pytest.raises(NoAnswer, match=f"process {os.getpid()} has not said"):
+        ask_reload(tmp_path, 0.1)
+    assert signals.take_reload()
+    os.close(lock)

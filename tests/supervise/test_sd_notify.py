@@ -1,0 +1,99 @@
+"""What systemd is told."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.supervise.sd_notify import READY, WATCHDOG, Service, Watchdog, listens, notify
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.settimeout(2)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        yield sock
+
+
+def test_a_service_manager_is_told(manager: socket.socket) -> None:
+    assert notify(READY)
+    assert manager.recv(100) == b"READY=1"
+
+
+def test_an_abstract_address_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    name = f"penstock-{tmp_path.name}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(f"\0{name}")
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
+        assert notify(READY)
+        assert sock.recv(100) == b"READY=1"
+
+
+@pytest.mark.parametrize("address", ["", "vsock:2:1", "/nowhere/at/all"])
+def test_without_a_service_manager_nothing_happens(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    assert not notify(READY)
+
+
+def test_the_watchdog_is_fed_twice_in_its_time(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setenv("WATCHDOG_USEC", "2000000")
+    monkeypatch.delenv("WATCHDOG_PID", raising=False)
+    monkeypatch.setattr("penstock.supervise.sd_notify.time.monotonic", lambda: now[0])
+    watchdog = Watchdog()
+    manager.setblocking(False)
+    fed = 0
+    for _ in range(100):
+        watchdog.tick()
+        now[0] += 0.1
+        try:
+            fed += manager.recv(100) == WATCHDOG.encode()
+        except BlockingIOError:
+            continue
+    assert fed == 10
+
+
+def test_a_watchdog_of_another_process_is_not_fed(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "1")
+    monkeypatch.setenv("WATCHDOG_PID", "1")
+    Watchdog().tick()
+    manager.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        manager.recv(100)
+
+
+def test_a_service_is_ready_once_it_answers_and_says_that_it_stops(manager: socket.socket) -> None:
+    answers = iter([False, True])
+    service = Service(lambda: next(answers))
+    service.tick()
+    manager.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        manager.recv(100)
+    service.tick()
+    service.tick()
+    service.stopping()
+    assert [manager.recv(100) for _ in range(2)] == [b"READY=1", b"STOPPING=1"]
+
+
+def test_it_is_seen_whether_somebody_listens() -> None:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        assert not listens(sock.getsockname())
+        sock.listen()
+        assert listens(sock.getsockname())
+
+
+def test_a_reload_is_told_and_over_with_the_next_tick_but_not_while_it_is_going_on(manager: socket.socket) -> None:
+    service = Service(lambda: True)
+    service.tick()
+    service.reloading()
+    service.alive()
+    service.tick()
+    told = [manager.recv(200) for _ in range(3)]
+    assert (told[0], told[2]) == (b"READY=1", b"READY=1")
+    assert told[1].startswith(b"RELOADING=1\nMONOTONIC_USEC=")

@@ -1,0 +1,117 @@
+"""The pipeline on a Spark cluster that has neither the package nor the topics' folder: exact, whatever goes away."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.landing.table_layout import Layout
+from tests.system.cluster import SMALL_JVM, Cluster
+from tests.system.harness import Pipe, until
+from tests.system.landing import Driver, landed_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+TCP = "events-tcp"
+
+
+class Landing:
+    """Cluster, pipe and pipeline; what was sent, and whether it landed."""
+
+    def __init__(self, cluster: Cluster, pipe: Pipe, driver: Driver) -> None:
+        self.cluster, self.pipe, self.driver = cluster, pipe, driver
+        self.layout = Layout.of(pipe.data_dir / "tables")
+        self.uuids: list[str] = []
+        self.broken = self.again = 0
+
+    @property
+    def sent(self) -> int:
+        return len(self.uuids) + self.broken + self.again
+
+    def send(self, events: int) -> None:
+        """Events over TCP, the first ten of them twice, and five that are broken."""
+        uuids = [f"u{len(self.uuids) + number}" for number in range(events)]
+        self.uuids += uuids
+        lines = [json.dumps({"type": "t", "uuid": uuid, "timestamp": 1}) for uuid in [*uuids, *uuids[:10]]]
+        lines += ['{"type": "t", '] * 5
+        self.again, self.broken = self.again + 10, self.broken + 5
+        self.pipe.lines("".join(line + "\n" for line in lines).encode())
+
+    def planned(self) -> int:
+        folder = self.layout.checkpoint / "offsets"
+        return len([p for p in folder.iterdir() if p.name.isdecimal()]) if folder.exists() else 0
+
+    def check(self) -> None:
+        """Everything sent so far is in the table once, and the balance closes."""
+        until(self._landed, 500, f"all has landed, see {self.driver.output}")
+        balance = self.pipe.settled(60)
+        assert balance["unaccounted"] == 0
+        fates = {"landed.event": len(self.uuids), "duplicate": self.again, "quarantined.bad_json": self.broken}
+        assert self.pipe.fates("events") == fates
+        rows = landed_rows(self.layout.tables)
+        assert max(Counter(row["offset"] for row in rows).values()) == 1
+        assert sorted(row["uuid"] for row in rows if row["kind"] == "event") == sorted(self.uuids)
+        assert self.driver.process
+        assert self.driver.process.poll() is None, "it was never started again"
+
+    def _landed(self) -> bool:
+        assert self.driver.process
+        assert self.driver.process.poll() is None, self.driver.output.read_text()[-3000:]
+        balance = self.pipe.balance()
+        topics = [topic for topic in balance["topics"] if topic["topic"] == "events"]
+        return (
+            bool(topics and topics[0]["logged"] == self.sent and topics[0]["read_by_pipeline"])
+            and not balance["pending"]
+        )
+
+
+@pytest.fixture(scope="module")
+def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Landing]:
+    folder = tmp_path_factory.mktemp("cluster")
+    pipe = Pipe(folder / "pipe", "pipeline.target_lag=200ms", "pipeline.topics=['events']")
+    pipe.output.parent.mkdir()
+    cluster = Cluster(folder)
+    spark = {"driver.memory": "768m", "executor.memory": "512m"}
+    spark |= dict.fromkeys(("driver.extraJavaOptions", "executor.extraJavaOptions"), SMALL_JVM)
+    options = [f"pipeline.uri={pipe.flight}", *(f"pipeline.spark.{name}={value}" for name, value in spark.items())]
+    driver = Driver(pipe, "--master", cluster.master, *(part for option in options for part in ("-o", option)))
+    try:
+        pipe.start(wait=False)
+        cluster.start()
+        until(pipe.answers, 240, f"the daemon answers, see {pipe.output}")
+        driver.start()
+        yield Landing(cluster, pipe, driver)
+    finally:
+        driver.stop()
+        pipe.stop()
+        cluster.stop()
+
+
+def test_a_cluster_lands_what_it_reads_from_the_log_daemon_with_the_package_it_was_sent(landing: Landing) -> None:
+    landing.send(1000)
+    landing.check()
+    assert len(list(landing.cluster.folder.glob("worker*/app-*/*/penstock-*.zip"))) == 2
+    assert f"from {landing.pipe.flight} into" in landing.driver.output.read_text()
+
+
+def test_the_table_is_exact_though_an_executor_was_killed(landing: Landing) -> None:
+    before = landing.planned()
+    landing.send(5000)
+    until(lambda: landing.planned() > before, 120, "a batch is under way")
+    landing.cluster.kill_executor()
+    landing.send(1000)
+    landing.check()
+    assert "Lost executor" in landing.driver.output.read_text()
+
+
+def test_a_log_daemon_that_is_gone_for_five_seconds_stops_nothing(landing: Landing) -> None:
+    landing.send(3000)
+    with landing.pipe.paused("log daemon"):
+        landing.send(1000)
+        time.sleep(5)  # what is promised
+    landing.pipe.kill("log daemon")
+    landing.send(1000)
+    landing.check()

@@ -1,0 +1,141 @@
+"""The web console in a real browser, with a real pipe behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.system.browser import browser
+from tests.system.harness import Pipe, free_ports, until
+
+WAIT = 30_000
+
+
+@pytest.fixture(scope="module")
+def console(one_pipe: Pipe) -> Iterator[str]:
+    """The address of a running console."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    output = one_pipe.output.with_name("console.log")
+    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *one_pipe.options]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # NiceGUI looks
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=plain)
+    try:
+        until(
+            lambda: _answers(address) if process.poll() is None else pytest.fail(output.read_text()),
+            90,
+            f"the console, see {output}",
+        )
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"http://{address}/", timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser() as started:
+        yield started
+
+
+def opened(
+    chromium: Browser, console: str, path: str = "/", width: int = 1280, dark: bool = False
+) -> tuple[Page, list[str]]:
+    """A page, and what went wrong in it: errors, and requests to anywhere else."""
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith((console, "data:")) else wrong.append(asked.url))
+    page.goto(console + path)
+    return page, wrong
+
+
+def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    mine = json.dumps({"type": "click", "uuid": "my-own-message", "timestamp": 1, "data": {"n": 1}}).encode()
+    one_pipe.datagrams(mine, b"another")
+    one_pipe.settled()
+    page, wrong = opened(chromium, console)
+    expect(page.get_by_text("Every message is accounted for")).to_be_visible(timeout=WAIT)
+    expect(page.locator("svg.pipe")).to_contain_text("events-udp", timeout=WAIT)
+    expect(page.locator("svg.pipe")).to_contain_text("2 accepted", timeout=WAIT)
+    expect(page.locator("svg.pipe")).to_contain_text("2 logged", timeout=WAIT)
+    page.locator("svg.pipe a", has_text="2 logged").click()
+    line = page.get_by_role("button").filter(has_text="my-own-message")
+    line.click(timeout=WAIT)
+    expect(page.locator("pre").first).to_contain_text('"uuid": "my-own-message"', timeout=WAIT)
+    expect(page.locator("pre").first).to_be_in_viewport()
+    page.get_by_text("hex", exact=True).click()
+    expect(page.locator("details pre")).to_contain_text("00000000  7b 22 74", timeout=WAIT)
+    assert wrong == []
+
+
+def test_keys_change_the_page_and_light_and_dark(console: str, chromium: Browser) -> None:
+    page, wrong = opened(chromium, console, dark=True)
+    page.wait_for_function("document.body.classList.contains('body--dark')", timeout=WAIT)
+    page.keyboard.press("d")
+    page.wait_for_function("!document.body.classList.contains('body--dark')", timeout=WAIT)
+    for key, path in (
+        ("2", "/listeners"),
+        ("3", "/topics"),
+        ("4", "/pipeline"),
+        ("5", "/kafka"),
+        ("6", "/configuration"),
+    ):
+        page.keyboard.press(key)
+        page.wait_for_url(f"**{path}", timeout=WAIT)
+        expect(page.locator(".top a.here")).to_have_attribute("href", path, timeout=WAIT)
+    assert wrong == []
+
+
+def test_the_configuration_in_force_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    page, wrong = opened(chromium, console, "/configuration")
+    expect(page.locator("body")).to_contain_text("duplicate_window", timeout=WAIT)
+    page.keyboard.press("/")
+    page.keyboard.type("log.http", delay=20)
+    expect(page.locator("body")).not_to_contain_text("duplicate_window", timeout=WAIT)
+    expect(page.locator("body")).to_contain_text(one_pipe.http, timeout=WAIT)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", ["/", "/listeners", "/topics", "/pipeline", "/kafka", "/configuration"])
+def test_a_phone_shows_every_page_without_scrolling_sideways(console: str, chromium: Browser, path: str) -> None:
+    page, wrong = opened(chromium, console, path, width=390)
+    expect(page.locator(".panel").first).to_be_visible(timeout=WAIT)
+    page.wait_for_timeout(1500)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 391
+    assert wrong == []
+
+
+def test_a_daemon_that_is_gone_is_said_and_seen_again(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+    page, _ = opened(chromium, console)
+    expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=WAIT)
+    one_pipe.stop()
+    expect(page.get_by_text("The log daemon does not answer")).to_be_visible(timeout=60_000)
+    one_pipe.start()
+    expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=60_000)
+
+
+def test_an_address_that_is_taken_is_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", one_pipe.http, *one_pipe.options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("penstock: console.http")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,187 @@
+"""Processes are killed while messages flow: the balance closes at zero and the tables hold each message once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.system.harness import Pipe, alive, until
+from tests.system.landing import Driver, landed_rows
+
+RATE = 500
+UDP = "events-udp"
+
+
+class Flow(threading.Thread):
+    """Sends events at a steady pace until told to stop; one in fifty twice, one in a hundred broken."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__(daemon=True)
+        self._address = address
+        self._done = threading.Event()
+        self.uuids: list[str] = []
+        self.datagrams = self.broken = self.again = 0
+
+    def run(self) -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            while not self._done.wait(10 / RATE):
+                for _ in range(10):
+                    for datagram in self._next():
+                        sock.sendto(datagram, self._address)
+                        self.datagrams += 1
+
+    def _next(self) -> Iterator[bytes]:
+        number = len(self.uuids)
+        if number % 100 == 99:
+            self.broken += 1
+            yield b'{"type": "broken", %d' % number
+        self.uuids.append(str(uuid.uuid4()))
+        event = {"type": f"t{number % 5}", "uuid": self.uuids[-1], "timestamp": number, "data": {"number": number}}
+        yield json.dumps(event).encode()
+        if number % 50 == 49:
+            self.again += 1
+            yield json.dumps(event).encode()
+
+    def stop(self) -> None:
+        self._done.set()
+        self.join()
+
+
+@pytest.fixture
+def driver(pipe: Pipe) -> Iterator[Driver]:
+    made = Driver(pipe)
+    yield made
+    made.stop()
+
+
+def kill_at_random(pipe: Pipe, driver: Driver, dice: random.Random, rounds: int) -> None:
+    """Each process is killed at least once, in random order and at random moments."""
+    victims = [f"receiver {UDP}", "log daemon", "driver"] * rounds
+    dice.shuffle(victims)
+    for victim in victims:
+        time.sleep(dice.uniform(0.5, 4))
+        if victim == "driver":
+            driver.kill()
+            driver.start()
+            time.sleep(dice.uniform(0, 8))
+        else:
+            pipe.kill(victim)
+
+
+def check_everything(pipe: Pipe, flow: Flow) -> None:
+    until(lambda: _all_landed(pipe, flow), 240, "all has landed")
+    balance = pipe.settled(60)
+    assert balance["unaccounted"] == 0
+    counts, fates = pipe.counts(UDP), pipe.fates("events")
+    assert counts["taken"] + counts["kernel_dropped"] == flow.datagrams
+    assert counts["kernel_dropped"] == 0
+    assert fates == {"landed.event": len(flow.uuids), "duplicate": flow.again, "quarantined.bad_json": flow.broken}
+    assert rebuilt(pipe)["differs"] == []
+    rows = landed_rows(pipe.data_dir / "tables")
+    assert max(Counter(row["offset"] for row in rows).values()) == 1
+    assert sorted(row["uuid"] for row in rows if row["kind"] == "event") == sorted(flow.uuids)
+
+
+def rebuilt(pipe: Pipe) -> dict[str, Any]:
+    """The balance computed anew from files, by the command."""
+    command = [sys.executable, "-m", "penstock.cli.main", "balance", "--rebuild", "--json", *pipe.options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
+    assert document["unaccounted"] == 0
+    return document
+
+
+def _all_landed(pipe: Pipe, flow: Flow) -> bool:
+    balance = pipe.balance()
+    (topic,) = (topic for topic in balance["topics"] if topic["topic"] == "events")
+    return bool(topic["logged"] == flow.datagrams and topic["read_by_pipeline"] and not balance["pending"])
+
+
+def run(pipe: Pipe, driver: Driver, seed: int, rounds: int) -> None:
+    driver.start()
+    flow = Flow(pipe.address(UDP))
+    flow.start()
+    kill_at_random(pipe, driver, random.Random(seed), rounds)
+    time.sleep(2)
+    flow.stop()
+    check_everything(pipe, flow)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_each_message_is_in_the_tables_once_after_random_kills(pipe: Pipe, driver: Driver) -> None:
+    run(pipe, driver, seed=int.from_bytes(os.urandom(4), "big"), rounds=2)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_each_message_is_in_the_tables_once_after_very_many_kills(pipe: Pipe, driver: Driver) -> None:
+    run(pipe, driver, seed=int.from_bytes(os.urandom(4), "big"), rounds=15)
+
+
+@pytest.mark.timeout(200)
+def test_all_processes_killed_at_once_lose_nothing_that_was_received(pipes: Callable[..., Pipe]) -> None:
+    pipe = pipes()
+    for life in range(3):
+        pipe.datagrams(*(b"%d %d" % (life, number) for number in range(200)))
+        until(lambda life=life: pipe.counts(UDP)["accepted"] >= 200 * life + 1)
+        pipe.kill_all()
+        pipe.start()
+    balance = pipe.settled()
+    assert balance["unaccounted"] == 0
+    counts = pipe.counts(UDP)
+    assert counts["accepted"] == counts["taken"] - counts["command"]
+    assert 203 <= counts["accepted"] <= 600
+
+
+@pytest.mark.timeout(200)
+def test_receiver_and_daemon_killed_under_load_lose_nothing(pipe: Pipe) -> None:
+    dice = random.Random(os.urandom(4))
+    flow = Flow(pipe.address(UDP))
+    flow.start()
+    for _ in range(8):
+        time.sleep(dice.uniform(0.05, 1.0))
+        pipe.kill(dice.choice([f"receiver {UDP}", "log daemon"]))
+    flow.stop()
+    until(lambda: pipe.answers() and pipe.counts(UDP)["accepted"] >= flow.datagrams, 60)
+    assert pipe.settled()["unaccounted"] == 0
+    counts = pipe.counts(UDP)
+    assert (counts["taken"], counts["kernel_dropped"]) == (flow.datagrams, 0)
+    logs = [row for row in _payloads(pipe) if b"uuid" in row]
+    assert len(logs) == len(flow.uuids) + flow.again
+
+
+def _payloads(pipe: Pipe) -> list[bytes]:
+    from penstock.log import TopicReader
+
+    reader = TopicReader(pipe.data_dir / "topics" / "events")
+    return [payload for stored in reader.read(0) for payload in stored.batch.column("payload").to_pylist()]
+
+
+def test_a_stopped_pipe_leaves_no_process_behind(pipe: Pipe) -> None:
+    pids = list(pipe.endpoints()["pids"].values())
+    pipe.stop()
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_killed_supervisor_takes_its_children_along(pipe: Pipe) -> None:
+    pids = list(pipe.endpoints()["pids"].values())
+    assert pipe.process
+    os.kill(pipe.process.pid, signal.SIGKILL)
+    pipe.process.wait()
+    until(lambda: not any(alive(pid) for pid in pids))

@@ -1,0 +1,218 @@
+"""The log daemon as a process: killed under load, on a full disk, behind TLS and tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import httpx
+import pytest
+
+from penstock.config import load
+from penstock.config.daemon_access import Access
+from penstock.slogd import slogd_pb2 as pb
+from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
+from tests.server import certificates
+from tests.system.harness import Pipe, anonymous, until
+
+CALLERS, BATCH = 6, 5
+SECONDS = 0.7
+"""Between two kills."""
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+QUICK = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 200)]
+
+
+class Caller(threading.Thread):
+    """Appends numbered batches as one producer, each again until it is answered."""
+
+    def __init__(self, stub: StructuredLogStub, name: str, done: threading.Event) -> None:
+        super().__init__(name=name)
+        self._stub, self._done = stub, done
+        self.offsets: list[list[int]] = []
+
+    def run(self) -> None:
+        while not self._done.is_set():
+            number = len(self.offsets)
+            logs = [pb.LogEntry(raw_bytes=f"{self.name} {number} {place}".encode()) for place in range(BATCH)]
+            request = pb.AppendRequest(topic="t", logs=logs, producer_id=self.name, sequence=number)
+            self.offsets.append(list(self._append(request).offsets))
+
+    def _append(self, request: pb.AppendRequest) -> pb.AppendResponse:
+        while True:
+            try:
+                return self._stub.AppendLogs(request, timeout=30)
+            except grpc.RpcError as error:
+                if error.code() not in PASSING:
+                    raise
+                time.sleep(0.05)
+
+
+def stored(stub: StructuredLogStub) -> list[pb.LogEntry]:
+    logs: list[pb.LogEntry] = []
+    while page := stub.GetLogs(pb.GetLogsRequest(topic="t", offset=len(logs)), timeout=30).logs:
+        logs += page
+    return logs
+
+
+def kill_under_load(pipe: Pipe, rounds: int) -> None:
+    """Everything acknowledged is there at its offset, nothing twice, no hole."""
+    done = threading.Event()
+    with grpc.insecure_channel(pipe.grpc, QUICK) as channel:
+        stub = StructuredLogStub(channel)
+        callers = [Caller(stub, f"caller-{number}", done) for number in range(CALLERS)]
+        for caller in callers:
+            caller.start()
+        for _ in range(rounds):
+            before = sum(len(caller.offsets) for caller in callers)
+            until(lambda before=before: sum(len(c.offsets) for c in callers) > before + CALLERS, what="appends go on")
+            time.sleep(SECONDS)
+            pipe.kill("log daemon")
+        done.set()
+        for caller in callers:
+            caller.join(60)
+        until(pipe.answers)
+        logs = stored(stub)
+    assert [entry.offset for entry in logs] == list(range(len(logs)))
+    stamps = [(entry.timestamp.seconds, entry.timestamp.nanos) for entry in logs]
+    assert stamps == sorted(set(stamps))
+    expected = {
+        offset: f"{caller.name} {number} {place}"
+        for caller in callers
+        for number, offsets in enumerate(caller.offsets)
+        for place, offset in enumerate(offsets)
+    }
+    assert {entry.offset: entry.raw_bytes.decode() for entry in logs} == expected
+
+
+def test_what_was_acknowledged_survives_kills_and_nothing_is_there_twice(pipe: Pipe) -> None:
+    kill_under_load(pipe, 3)
+
+
+@pytest.mark.soak
+def test_fifty_kills(pipe: Pipe) -> None:
+    kill_under_load(pipe, 50)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB for the topics."""
+    topics = tmp_path / "data" / "topics"
+    topics.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", topics]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a disk of its own cannot be mounted here")
+    yield topics
+    subprocess.run(["umount", "-l", topics], check=True)
+
+
+def test_on_a_full_disk_reads_go_on_and_appends_come_back_without_a_restart(small_disk: Path, tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path, "log.topic_defaults.segment_size_limit=256KiB")
+    pipe.start()
+    try:
+        daemon = pipe.pid("log daemon")
+        with grpc.insecure_channel(pipe.grpc) as channel:
+            stub = StructuredLogStub(channel)
+            small_disk.joinpath("ballast").write_bytes(b"x" * (1 << 20))
+            count = fill(stub)
+            assert len(stored(stub)) == count
+            assert outcome(stub, b"x" * 100_000) == "RESOURCE_EXHAUSTED"
+            small_disk.joinpath("ballast").unlink()
+            until(lambda: outcome(stub, b"x" * 1000) == "OK", what="appends work again")
+            assert [entry.offset for entry in stored(stub)] == list(range(count + 1))
+        assert pipe.pid("log daemon") == daemon
+    finally:
+        pipe.stop()
+
+
+def fill(stub: StructuredLogStub) -> int:
+    """Append until the disk is full; how many entries were taken."""
+    count = 0
+    while outcome(stub, b"x" * 100_000) == "OK":
+        count += 1
+        assert count < 100
+    return count
+
+
+def outcome(stub: StructuredLogStub, payload: bytes) -> str:
+    try:
+        stub.AppendLogs(pb.AppendRequest(topic="t", logs=[pb.LogEntry(raw_bytes=payload)]), timeout=30)
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    return "OK"
+
+
+def run(pipe: Pipe, *command: str, lines: str = "") -> str:
+    """What a command of the product prints."""
+    called = [sys.executable, "-m", "penstock.cli.main", *command, *pipe.options]
+    done = subprocess.run(called, input=lines, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_and_processes_of_the_product_get_in_where_tls_and_tokens_are_on(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path, "log.example")
+    pipe = Pipe(
+        tmp_path,
+        f"security.tls_cert={pair.cert}",
+        f"security.tls_key={pair.key}",
+        "security.tokens.reader.token=the secret of the reader",
+        "security.tokens.reader.read=['*']",
+    )
+    pipe.overrides = [o.replace("log.http=127.0.0.1", "log.http=0.0.0.0") for o in pipe.overrides]
+    access = Access(load(None, pipe.overrides, {}))
+    pipe.start(wait=False)
+    try:
+        with access.client() as client:
+            until(lambda: answers(pipe, client), what=f"the daemon answers, see {pipe.output}")
+        run(pipe, "produce", "t", lines="one\ntwo\n")
+        assert "t" in run(pipe, "topics")
+        assert run(pipe, "consume", "t", "--from", "earliest", "--format", "payload", "-n", "2") == "one\ntwo\n"
+        assert json.loads(run(pipe, "balance", "--json"))["unaccounted"] == 0
+        with grpc.insecure_channel(pipe.grpc) as channel:
+            assert outcome(StructuredLogStub(channel), b"x") == "UNAVAILABLE"
+    finally:
+        pipe.stop()
+
+
+def answers(pipe: Pipe, client: httpx.Client) -> bool:
+    assert pipe.process
+    assert pipe.process.poll() is None, pipe.output.read_text()
+    with contextlib.suppress(httpx.TransportError):
+        return client.get("/topics").is_success
+    return False
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("log.grpc=0.0.0.0:0", "log.grpc: 0.0.0.0:0 is not loopback"),
+        ("security.tls_cert=/nowhere.pem", "security: tls_cert and tls_key need each other"),
+    ],
+)
+def test_what_is_not_secure_does_not_start(tmp_path: Path, override: str, said: str) -> None:
+    pipe = Pipe(tmp_path, override)
+    called = [sys.executable, "-m", "penstock.cli.main", "serve", *pipe.options]
+    done = subprocess.run(called, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_daemon_is_small(pipe: Pipe) -> None:
+    """Anonymous memory, idle and with many topics written and read."""
+    assert anonymous(pipe.pid("log daemon")) < 70 << 20
+    with grpc.insecure_channel(pipe.grpc) as channel:
+        stub = StructuredLogStub(channel)
+        logs = [pb.LogEntry(raw_bytes=os.urandom(256)) for _ in range(100)]
+        for number in range(200):
+            stub.AppendLogs(pb.AppendRequest(topic=f"t{number}", logs=logs), timeout=30)
+            stub.GetLogs(pb.GetLogsRequest(topic=f"t{number}"), timeout=30)
+    assert anonymous(pipe.pid("log daemon")) < 150 << 20

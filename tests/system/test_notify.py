@@ -1,0 +1,31 @@
+"""``penstock serve`` as a service of systemd (Type=notify)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.harness import Pipe
+
+
+def test_serve_says_when_it_is_ready_that_it_is_alive_and_that_it_stops(
+    pipes: Callable[..., Pipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "2000000")
+        pipe = pipes()
+        assert pipe.answers()
+        told = [manager.recv(100)]
+        while told.count(b"READY=1") == 0 or told.count(b"WATCHDOG=1") < 3:
+            told.append(manager.recv(100))
+        assert set(told) == {b"READY=1", b"WATCHDOG=1"}
+        pipe.stop()
+        while (last := manager.recv(100)) == b"WATCHDOG=1":
+            continue
+        assert last == b"STOPPING=1"

@@ -1,0 +1,188 @@
+"""A running ``penstock serve`` goes on with another configuration; nothing is lost, and others notice nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.supervise.reload import NotRunning, Outcome, ask_reload
+from tests.system.harness import Pipe, free_ports, until
+
+CONFIG = """
+data_dir = "{data_dir}"
+[log]
+http = "{http}"
+grpc = "{grpc}"
+flight = "{flight}"
+{log}
+[buffer]
+term_length = "2MiB"
+slots = 64
+[defaults.udp]
+codec = "raw"
+so_rcvbuf = "200KiB"
+defrag.max_size = "16KiB"
+[defaults.tcp]
+max_line = "32KiB"
+"""
+LISTENER = """
+[[listener]]
+name = "{name}"
+protocol = "{protocol}"
+port = {port}
+{more}
+"""
+TO_LOG = '[[listener.handlers]]\ntype = "log"\ntopic = "{topic}"\n'
+DISCARD = '[[listener.handlers]]\ntype = "discard"\n'
+
+
+class Configured:
+    """A pipe whose configuration is a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pipe = Pipe(folder)
+        self.pipe.overrides = []
+        self.pipe.config = folder / "penstock.toml"
+
+    def write(self, *listeners: str, log: str = "", **changed: str) -> None:
+        keys = {key: getattr(self.pipe, key) for key in ("data_dir", "http", "grpc", "flight")}
+        assert self.pipe.config
+        self.pipe.config.write_text(CONFIG.format(**{**keys, **changed}, log=log) + "".join(listeners))
+
+    def reload(self, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "penstock.cli.main", "reload", *self.pipe.options, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    def reloaded(self) -> Outcome:
+        return ask_reload(self.pipe.data_dir, patience=60)
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Iterator[Configured]:
+    made = Configured(tmp_path)
+    yield made
+    made.pipe.stop()
+
+
+def listener(name: str, more: str = "", port: int = 0, protocol: str = "udp", handlers: str = "") -> str:
+    return LISTENER.format(
+        name=name, protocol=protocol, port=port, more=more + "\n" + TO_LOG.format(topic=name) + handlers
+    )
+
+
+def test_listeners_come_go_and_change_and_nothing_that_was_taken_is_lost(configured: Configured) -> None:
+    pipe, moved = configured.pipe, free_ports(2)
+    configured.write(
+        listener("same", handlers=DISCARD),
+        listener("lines", protocol="tcp"),
+        listener("changes"),
+        listener("moves", port=moved[0]),
+        listener("goes", handlers=DISCARD),
+    )
+    pipe.start()
+    before, goes = pipe.endpoints(), pipe.address("goes")
+    with socket.create_connection(pipe.address("lines")) as connection:
+        connection.sendall(b"one\n")
+        pipe.datagrams(*[b"before"] * 20, listener="moves")
+        sender = threading.Thread(
+            target=pipe.datagrams, args=[b"meanwhile"] * 400, kwargs={"listener": "changes", "pause": 0.005}
+        )
+        sender.start()
+        with pipe.paused("receiver goes"):
+            pipe.datagrams(*[b"waits in the kernel"] * 100, listener="goes")
+            configured.write(
+                listener("same", handlers=DISCARD),
+                listener("lines", protocol="tcp"),
+                listener("changes", more="annotate_source = true", handlers=DISCARD),
+                listener("moves", port=moved[1]),
+                listener("comes", port=goes[1]),
+                log='max_topics = 2000\ntopic_defaults.stale_after = "2d"',
+                http="127.0.0.1:1",
+            )
+            os.kill(before["supervisor"], signal.SIGHUP)
+            taken = 100 + taken_until_refused(goes)
+        until(lambda: "comes" in pipe.endpoints()["listeners"], what="the reload is done")
+        connection.sendall(b"two\n")
+        sender.join()
+    pipe.datagrams(*[b"after"] * 30, listener="moves")
+    pipe.datagrams(*[b"new"] * 40, listener="comes")
+    after = pipe.endpoints()
+    stay = ["receiver same", "forwarder same discard", "receiver lines", "log daemon"]
+    assert {name: after["pids"][name] for name in stay} == {name: before["pids"][name] for name in stay}
+    assert after["listeners"]["changes"] == before["listeners"]["changes"]
+    assert after["pids"]["receiver changes"] != before["pids"]["receiver changes"]
+    assert not {"receiver goes", "forwarder goes discard"} & after["pids"].keys()
+    expected = {"lines": 2, "changes": 400, "moves": 50, "goes": taken, "comes": 40}
+    until(lambda: all(end(pipe, name) == rows for name, rows in expected.items()), what="all messages are in the log")
+    assert pipe.balance()["unaccounted"] == 0
+    assert [line for line in pipe.output.read_text().splitlines() if "the configuration is reloaded" in line] == [
+        "penstock: the configuration is reloaded: listener 'comes' is added, listener 'goes' is removed, listener "
+        "'changes' is changed, listener 'moves' is changed, log.max_topics, log.topic_defaults.stale_after"
+    ]
+    assert "log.http: comes into force at the next start" in pipe.output.read_text()
+    assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
+    pipe.kill("log daemon")  # its successor has the new settings, and knows the new listener
+    pipe.datagrams(b"newer", listener="comes")
+    until(lambda: end(pipe, "comes") == 41, what="the new listener's messages come through")
+    assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
+
+
+def test_what_cannot_be_is_named_and_everything_goes_on_as_before(configured: Configured) -> None:
+    pipe = configured.pipe
+    configured.write(listener("one"))
+    with pytest.raises(NotRunning, match="no penstock runs on"):
+        configured.reloaded()
+    pipe.start()
+    before = pipe.endpoints()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        configured.write(
+            listener("one", handlers=DISCARD), listener("two", protocol="tcp", port=taken.getsockname()[1])
+        )
+        assert configured.reloaded().error.startswith("listener 'two': cannot listen on tcp 127.0.0.1:")
+    configured.write(listener("one", more="prot = 1"))
+    done = configured.reload()
+    assert (done.returncode, done.stderr) == (2, "penstock: listener.one.prot: unknown key (did you mean 'port'?)\n")
+    os.kill(before["supervisor"], signal.SIGHUP)
+    until(lambda: "penstock: listener.one.prot: unknown key" in pipe.output.read_text(), what="the key is named")
+    pipe.datagrams(*[b"as before"] * 10, listener="one")
+    until(lambda: end(pipe, "one") == 10, what="messages come through")
+    assert pipe.endpoints() == before
+    assert pipe.config
+    pipe.config.unlink()
+    assert "penstock.toml: cannot be read" in configured.reloaded().error
+    configured.write(listener("one"))
+    assert configured.reloaded().applied == []
+    configured.write(listener("one"), log="max_bytes = 1000000000")
+    done = configured.reload()
+    assert (done.returncode, done.stdout) == (0, "the configuration is reloaded: log.max_bytes\n")
+    assert pipe.endpoints() == before
+
+
+def taken_until_refused(address: tuple[str, int]) -> int:
+    """How many further datagrams an address takes before it takes nothing more."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect(address)
+        for sent in range(300):
+            try:
+                sock.send(b"one more")
+                sock.settimeout(0.1)
+                sock.recv(1)
+            except TimeoutError:
+                continue
+            except ConnectionRefusedError:
+                return sent
+    raise AssertionError("the listener that goes still takes datagrams")
+
+
+def end(pipe: Pipe, topic: str) -> int:
+    found = [entry["end"] for entry in pipe.get("/balance")["topics"] if entry["topic"] == topic]
+    return int(found[0]) if found else 0

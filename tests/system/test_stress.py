@@ -1,0 +1,86 @@
+"""The commands that talk to a listener, with a real ``penstock serve``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.harness import Pipe, until
+
+
+@pytest.fixture(scope="module")
+def pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
+    pipe = Pipe(tmp_path_factory.mktemp("stress"), "listener.events-udp.kill=true", "buffer.slots=256")
+    pipe.start()
+    yield pipe
+    pipe.stop()
+
+
+def run(pipe: Pipe, *arguments: str, given: str = "", status: int = 0) -> str:
+    """The output of a command that ends with ``status``; its errors instead where that is not 0."""
+    command = [sys.executable, "-m", "penstock.cli.main", *arguments, *pipe.options]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stderr + done.stdout
+    return done.stderr if status else done.stdout
+
+
+@pytest.mark.parametrize("listener", ["events-udp", "events-tcp"])
+def test_a_listener_answers_by_datagram_and_by_line(pipe: Pipe, listener: str) -> None:
+    asked = ("--listener", listener, "--timeout", "20")
+    assert json.loads(run(pipe, "ctl", "ping", "--json", *asked))["listener"] == listener
+    assert json.loads(run(pipe, "ctl", "stat", "--json", *asked))["v0_commands"] >= 1
+    assert "v0_fragments" in run(pipe, "ctl", "stat", *asked)
+    assert json.loads(run(pipe, "ctl", "envi", *asked))["name"] == listener
+
+
+def test_kill_is_seen_to_work_and_seen_not_to(pipe: Pipe) -> None:
+    assert "is back" in run(pipe, "ctl", "kill", "--listener", "events-udp", "--timeout", "20")
+    said = run(pipe, "ctl", "kill", "--listener", "events-tcp", "--timeout", "20", status=1)
+    assert "needs kill = true" in said
+
+
+def test_no_answer_is_one_line(pipe: Pipe) -> None:
+    said = run(pipe, "ctl", "ping", "--listener", "syslog-udp", "--timeout", "0.2", status=1)
+    assert said.count("\n") == 1
+    assert "no answer from udp" in said
+    assert "there is no listener 'nobody'" in run(pipe, "ctl", "stat", "--listener", "nobody", status=2)
+
+
+def test_where_the_sender_counts_the_balance_knows_what_the_network_lost(pipe: Pipe) -> None:
+    before = pipe.counts("syslog-udp")["taken"]
+    lines = "".join(f"<13>line {number}\n" for number in range(50))
+    assert "50 messages" in run(pipe, "send", "--listener", "syslog-udp", "--report", given=lines)
+    until(lambda: pipe.counts("syslog-udp")["taken"] == before + 50, what="all is received")
+    (told,) = (each for each in pipe.balance()["listeners"] if each["name"] == "syslog-udp")
+    assert told["sent"]["datagrams"] == 50
+    assert told["network_lost"] == (None if before else 0)  # not every sender counted
+
+
+def test_lines_of_files_are_sent_as_they_are(pipe: Pipe, tmp_path: Path) -> None:
+    file = tmp_path / "lines.txt"
+    file.write_bytes(b"one\r\ntwo\n\nlast")
+    assert "4 lines" in run(pipe, "send", str(file), "--listener", "events-tcp")
+    until(lambda: pipe.counts("events-tcp")["accepted"] >= 4, what="all is received")
+    file.write_bytes(b"\0reserved\n")
+    assert "cannot send: a line holds" in run(pipe, "send", str(file), "--listener", "events-tcp", status=1)
+
+
+def test_stress_ends_with_the_balance_of_its_run(pipe: Pipe) -> None:
+    said = run(pipe, "stress", "--json", "--stop-after", "2000", "--rate", "4000", "--loss", "0.1", "--threads", "2")
+    document = json.loads(said)
+    sent, received = document["sent"], document["received"]
+    assert (sent["messages"], document["closed"], document["unaccounted"]) == (4000, True, 0)
+    assert sent["lost"] > 0
+    assert sent["datagrams"] == received["taken"] + received.get("kernel_dropped", 0)
+    assert received["accepted"] < 4000
+    assert any(name.startswith("incomplete") for name in received)
+
+
+def test_stress_needs_a_listener_that_takes_fragments(pipe: Pipe) -> None:
+    assert "takes no fragments" in run(pipe, "stress", "--listener", "syslog-udp", status=2)
+    assert "loss is from 0 to 1" in run(pipe, "stress", "--loss", "2", status=2)

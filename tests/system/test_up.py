@@ -1,0 +1,123 @@
+"""What a first-time user does: the demo, staying up, and every command of the README."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.system.harness import Pipe, alive, until
+
+README = Path(__file__).parents[2] / "README.md"
+PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
+
+
+def run(*arguments: str, seconds: float = 170) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PENSTOCK, *arguments], capture_output=True, text=True, timeout=seconds, check=False)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(200)
+def test_the_demo_accounts_for_everything_within_three_minutes() -> None:
+    result = run("up", "--demo")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1] == "unaccounted: 0"
+    for name in ("bad_checksum", "incomplete.expired", "line.overlong", "quarantined.bad_json", "duplicate"):
+        assert name in result.stdout
+
+
+def test_the_demo_without_spark_ends_in_the_log() -> None:
+    result = run("up", "--demo", "--no-spark")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1] == "unaccounted: 0"
+    assert "no pipeline reads it" in result.stdout
+
+
+def test_up_stays_until_it_is_interrupted_and_stops_everything(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    with pipe.output.open("ab") as output:
+        pipe.process = subprocess.Popen([*PENSTOCK, "up", "--no-spark", *pipe.options], stdout=output, stderr=output)
+    until(lambda: "Ctrl-C" in pipe.output.read_text(), 60)
+    pipe.wait_ready()
+    pids = [*pipe.endpoints()["pids"].values(), pipe.endpoints()["supervisor"]]
+    pipe.datagrams(b"yipee!")
+    until(lambda: pipe.counts("events-udp")["accepted"] == 1)
+    pipe.process.send_signal(signal.SIGHUP)
+    until(lambda: "the configuration is reloaded: nothing has changed" in pipe.output.read_text())
+    pipe.process.send_signal(signal.SIGINT)
+    assert pipe.process.wait(30) == 0
+    assert not any(alive(pid) for pid in pids)
+    assert "Traceback" not in pipe.output.read_text()
+
+
+def test_a_port_in_use_stops_the_start_with_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
+    host, port = one_pipe.address("events-tcp")
+    result = run("serve", "-o", f"data_dir={tmp_path / 'other'}", "-o", f"listener.events-tcp.port={port}", seconds=30)
+    assert result.returncode == 1
+    (line,) = result.stderr.strip().splitlines()
+    assert f"listener 'events-tcp': cannot listen on tcp {host}:{port}" in line
+
+
+def test_a_data_directory_in_use_stops_the_start_with_one_line(one_pipe: Pipe) -> None:
+    result = run("serve", *one_pipe.options, seconds=30)
+    assert result.returncode == 1
+    assert "another penstock uses" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "up", "send", "produce", "consume", "topics", "balance", "inspect"])
+def test_every_command_explains_itself(command: str) -> None:
+    result = run(command, "--help", seconds=60)
+    assert result.returncode == 0
+    assert "Usage" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["serve"],
+        ["up"],
+        ["send"],
+        ["produce", "x"],
+        ["consume", "x"],
+        ["topics"],
+        ["balance"],
+        ["inspect", "x"],
+        ["pipeline", "run"],
+        ["pipeline", "query", "x"],
+    ],
+    ids=" ".join,
+)
+def test_an_unknown_key_stops_every_command_and_is_named(command: list[str]) -> None:
+    result = run(*command, "-o", "log.htpp=127.0.0.1:1", seconds=60)
+    assert result.returncode == 2
+    assert "log.htpp: unknown key (did you mean 'http'?)" in result.stderr
+
+
+def readme_commands() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.S)
+    return [line for block in blocks for line in block.splitlines() if line]
+
+
+def test_the_commands_of_the_readme_work(one_pipe: Pipe) -> None:
+    host, port = one_pipe.address("events-udp")
+    listener = {"PENSTOCK_LISTENER__EVENTS_UDP__PORT": str(port), "PENSTOCK_LISTENER__EVENTS_UDP__HOST": host}
+    commands = readme_commands()
+    assert len(commands) >= 6
+    for command in commands:
+        one_pipe.run("bash", "-c", command, seconds=60, **listener)
+        time.sleep(0.3)  # as a person would
+    assert one_pipe.counts("events-udp")["accepted"] == 2
+    assert one_pipe.get("/topics") == {"topic": [{"name": "events"}, {"name": "notes"}]}
+
+
+def test_the_readme_names_keys_that_exist(tmp_path: Path) -> None:
+    from penstock.config import load
+
+    (example,) = re.findall(r"```toml\n(.*?)```", README.read_text(), re.S)
+    (tmp_path / "penstock.toml").write_text(example)
+    assert load(tmp_path / "penstock.toml", environment={}).listener[0].name == "events"

@@ -1,0 +1,143 @@
+"""Lines of TCP connections, by newline and by octet counting."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import open_books
+from penstock.wire.lines import LineSplitter, line_counts
+from penstock.wire.plog.commands import Command
+from penstock.wire.plog.statistics import Statistics
+
+
+def split(chunks: Iterable[bytes], max_line: int = 100, framing: str = "newline") -> tuple[list[bytes], int]:
+    splitter = LineSplitter(max_line, framing)  # type: ignore[arg-type]
+    got = [*(splitter.feed(chunk) for chunk in chunks), splitter.finish()]
+    assert all(each.lines.type == pa.binary() for each in got)
+    return [line for each in got for line in each.lines.to_pylist()], sum(each.overlong for each in got)
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    chunks = []
+    for size in sizes:
+        chunks.append(data[:size])
+        data = data[size:]
+    return [*chunks, data]
+
+
+def test_lines_end_with_newlines_and_the_last_one_needs_none() -> None:
+    assert split([b"one\r\ntwo\n\n\r\nth", b"ree\r", b"\nlast"]) == ([b"one", b"two", b"", b"", b"three", b"last"], 0)
+
+
+def test_a_line_may_have_max_line_bytes_without_its_end() -> None:
+    sent = b"x" * 4 + b"\n" + b"y" * 4 + b"\r\n" + b"z" * 5 + b"\r\n" + b"\rab\r\n"
+    for chunks in ([sent], [bytes([byte]) for byte in sent]):
+        assert split(chunks, 4) == ([b"xxxx", b"yyyy", b"\rab"], 1)
+
+
+def test_an_overlong_line_is_dropped_once_and_the_connection_goes_on() -> None:
+    assert split([b"x" * 50, b"x" * 60, b"x" * 500, b"\nafter\n"]) == ([b"after"], 1)
+    assert split([b"x" * 101]) == ([], 1)
+    assert split([b"x" * 100]) == ([b"x" * 100], 0)
+
+
+def test_an_overlong_line_is_not_held() -> None:
+    splitter = LineSplitter(1000)
+    for _ in range(1000):
+        splitter.feed(b"x" * 900)
+    assert len(splitter._pending) <= 1001
+
+
+def test_a_line_in_many_small_pieces_is_not_read_again_and_again() -> None:
+    splitter = LineSplitter(1 << 20)
+    begin = time.process_time()
+    for _ in range(1 << 16):
+        splitter.feed(b"0123456789abcdef"[:15])
+    assert time.process_time() - begin < 5
+    assert splitter.feed(b"\n").lines[0].as_py() == b"0123456789abcde" * (1 << 16)
+
+
+def test_messages_may_say_their_length() -> None:
+    assert split([b"5 hello3 a\nb0 x"], framing="syslog") == ([b"hello", b"a\nb", b"0 x"], 0)
+    assert split([b"5 he", b"ll", b"o1", b"1 hello ", b"world<1>x\n"], framing="syslog") == (
+        [b"hello", b"hello world", b"<1>x"],
+        0,
+    )
+
+
+@pytest.mark.parametrize("chunks", [[b"5 hello\n3 abc\n<1>x\n"], [b"5 hello", b"\n3 abc", b"\n", b"<1>x\n"]])
+def test_a_newline_behind_a_message_that_said_its_length_is_no_message(chunks: list[bytes]) -> None:
+    assert split(chunks, framing="syslog") == ([b"hello", b"abc", b"<1>x"], 0)
+
+
+def test_each_line_tells_its_framing_by_its_first_character() -> None:
+    sent = b"<13>a\n4 <1>b<13>c\r\n12345678901 no count\n2026-01-01 neither\n3 xyz\n<13>d"
+    assert split([sent], framing="syslog") == (
+        [b"<13>a", b"<1>b", b"<13>c", b"12345678901 no count", b"2026-01-01 neither", b"xyz", b"<13>d"],
+        0,
+    )
+
+
+def test_newline_framing_knows_no_counts() -> None:
+    assert split([b"5 hello\n"]) == ([b"5 hello"], 0)
+
+
+def test_a_message_that_says_too_much_is_skipped_without_being_held() -> None:
+    splitter = LineSplitter(10, "syslog")
+    assert splitter.feed(b"9999999999 xxxxxxxx").overlong == 1
+    assert (splitter.feed(b"x" * 10_000).lines.to_pylist(), len(splitter._pending)) == ([], 0)
+    assert split([b"11 hello ", b"wor", b"ld\n2 ab"], 10, "syslog") == ([b"ab"], 1)
+
+
+def test_a_message_cut_short_by_the_end_counts_as_far_as_it_came() -> None:
+    assert split([b"10 hello"], framing="syslog") == ([b"hello"], 0)
+    assert split([b"10"], framing="syslog") == ([b"10"], 0)
+
+
+TEXT = st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\n", b"12", b"3 ", b" ", b"\0", b"<1>"]), max_size=60).map(
+    b"".join
+)
+
+
+@pytest.mark.parametrize("framing", ["newline", "syslog"])
+@given(data=TEXT, sizes=st.lists(st.integers(0, 9), max_size=30), max_line=st.integers(1, 12))
+def test_how_bytes_arrive_makes_no_difference(framing: str, data: bytes, sizes: list[int], max_line: int) -> None:
+    assert split(cut(data, sizes), max_line, framing) == split([data], max_line, framing)
+
+
+@given(TEXT, st.integers(1, 12))
+def test_every_line_is_there_or_counted(data: bytes, max_line: int) -> None:
+    whole = [line.removesuffix(b"\r") for line in data.split(b"\n")[:-1]] + data.split(b"\n")[-1:]
+    fitting = [line for line in whole[:-1] if len(line) <= max_line]
+    last = [line for line in whole[-1:] if 0 < len(line) <= max_line]
+    assert split([data], max_line) == (fitting + last, sum(len(line) > max_line for line in whole))
+
+
+@given(st.lists(st.binary(max_size=30), max_size=10), st.lists(st.integers(0, 20), max_size=20))
+def test_counted_messages_may_hold_anything(messages: list[bytes], sizes: list[int]) -> None:
+    messages = [message for message in messages if message and message[0] != 10]
+    data = b"".join(b"%d %b" % (len(message), message) for message in messages)
+    assert split(cut(data, sizes), framing="syslog") == (messages, 0)
+
+
+def test_lines_have_a_book_of_their_own() -> None:
+    lines = pa.array([b"one", b"\0\0stat please", b"\0reserved", b"\0\0nope", b"", b"\x01two"])
+    statistics = Statistics()
+    messages, commands, counts = line_counts(lines, 2, statistics)
+    assert (statistics.v0_commands, statistics.unknown_command, statistics.v0_invalid_type) == (1, 1, 1)
+    assert messages.to_pylist() == [b"one", b"", b"\x01two"]
+    assert commands == [Command(1, "STAT", b" please")]
+    expected = {"lines": 8, "line.message": 3, "line.command": 3, "line.overlong": 2, "seen": 3, "accepted": 3}
+    assert counts.pruned() == expected
+    assert open_books(counts) == []
+
+
+def test_no_lines_have_no_counts() -> None:
+    messages, commands, counts = line_counts(pa.array([], pa.binary()), 0, Statistics())
+    assert (len(messages), commands, counts.pruned()) == (0, [], {})
