@@ -41,7 +41,7 @@ def test_the_numbers_are_those_of_slogd() -> None:
 
 
 def test_the_typed_stub_names_what_is_generated() -> None:
-    stub = (ROOT / "penstock/server/slogd_pb2_grpc.pyi").read_text()
+    stub = (ROOT / "penstock/slogd/slogd_pb2_grpc.pyi").read_text()
     for method in pb.DESCRIPTOR.services_by_name["StructuredLog"].methods:
         ways = ["Stream" if streams else "Unary" for streams in (method.client_streaming, method.server_streaming)]
         types = f"[pb.{method.input_type.name}, pb.{method.output_type.name}]"

@@ -11,7 +11,7 @@ from penstock.spark.package_zip import package_zip
 def test_it_holds_the_modules_of_the_package_and_nothing_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(package_zip(tmp_path / "new")) as archive:
         names = archive.namelist()
-    assert "penstock/spark/source.py" in names
+    assert "penstock/spark/source/data_source.py" in names
     assert all(name.startswith("penstock/") and name.endswith(".py") for name in names)
 
 

@@ -237,6 +237,6 @@ def test_an_auditor_may_be_given_itself_or_by_its_class() -> None:
     own = Adding()
     assert load_auditor(own, {}) is own
     assert isinstance(load_auditor(Adding, {}), Adding)
-    assert isinstance(load_auditor("test_kafka_auditing_abstract:Adding", {}), AbstractAuditor)
+    assert isinstance(load_auditor("tests.kafka.auditing.test_interval_auditor:Adding", {}), AbstractAuditor)
     with pytest.raises(CannotLoad, match="is not an Auditor"):
         load_auditor("builtins:dict", {})

@@ -76,8 +76,7 @@ def test_a_server_that_stays_away_is_an_error_within_the_bound(topics: Path) -> 
 SERVER = """
 import sys, threading
 from pathlib import Path
-from certificates import make
-from spark_flight import Served
+from tests.spark.spark_flight import Served
 print(Served(Path(sys.argv[1])).address, flush=True)
 threading.Event().wait()
 """
@@ -87,9 +86,9 @@ def test_a_server_that_stands_still_is_waited_for_and_not_for_ever(
     topics: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(topics, "t", *[[b"x" * 100] * 1_000] * (ROWS // 1_000))
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     command = [sys.executable, "-c", SERVER, str(topics)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout
         address = process.stdout.readline().strip()
