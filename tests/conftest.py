@@ -28,3 +28,11 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         pytest.skip(str(error))
     yield broker
     broker.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say what has to run in one process of `pytest -n`: a file's tests, and all that share Spark or the broker."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        shared = next((name for name in ("spark", "kafka_broker") if name in names), None)
+        item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
