@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 import base64
+import inspect
 import json
+import multiprocessing
+import os
 import shutil
 import socket
 import subprocess
@@ -22,7 +25,10 @@ from typing import Any
 
 import httpx
 
-from penstock.client.sender import UdpSender
+from penstock.client import UdpSender
+from penstock.counts import Origin
+from penstock.log import Log
+from penstock.records import body
 from tests.system.harness import Pipe, until
 
 HERE = Path(__file__).parent
@@ -181,10 +187,13 @@ class Maker:
         until(lambda: self.logged("lines") == 20, what="all lines are logged")
         command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *self.pipe.options]
         subprocess.run(command, check=True, cwd=self.pipe.output.parent)
-        self.expected["fates"] = dict(self.pipe.fates("events"))
+        refill = ["backfill", "--topic", "lines", "--from", "5", "--to", "10", *self.pipe.options]
+        self.pipe.run(sys.executable, "-m", "penstock.cli.main", "pipeline", *refill)
+        until(lambda: self.pipe.fates("lines"), what="the ledger knows of the lines that landed out of turn")
+        self.expected["fates"] = {topic: dict(self.pipe.fates(topic)) for topic in ("events", "lines")}
         self.expect("events", [payload.decode() for payload in self.datagrams(0, 20)])
         self.expect("lines", [f"line {number}" for number in range(20)])
-        balance = self.pipe.settled()
+        balance = self.pipe.balance()
         assert balance["unaccounted"] == 0, balance
         self.expected["accepted"] = {route["source"]: route["accepted"] for route in balance["routes"]}
 
@@ -193,8 +202,7 @@ class Maker:
         return int(found[0]) if found else 0
 
     def unread(self) -> None:
-        """The power goes while a transaction is open and frames wait in the log buffers."""
-        self.append("one", texts("never", 1), transaction_id=self.begin())
+        """The power goes while frames wait in the log buffers."""
         with self.pipe.paused("log daemon"):
             self.send(20, UNREAD)
             last = {"datagrams": b'"number": 24', "lines": b"line 24"}
@@ -206,6 +214,25 @@ class Maker:
             "events": [event(number).decode() for number in range(20, 20 + UNREAD)],
             "lines": [f"line {number}" for number in range(20, 20 + UNREAD)],
         }
+
+
+def die_undecided(topics: Path) -> None:
+    """One transaction is written to its topics and not decided, and another one is open."""
+    system = inspect.signature(Log).parameters["fs"].default
+
+    class Dying(type(system)):  # type: ignore[misc]
+        def remove(self, path: Path) -> None:
+            if path.suffix == ".intent":
+                os._exit(0)
+            super().remove(path)
+
+    log = Log(topics, fs=Dying())
+    undecided, still_open = log.transactions.begin(), log.transactions.begin()
+    for topic in ("one", "two"):
+        for transaction in (undecided, still_open):
+            log.transactions.append(transaction, topic, body([b"never"]), Origin("http", 0, 0, 0))
+    log.transactions.commit(undecided)
+    raise AssertionError("it was decided")
 
 
 def make(name: str, folder: Path) -> None:
@@ -225,6 +252,11 @@ def make(name: str, folder: Path) -> None:
         maker.unread()
     finally:
         pipe.stop()
+    dying = multiprocessing.get_context("spawn").Process(target=die_undecided, args=[pipe.data_dir / "topics"])
+    dying.start()
+    dying.join()
+    assert dying.exitcode == 0
+    assert list((pipe.data_dir / "topics").glob("TRANSACTION-*.intent"))
     for left in TRANSIENT:
         path = pipe.data_dir / left
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
