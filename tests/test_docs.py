@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 import re
 import tomllib
 from collections.abc import Iterator
@@ -19,10 +20,25 @@ from penstock.cli.main import build as build_commands
 from penstock.cli.run.config import PAGES as PAGES_OF_REFERENCE
 from penstock.cli.run.config import Page
 from penstock.config import load
+from penstock.counts import Name, Origin
+from penstock.files import checked_document
+from penstock.handover.frame import Receipt
+from penstock.ledger import checkpoint
+from penstock.log.store import batch_format, gaps, index, segment
 from penstock.slogd import slogd_pb2
 
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+README = ROOT / "README.md"
+GUIDES = [README, *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"))]
+NAMED = [page for page in [*GUIDES, *PAGES] if page.name != "CHANGELOG.md"]
+"""What names only what there is; the changelog has what was, too."""
+FORMATS = DOCS / "compatibility.md"
+OF_DATA = ("topics", "buffers", "tables", "landed", "quarantine")
+"""Folders of a data directory."""
+NO_MODULES = {f"penstock.{name}" for name in ("handlers", "kafka.auditors", "audit", "toml", "conf")}
+"""Groups of entry points, a type of event, and files."""
 STAGES = ("listeners", "logbuffer", "log", "tables", "balance", "console", "kafka")
 OTHERS = ("# vector.toml",)
 """First lines of examples that are other programs' configurations."""
@@ -61,24 +77,28 @@ def test_the_pages_of_the_apis_name_every_call() -> None:
     assert "| `logs[].raw_bytes` | byte |" in page
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS if page.is_relative_to(DOCS) else ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", [*GUIDES, *PAGES], ids=name_of)
 def test_links_lead_to_pages_that_are_there(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), f"{page.name} leads to {target}"
+        assert (page.parent / target).exists(), f"{name_of(page)} leads to {target}"
 
 
 def test_every_page_is_in_the_contents() -> None:
-    contents = yaml.safe_load((DOCS.parent / "mkdocs.yml").read_text())
-    assert set(listed(contents["nav"])) == {page.name for page in PAGES}
+    contents = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    assert set(listed(contents["nav"])) == {name_of(page) for page in PAGES}
 
 
 def test_the_site_builds_without_a_warning_and_fetches_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "mkdocs"):
-        build(load_config(str(DOCS.parent / "mkdocs.yml"), site_dir=str(tmp_path)))
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path)))
     assert [record.getMessage() for record in caplog.records] == []
-    text = "".join((tmp_path / page.name).with_suffix(".html").read_text() for page in PAGES)
+    text = "".join((tmp_path / name_of(page)).with_suffix(".html").read_text() for page in PAGES)
     assert re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//[^"]*"', text) == []
 
 
@@ -89,7 +109,7 @@ def test_the_page_of_a_stage_has_a_picture_no_wider_than_a_page(stage: str) -> N
     assert max(len(line) for picture in pictures for line in picture.splitlines()) <= 110
 
 
-@pytest.mark.parametrize("page", [DOCS.parent / "README.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*GUIDES, *PAGES], ids=name_of)
 def test_the_examples_of_a_configuration_load(page: Path, tmp_path: Path) -> None:
     for example in blocks(page, "toml"):
         assert tomllib.loads(example)
@@ -105,7 +125,7 @@ def commands() -> typer.core.TyperGroup:
     return found
 
 
-@pytest.mark.parametrize("page", [DOCS.parent / "README.md", *PAGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*GUIDES, *PAGES], ids=name_of)
 def test_commands_in_the_text_and_their_options_are_there(page: Path, commands: typer.core.TyperGroup) -> None:
     for line in re.findall(r"`penstock ([^`]+)`", page.read_text()):
         known, words = commands, line.split()
@@ -115,3 +135,42 @@ def test_commands_in_the_text_and_their_options_are_there(page: Path, commands: 
         options = {name for parameter in known.params for name in parameter.opts} | {"--help"}
         wanted = {word for word in words if re.fullmatch(r"--?[a-z][a-z_-]*", word)}
         assert wanted <= options, f"penstock {line}"
+
+
+@pytest.mark.parametrize("page", NAMED, ids=name_of)
+def test_files_named_in_the_text_are_there(page: Path) -> None:
+    for path in re.findall(r"`((?:[a-z_]+/)*(?:[a-z_]+/|[a-z_]+\.py))`", page.read_text()):
+        if path.split("/")[0] not in OF_DATA:
+            assert (ROOT / "penstock" / path).exists() or (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", NAMED, ids=name_of)
+def test_modules_and_names_in_the_text_can_be_imported(page: Path) -> None:
+    text = page.read_text()
+    named = set(re.findall(r"\bpenstock(?:\.[a-z_]+)+(?:\.[A-Z]\w+)?", text)) - NO_MODULES
+    imported = re.findall(r"from (penstock[a-z_.]*) import (\w+(?:, \w+)*)", text)
+    named |= {f"{module}.{name}" for module, names in imported for name in names.split(", ")}
+    for name in sorted(named):
+        assert pkgutil.resolve_name(name) is not None
+
+
+def rows_of(page: Path, first: str) -> list[list[str]]:
+    """The cells of a page's tables whose first column is named ``first``."""
+    tables = re.findall(rf"^\| {first} \|.*\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(), re.M)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for table in tables for line in table.splitlines()]
+
+
+def test_the_glossary_has_every_count() -> None:
+    assert [row[0].strip("`") for row in rows_of(DOCS / "glossary.md", "count")] == list(Name)
+
+
+def test_the_versions_of_files_are_those_of_the_code() -> None:
+    told = {row[0].split(",")[0].split(":")[0].split(" and ")[0].strip("`"): row[1] for row in rows_of(FORMATS, "file")}
+    assert told["TOPIC/*.arrows"] == str(batch_format.VERSION)
+    assert told["TOPIC/*.index"] == str(index.VERSION)
+    assert told["TOPIC/*.synced"] == str(segment.SYNCED_FORMAT)
+    assert told["TOPIC/gaps.jsonl"] == str(gaps.VERSION)
+    assert told["LEDGER"] == str(checkpoint.FORMAT)
+    assert told["its frames"] == str(Receipt(Origin("", 0, 0, 0)).document()["v"])
+    documents = ("TOPIC/*.state", "TOPIC/settings.json", "TOPIC/cursors/*.cursor", "TRANSACTION-*.intent")
+    assert {told[name] for name in documents} == {str(checked_document.FORMAT)}

@@ -95,7 +95,7 @@ def test_the_names_and_fates_asked_for_are_those_of_the_balance() -> None:
 
 
 def test_the_reasons_of_gaps_are_those_of_the_log() -> None:
-    text = "".join(path.read_text() for path in (EXAMPLES.parent / "penstock" / "log").glob("*.py"))
+    text = "".join(path.read_text() for path in (EXAMPLES.parent / "penstock" / "log").rglob("*.py"))
     for _, expression in expressions():
         for reason in re.findall(r"gap\.(\w+)", expression):
             assert f'"{reason}"' in text

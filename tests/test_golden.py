@@ -1,0 +1,203 @@
+"""Data directories that earlier versions wrote open in this one: nothing of them is lost, and the balance closes.
+
+Each archive in ``tests/golden`` is what ``tests/golden/make.py`` wrote with the version it is named for; it is never
+changed, and a version that changes a format adds its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.counts import Origin
+from penstock.landing.journal import read_journal
+from penstock.landing.proof.evidence import read_rows
+from penstock.landing.proof.prover import proved_refills, read_proofs, rebuild
+from penstock.landing.table_layout import Layout
+from penstock.ledger.balance import balance
+from penstock.ledger.book_from_topics import anew, usable
+from penstock.log import Limits, Log, Producer, TopicReader
+from penstock.records import body
+from tests.system.harness import Pipe, until
+
+ARCHIVES = sorted(Path(__file__).with_name("golden").glob("*.tar.xz"))
+ORIGIN = Origin("http", 0, 0, 0)
+FOR_EVER = Limits(producer_memory=1e10)
+
+
+def columns(table: pa.Table | pa.RecordBatch, *names: str) -> list[list[Any]]:
+    return [table.column(name).to_pylist() for name in names]
+
+
+class Golden:
+    """A data directory out of its archive, and what has to be in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "data"
+        self.topics, self.layout = self.data / "topics", Layout.of(self.data / "tables")
+        self.expected: dict[str, Any] = json.loads((folder / "expected.json").read_text())
+
+    def rows(self, topic: str) -> list[list[Any]]:
+        """Offset and payload of all rows of a topic."""
+        batches = [stored.batch for stored in TopicReader(self.topics / topic).read(0)]
+        pairs = (zip(*columns(batch, "offset", "payload"), strict=True) for batch in batches)
+        return [[offset, payload.decode()] for each in pairs for offset, payload in each]
+
+    def wait_for(self, topic: str, end: int) -> None:
+        """Until the daemon has taken what waited for the topic."""
+        until(lambda: TopicReader(self.topics / topic).end == end, what=f"{topic} ends at {end}")
+
+
+@pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.xz"))
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+    with tarfile.open(request.param) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return Golden(tmp_path)
+
+
+@pytest.fixture
+def log(golden: Golden) -> Iterator[Log]:
+    opened = Log(golden.topics, transactions=FOR_EVER)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def pipe(golden: Golden) -> Iterator[Pipe]:
+    """A ``penstock serve`` that went on with the directory."""
+    pipe = Pipe(golden.folder)
+    pipe.configure(golden.expected["config"])
+    pipe.start()
+    yield pipe
+    pipe.stop()
+
+
+def test_there_is_a_golden_directory() -> None:
+    assert ARCHIVES
+
+
+def test_topics_are_read_from_their_folders_with_exactly_their_rows(golden: Golden) -> None:
+    for topic, rows in golden.expected["rows"].items():
+        assert golden.rows(topic) == rows, topic
+
+
+def test_segments_are_arrow_streams_for_everybody(golden: Golden) -> None:
+    files = sorted((golden.topics / "segments").glob("*.arrows"))
+    assert len(files) > 2
+    tables = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in files]
+    payloads = [payload.decode() for table in tables for payload in table["payload"].to_pylist()]
+    assert payloads == [payload for _, payload in golden.expected["rows"]["segments"]]
+    assert tables[0]["annotations"][0].as_py() == [("batch", "0")]
+    assert tables[0]["key"][0].as_py() == b"k0"
+
+
+def test_gaps_stay_gaps(golden: Golden) -> None:
+    for topic, gaps in golden.expected["gaps"].items():
+        found = [[gap.begin, gap.end, gap.reason] for gap in TopicReader(golden.topics / topic).gaps()]
+        assert found == gaps, topic
+
+
+def test_the_log_opens_with_settings_cursors_and_without_deleted_topics(golden: Golden, log: Log) -> None:
+    held = {topic for topic, rows in golden.expected["rows"].items() if rows}
+    assert set(log.names()) == held
+    for topic, settings in golden.expected["settings"].items():
+        document = log.topic(topic).settings.document()
+        assert {name: document[name] for name in settings} == settings
+    for topic, cursors in golden.expected["cursors"].items():
+        assert log.topic(topic).cursors.all() == cursors
+
+
+def test_offsets_go_on_also_those_of_a_topic_that_was_deleted(golden: Golden, log: Log) -> None:
+    for topic, end in golden.expected["ends"].items():
+        appended = log.topic(topic, create=True).append(body([b"new"]), ORIGIN).result(10)
+        assert (topic, appended.first) == (topic, end)
+
+
+def test_a_producer_that_repeats_itself_is_known(golden: Golden, log: Log) -> None:
+    again = body([payload.encode() for _, payload in golden.expected["rows"]["retried"]])
+    topic = log.topic("retried")
+    answer = topic.append(again, ORIGIN, producer=Producer("golden", 0)).result(10)
+    assert (answer.first, answer.count, topic.end) == (0, 3, 3)
+
+
+def test_transactions_that_were_open_or_not_decided_are_taken_back(golden: Golden, log: Log) -> None:
+    assert [log.topic(topic).end for topic in ("one", "two")] == [2, 2]
+    assert not list(golden.topics.glob("TRANSACTION-*"))
+    stored = golden.topics / "one" / f"{0:020}.arrows"
+    assert b"never" not in stored.read_bytes()
+
+
+def test_nothing_is_found_damaged(golden: Golden, log: Log) -> None:
+    for topic in log.names(internal=True):
+        assert log.topic(topic, internal=True).verify() == [], topic
+
+
+def test_the_ledgers_checkpoint_is_used_and_says_what_the_topics_say(golden: Golden) -> None:
+    pages, why = usable(golden.topics)
+    assert pages is not None, why
+    assert anew(golden.topics)[1] == [], "and so does a book made without it"
+    topics = {topic.topic: topic for topic in balance(pages, {}, {}).topics}
+    assert {topic: topics[topic].fates for topic in golden.expected["fates"]} == golden.expected["fates"]
+    assert {topic: topics[topic].end for topic in topics} == golden.expected["ends"]
+
+
+def test_the_tables_are_read_and_proved_again(golden: Golden) -> None:
+    commits = list(read_journal(golden.layout))
+    rows = read_rows(golden.layout.landed, [name for commit in commits for name in commit.files])
+    for topic, fates in golden.expected["fates"].items():
+        offsets = [offset for offset, name in zip(*columns(rows, "offset", "topic"), strict=True) if name == topic]
+        kept = sum(count for name, count in fates.items() if name.startswith(("landed.", "quarantined.")))
+        assert len(offsets) == len(set(offsets)) == kept > 0
+    written = [proof for proofs in read_proofs(golden.layout) for proof in proofs]
+    assert written
+    assert list(proved_refills(golden.layout))
+    assert list(rebuild(golden.topics, golden.layout)) == [*written, *proved_refills(golden.layout)]
+
+
+def test_the_pipe_goes_on_with_what_waited_in_the_log_buffers(golden: Golden, pipe: Pipe) -> None:
+    for topic, unread in golden.expected["unread"].items():
+        end = golden.expected["ends"][topic]
+        golden.wait_for(topic, end + len(unread))
+        assert [payload for _, payload in golden.rows(topic)[end:]] == unread
+    delivered = {**golden.expected["accepted"]}
+    for source, topic in (("datagrams", "events"), ("lines", "lines")):
+        delivered[source] += len(golden.expected["unread"][topic])
+
+    def settled() -> bool:
+        balance = pipe.balance()
+        assert balance["unaccounted"] == 0
+        return {route["source"]: route["delivered"] for route in balance["routes"]} == delivered
+
+    until(settled, what="each route has delivered all of it")
+    assert not list((golden.data / "buffers").glob("*.unusable-*")), "no file was put aside"
+    assert any(route["handler"] == "discard" for route in pipe.balance()["routes"])
+    rebuilt = rebuilt_balance(pipe)
+    assert (rebuilt["unaccounted"], rebuilt["differs"]) == (0, [])
+
+
+def rebuilt_balance(pipe: Pipe) -> dict[str, Any]:
+    command = [sys.executable, "-m", "penstock.cli.main", "balance", "--rebuild", "--json", *pipe.options]
+    document: dict[str, Any] = json.loads(pipe.run(*command))
+    return document
+
+
+@pytest.mark.spark
+def test_the_landing_goes_on_from_its_checkpoint(golden: Golden, pipe: Pipe) -> None:
+    unread = golden.expected["unread"]["events"]
+    golden.wait_for("events", golden.expected["ends"]["events"] + len(unread))
+    command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *pipe.options]
+    subprocess.run(command, check=True, cwd=golden.folder)
+    fates = dict(golden.expected["fates"]["events"])
+    fates["landed.event"] += len(unread)
+    until(lambda: pipe.fates("events") == fates, what="the ledger knows what has landed")
+    assert pipe.balance()["unaccounted"] == 0
+    rebuilt = rebuilt_balance(pipe)
+    assert (rebuilt["unaccounted"], rebuilt["differs"]) == (0, [])
