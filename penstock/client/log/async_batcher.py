@@ -8,7 +8,7 @@ from types import TracebackType
 
 from penstock.client.log.batch_queue import Entry, Waiting
 from penstock.client.log.calls import log_entry
-from penstock.client.log.types import LogError, Payload
+from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry
 
 Send = Callable[[Sequence[LogEntry]], Awaitable[Sequence[int]]]
@@ -55,14 +55,14 @@ class AsyncBatcher:
             raise self._error
 
     async def flush(self) -> None:
-        """Wait until all that was appended is stored. Raises LogError."""
+        """Wait until all that was appended is stored. Raises ClientError."""
         while self._task is not None and not self._task.done():
             self._hurry.set()
             await asyncio.wait([self._task])
         self._check()
 
     async def close(self) -> None:
-        """Flush, and end. Raises LogError."""
+        """Flush, and end. Raises ClientError."""
         self._closed = True
         await self.flush()
 
@@ -101,7 +101,7 @@ class AsyncBatcher:
     ) -> None:
         try:
             await self.close()
-        except LogError:
+        except ClientError:
             if error is None:
                 raise
 

@@ -27,8 +27,8 @@ from penstock.client.log.calls import PAGE, Call
 from penstock.client.log.connection import RETRY_FOR, SERVICE, TIMEOUT, Lanes, Link, Patience, as_it_is
 from penstock.client.log.transaction import AsyncTransaction, Doing
 from penstock.client.log.types import (
+    ClientError,
     Entry,
-    LogError,
     OutOfSequence,
     Page,
     Payload,
@@ -53,7 +53,7 @@ class AsyncLog(AsyncAdministration, AsyncArrowReading):
         retry_for: float = RETRY_FOR,
         token: str | None = None,
         tls: Tls | None = None,
-        on_retry: Callable[[LogError], None] | None = None,
+        on_retry: Callable[[ClientError], None] | None = None,
     ) -> None:
         self._link = Link(rpc_address, token, tls)
         credentials, options = self._link.credentials, self._link.options
@@ -186,15 +186,15 @@ class AsyncLog(AsyncAdministration, AsyncArrowReading):
         except grpc.aio.UsageError as error:  # what gRPC raises on a closed channel
             raise Unavailable("the client was closed") from error
 
-    async def _pause(self, patience: Patience, error: LogError) -> None:
+    async def _pause(self, patience: Patience, error: ClientError) -> None:
         pause = None if self._closed else patience.pause(error)
         if pause is None:
             raise error from None
         await asyncio.sleep(pause)
 
-    def _typed(self, error: grpc.RpcError, call: Call[Any] | None = None) -> LogError:
+    def _typed(self, error: grpc.RpcError, call: Call[Any] | None = None) -> ClientError:
         if not isinstance(error, grpc.aio.AioRpcError):
-            return LogError(str(error))
+            return ClientError(str(error))
         return calls.failure(error.code(), error.details() or "", self._link.address, call)
 
     async def __aenter__(self) -> AsyncLog:

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from penstock.client.log.batch_queue import Entry, Waiting
 from penstock.client.log.calls import log_entry
-from penstock.client.log.types import LogError, Payload
+from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry
 
 Send = Callable[[Sequence[LogEntry]], Sequence[int]]
@@ -38,7 +38,7 @@ class Batcher:
     def append(
         self, payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None
     ) -> Future[int]:
-        """The offset, once the entry is stored. Waits while too many others do. Raises LogError, TypeError."""
+        """The offset, once the entry is stored. Waits while too many others do. Raises ClientError, TypeError."""
         entry = log_entry(payload, annotations, key)
         future = Future[int]()
         with self._changed:
@@ -61,7 +61,7 @@ class Batcher:
             raise self._error
 
     def flush(self) -> None:
-        """Wait until all that was appended is stored. Raises LogError."""
+        """Wait until all that was appended is stored. Raises ClientError."""
         with self._changed:
             self._flushing = True
             self._changed.notify_all()
@@ -70,7 +70,7 @@ class Batcher:
             self._check()
 
     def close(self) -> None:
-        """Flush, and end. Raises LogError."""
+        """Flush, and end. Raises ClientError."""
         try:
             self.flush()
         finally:
@@ -122,6 +122,6 @@ class Batcher:
     ) -> None:
         try:
             self.close()
-        except LogError:
+        except ClientError:
             if error is None:
                 raise

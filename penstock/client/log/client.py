@@ -26,13 +26,13 @@ from penstock.client.log.connection import RETRY_FOR, SERVICE, TIMEOUT, Lanes, L
 from penstock.client.log.transaction import Doing, Transaction
 from penstock.client.log.types import (
     AtCursor,
+    ClientError,
     Compacted,
     Cursor,
     Damaged,
     Entry,
     Exhausted,
     Gap,
-    LogError,
     NoSuchTopic,
     NoSuchTransaction,
     NotAllowed,
@@ -53,6 +53,7 @@ from penstock.slogd.slogd_pb2 import LogEntry
 
 __all__ = [
     "AtCursor",
+    "ClientError",
     "Compacted",
     "Cursor",
     "Damaged",
@@ -60,7 +61,6 @@ __all__ = [
     "Exhausted",
     "Gap",
     "Log",
-    "LogError",
     "NoSuchTopic",
     "NoSuchTransaction",
     "NotAllowed",
@@ -97,7 +97,7 @@ class Log(Administration, ArrowReading):
         retry_for: float = RETRY_FOR,
         token: str | None = None,
         tls: Tls | None = None,
-        on_retry: Callable[[LogError], None] | None = None,
+        on_retry: Callable[[ClientError], None] | None = None,
         flight: str | None = None,
     ) -> None:
         self._link = Link(rpc_address, token, tls, flight)
@@ -261,16 +261,16 @@ class Log(Administration, ArrowReading):
         except ValueError as error:  # what gRPC raises on a closed channel
             raise Unavailable("the client was closed") from error
 
-    def _pause(self, patience: Patience, error: LogError) -> None:
+    def _pause(self, patience: Patience, error: ClientError) -> None:
         """Wait for the next try, or raise the error."""
         pause = None if self._closed else patience.pause(error)
         if pause is None:
             raise error from None
         time.sleep(pause)
 
-    def _typed(self, error: grpc.RpcError, call: Call[Any] | None = None) -> LogError:
+    def _typed(self, error: grpc.RpcError, call: Call[Any] | None = None) -> ClientError:
         if not isinstance(error, grpc.Call):
-            return LogError(str(error))
+            return ClientError(str(error))
         return calls.failure(error.code(), error.details() or "", self._link.address, call)
 
     def __enter__(self) -> Log:

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from penstock.client.log.types import Exhausted, LogError, NoSuchTopic, Refused, Tls, Unavailable
+from penstock.client.log.types import ClientError, Exhausted, NoSuchTopic, Refused, Tls, Unavailable
 
 SERVICE = "/slogd.StructuredLog/"
 MAX_MESSAGE = 64 << 20
@@ -86,7 +86,7 @@ class Patience:
     ``tell`` hears of a failure that lasts for a second, once.
     """
 
-    def __init__(self, seconds: float, tell: Callable[[LogError], None] | None = None) -> None:
+    def __init__(self, seconds: float, tell: Callable[[ClientError], None] | None = None) -> None:
         self._seconds, self._tell = seconds, tell
         self.reset()
 
@@ -96,7 +96,7 @@ class Patience:
         self._told = False
         self._pause = FIRST_PAUSE
 
-    def pause(self, error: LogError) -> float | None:
+    def pause(self, error: ClientError) -> float | None:
         """Seconds to wait before the next try; None when there is to be none."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since

@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.client.log import calls
 from penstock.client.log.connection import Lane, Lanes, Patience
-from penstock.client.log.types import LogError, NoSuchTransaction, Payload, Unavailable
+from penstock.client.log.types import ClientError, NoSuchTransaction, Payload, Unavailable
 from penstock.slogd.slogd_pb2 import LogEntry
 
 LOST = (NoSuchTransaction, Unavailable)
@@ -26,7 +26,7 @@ class Doing:
     """What a transaction needs of a client: to make a call, to wait for the next try or raise, and producers."""
 
     call: Callable[[calls.Call[Any]], Any]
-    pause: Callable[[Patience, LogError], Any]
+    pause: Callable[[Patience, ClientError], Any]
     patience: Callable[[], Patience]
     lanes: Lanes
 
@@ -106,7 +106,7 @@ class Transaction(_Common):
             self._committed(self._commit())
             return
         ended, self._id = self._id, ""
-        with contextlib.suppress(LogError):  # it ends by its time-out
+        with contextlib.suppress(ClientError):  # it ends by its time-out
             self._doing.call(calls.abort(ended))
 
 
@@ -158,5 +158,5 @@ class AsyncTransaction(_Common):
             self._committed(await self._commit())
             return
         ended, self._id = self._id, ""
-        with contextlib.suppress(LogError):
+        with contextlib.suppress(ClientError):
             await self._do(calls.abort(ended))
