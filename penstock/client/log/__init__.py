@@ -1,7 +1,7 @@
 """The client of the log daemon: ``Log`` blocks, ``AsyncLog`` is for asyncio; with what they take and raise.
 
-Read ``types``, ``operations`` (what both clients do, written once), ``async_client`` and ``client`` (the two of them),
-then ``calls`` and ``admin_calls`` (requests and answers without I/O), ``channels``, ``transaction`` and ``batcher``.
+Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (what both clients do, written once), ``async_client``
+and ``client``; then ``caller``, ``channels``, ``calls`` (requests and answers without I/O) and ``transaction``.
 Imports ``slogd``, ``records``, ``config`` and ``errors``.
 """
 

@@ -75,11 +75,6 @@ def _pem(given: bytes | Path | None) -> bytes | None:
     return given.read_bytes() if isinstance(given, Path) else given
 
 
-def as_it_is(data: bytes) -> bytes:
-    """Bytes on the way in and out: requests and answers are put together by ``log_calls``."""
-    return data
-
-
 class Patience:
     """Whether to try again, and after which pause: for ``seconds`` from the first failure in a row on.
 
