@@ -113,6 +113,14 @@ def test_after_a_failure_nothing_is_sent_any_more() -> None:
     assert sink.batches == []
 
 
+def test_what_was_appended_cannot_be_taken_back() -> None:
+    sink = Sink()
+    with Batcher(sink.send, linger=60) as batcher:
+        future = batcher.append(b"x")
+        assert not future.cancel()
+    assert future.result() == 0
+
+
 def test_an_error_inside_is_not_hidden_by_that_of_the_batcher() -> None:
     sink = Sink()
     sink.error = Exhausted("full")
