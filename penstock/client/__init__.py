@@ -1,6 +1,6 @@
 """What programs import: senders, a logging handler, and clients that write and read the log.
 
-Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, ``listener_commands``, then ``log/``.
+Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, then ``log/``.
 Imports ``wire``, ``slogd``, ``records``, ``counts``, ``config`` and ``errors``; the log's clients bring gRPC and Arrow.
 """
 

@@ -23,7 +23,6 @@ from penstock.slogd.columns.encode import append_request
 T = TypeVar("T")
 PAGE = 1000
 """Entries of one answer."""
-M = TypeVar("M", bound=Message)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _POSITIONS = {"earliest": pb.GetLogsRequest.EARLIEST, "latest": pb.GetLogsRequest.LATEST}
