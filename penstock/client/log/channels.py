@@ -38,11 +38,8 @@ class BlockingChannel:
     """A ``Channel`` for ``Log``."""
 
     def __init__(self, link: Link) -> None:
-        to, credentials, options = link.address, link.credentials, link.options
         self._metadata = link.metadata
-        self._channel = (
-            grpc.secure_channel(to, credentials, options) if credentials else grpc.insecure_channel(to, options)
-        )
+        self._channel = link.open(grpc.secure_channel, grpc.insecure_channel)
 
     async def call(self, method: str, request: bytes, timeout: float) -> bytes:
         remote = self._channel.unary_unary(SERVICE + method, None, None)
@@ -74,11 +71,8 @@ class AioChannel:
     """A ``Channel`` for ``AsyncLog``."""
 
     def __init__(self, link: Link) -> None:
-        to, credentials, options = link.address, link.credentials, link.options
         self._metadata = link.metadata
-        self._channel = (
-            grpc.aio.secure_channel(to, credentials, options) if credentials else grpc.aio.insecure_channel(to, options)
-        )
+        self._channel = link.open(grpc.aio.secure_channel, grpc.aio.insecure_channel)
 
     async def call(self, method: str, request: bytes, timeout: float) -> bytes:
         remote = self._channel.unary_unary(SERVICE + method, None, None)
