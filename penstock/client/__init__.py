@@ -1,28 +1,26 @@
-"""What programs use to send messages, and to write and read the log."""
+"""What programs import: senders, a logging handler, and clients that write and read the log.
+
+Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, then ``log/``.
+Imports ``wire``, ``slogd``, ``records``, ``counts``, ``config`` and ``errors``; the log's clients bring gRPC and Arrow.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.client import log
 from penstock.client.logging_handler import PenstockHandler
 from penstock.client.sender import TcpSender, UdpSender
 from penstock.client.sent_report import LedgerReport, ReportFailed
 
 if TYPE_CHECKING:
-    from penstock.client.log.async_client import AsyncLog
-    from penstock.client.log.client import Log
+    from penstock.client.log import *  # noqa: F403
+else:
 
-__all__ = ["AsyncLog", "LedgerReport", "Log", "PenstockHandler", "ReportFailed", "TcpSender", "UdpSender"]
+    def __getattr__(name: str) -> Any:
+        """A name of ``log``, imported when it is asked for: who only sends needs neither gRPC nor Arrow."""
+        return getattr(log, name)
 
 
-def __getattr__(name: str) -> Any:
-    """The clients of the log are imported when they are asked for: who only sends needs neither gRPC nor Arrow."""
-    if name == "Log":
-        from penstock.client.log.client import Log
-
-        return Log
-    if name == "AsyncLog":
-        from penstock.client.log.async_client import AsyncLog
-
-        return AsyncLog
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["LedgerReport", "PenstockHandler", "ReportFailed", "TcpSender", "UdpSender"]
+__all__ += log.__all__

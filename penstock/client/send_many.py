@@ -7,10 +7,12 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.wire.datagrams import Bytes, Ints
+if TYPE_CHECKING:  # senders do without Arrow
+    from penstock.wire.datagrams import Bytes, Ints
 
 MOST = 1024
 """Datagrams of one call: the kernel takes no more (UIO_MAXIOV)."""

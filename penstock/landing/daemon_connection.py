@@ -67,8 +67,8 @@ class Connection:
     @property
     def link(self) -> Link:
         """As the client of the log has it."""
+        from penstock.client import Tls
         from penstock.client.log.connection import Link
-        from penstock.client.log.types import Tls
 
         tls = Tls(self.ca, self.cert, self.key, self.name) if self.tls else None
         return Link(self.address, self.token or None, tls, self.address)

@@ -12,14 +12,14 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from penstock.client.listener_commands import ask
+from penstock.cli.listener.listener_commands import Asking, Protocol
 from tests.system.harness import Pipe, until
 from tests.wire.plog_vectors import LAST_LINE_COUNTS, TCP, UDP, expected_stat, sparse
 
@@ -91,9 +91,13 @@ class Recorded(Pipe):
 
     def stat(self, listener: str) -> dict[str, Any]:
         """The answer of STAT from a port of its own, so behind all that was sent before."""
-        protocol = "tcp" if listener.endswith("tcp") else "udp"
-        answer: dict[str, Any] = json.loads(ask(*self.address(listener), "STAT", protocol=protocol, timeout=20))
+        answer: dict[str, Any] = json.loads(self.ask(listener, "STAT"))
         return answer
+
+    def ask(self, listener: str, verb: str) -> bytes:
+        protocol: Protocol = "tcp" if listener.endswith("tcp") else "udp"
+        with closing(Asking(*self.address(listener), protocol, timeout=20)) as asking:
+            return asking.ask(verb)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +126,7 @@ def _send_mark(pipe: Recorded, listener: str, mark: bytes) -> None:
     if listener.endswith("udp"):
         pipe.datagrams(mark, listener=listener)
     else:
-        ask(*pipe.address(listener), "PING", protocol="tcp")
+        pipe.ask(listener, "PING")
         pipe.lines(mark + b"\n", listener=listener)
     pipe.stat(listener)
 

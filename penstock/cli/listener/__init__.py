@@ -1,1 +1,1 @@
-"""Commands that talk to listeners, or look into their log buffers: send, ctl, stress, inspect."""
+"""Commands that talk to listeners, or look into their log buffers: send, ctl, stress (with load), inspect."""

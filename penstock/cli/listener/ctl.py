@@ -11,8 +11,8 @@ import typer
 from rich.table import Table
 
 from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.cli.listener.listener_commands import Asking, NoAnswer
 from penstock.cli.listener.listeners import address_of, listener_of
-from penstock.client.listener_commands import Asking, NoAnswer
 
 ctl = typer.Typer(help="Ask a listener, or end its receiver.", no_args_is_help=True)
 Listener = Annotated[str | None, typer.Option(help="A listener by name; else the first.", show_default=False)]

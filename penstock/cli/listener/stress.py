@@ -14,7 +14,7 @@ from rich.table import Table
 
 from penstock.cli.common import AsJson, Config, Override, ask_daemon, console, errors, fail, settings_of
 from penstock.cli.listener.listeners import address_of, listener_of
-from penstock.client.load import Stress, StressSettings
+from penstock.cli.listener.load import Stress, StressSettings
 from penstock.config import ListenerConfig, Settings
 from penstock.counts import Name
 

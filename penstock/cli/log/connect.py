@@ -12,9 +12,8 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common import Config, Override, errors, fail, settings_of
-from penstock.client.log.client import Log, LogError, Unavailable
+from penstock.client import ClientError, Log, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
-from penstock.client.log.types import Tls
 from penstock.config import ConfigError, Settings
 from penstock.config.daemon_access import Access
 
@@ -81,7 +80,7 @@ def _tls(access: Access, ca: Path | None) -> Tls | None:
     return replace(own, ca=ca.read_bytes(), name="") if ca else own
 
 
-def _say_so(error: LogError) -> None:
+def _say_so(error: ClientError) -> None:
     errors.print(f"penstock: {error}; trying again", soft_wrap=True, markup=False)
 
 
@@ -90,7 +89,7 @@ def one_line() -> Iterator[None]:
     """Errors of the log, and Ctrl-C, end the command without a traceback."""
     try:
         yield
-    except LogError as error:
+    except ClientError as error:
         fail(error)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -23,7 +23,7 @@ from penstock.cli.common import Config, Override, fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Ca, Rpc, TokenFile, Where
 from penstock.cli.progress import Progress
-from penstock.client.log.client import AtCursor, Entry, Log, LogError, Page, Start, Unsupported
+from penstock.client import AtCursor, ClientError, Entry, Log, Page, Start, Unsupported
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config.values import parse_time
 from penstock.log.read.filters import BadFilter, Filter
@@ -140,10 +140,10 @@ class _Place:
         self._log, self._topic, self._name = log, topic, name
         self._offset: int | None = None
         self._lock, self._ended = threading.Lock(), threading.Event()
-        self._failure: LogError | None = None
+        self._failure: ClientError | None = None
 
     def reached(self, offset: int) -> None:
-        """All before ``offset`` is printed. Raises LogError where the cursor could not be committed."""
+        """All before ``offset`` is printed. Raises ClientError where the cursor could not be committed."""
         self._offset = offset
         if self._failure is not None:
             raise self._failure
@@ -158,7 +158,7 @@ class _Place:
         try:
             while not self._ended.wait(COMMIT_EVERY):
                 self._commit()
-        except LogError as error:
+        except ClientError as error:
             self._failure = error
 
     def __enter__(self) -> _Place:
@@ -168,7 +168,7 @@ class _Place:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._ended.set()
-        if not isinstance(error, LogError):
+        if not isinstance(error, ClientError):
             self._commit()
 
 

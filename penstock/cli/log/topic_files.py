@@ -19,7 +19,7 @@ from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Ca, Rpc, TokenFile, Where, one_line
 from penstock.cli.log.topics import size
 from penstock.cli.progress import Progress
-from penstock.client.log.client import Compacted, Gap, Log, LogError, Unavailable
+from penstock.client import ClientError, Compacted, Gap, Log, Unavailable
 from penstock.files.file_system import OS
 from penstock.log.store.gaps import CORRUPT, Gaps
 
@@ -80,7 +80,7 @@ def _checked(what: _Topics, name: str) -> Checked:
         return Checked(what.verify(name))
     except Unavailable:
         raise
-    except (LogError, files.LogError) as error:
+    except (ClientError, files.LogError) as error:
         return Checked([], str(error))
 
 
@@ -137,7 +137,7 @@ class _Daemon(_Topics):
     def _known(self, name: str) -> bool:
         try:
             return bool(self._client.describe(name))
-        except LogError:
+        except ClientError:
             return False
 
     def verify(self, name: str) -> list[Gap]:

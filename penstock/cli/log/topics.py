@@ -18,7 +18,7 @@ from penstock.cli.common import AsJson, Config, Override, console, fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Ca, Rpc, TokenFile, Where
 from penstock.cli.progress import Progress
-from penstock.client.log.client import Log, LogError, NoSuchTopic, Swept, Topic, Unsupported
+from penstock.client import ClientError, Log, NoSuchTopic, Swept, Topic, Unsupported
 
 topic = typer.Typer(help="Create, configure, show and delete topics.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=topic_names)]
@@ -64,7 +64,7 @@ def _tell_unopened(log: Log, found: Sequence[Topic]) -> None:
             log.describe(name)
         except NoSuchTopic:
             continue  # deleted just now
-        except LogError as error:
+        except ClientError as error:
             print(f"penstock: {error}", file=sys.stderr)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.client.sender import TcpSender, UdpSender
+from penstock.client import TcpSender, UdpSender
 from penstock.counts import Counts
 from penstock.wire.plog.cutting import fragment
 

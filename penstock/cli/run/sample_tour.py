@@ -13,7 +13,7 @@ from rich.progress import Progress
 from penstock.cli.balance.balance import show as show_balance
 from penstock.cli.common import console
 from penstock.cli.run.sample_messages import Sample
-from penstock.client.sender import UdpSender
+from penstock.client import UdpSender
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.counts import Counts
@@ -71,7 +71,7 @@ class Show:
             console.print(f"send:    printf 'yipee!' | socat -t0 - UDP-DATAGRAM:{host}:{port}", markup=False)
             line = f"UdpSender('{host}', {port}).send(b'yipee!')"
             console.print(
-                f'         python -c "from penstock.client.sender import UdpSender; {line}"',
+                f'         python -c "from penstock.client import UdpSender; {line}"',
                 markup=False,
                 soft_wrap=True,
             )

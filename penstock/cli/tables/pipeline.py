@@ -77,7 +77,7 @@ def query(
 @pipeline.command()
 def status(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
     """How far the tables are behind the topics, how fast it goes, and what was proved."""
-    from penstock.client.log.types import LogError
+    from penstock.client import ClientError
     from penstock.landing.daemon_connection import connection_of
     from penstock.landing.status import status as pipeline_status
     from penstock.landing.table_layout import Layout
@@ -88,7 +88,7 @@ def status(config: Config = None, override: Override = None, as_json: AsJson = F
     topics = FlightStore(replace(connection, retry_for=STATUS_PATIENCE)) if connection else settings.topics
     try:
         found = pipeline_status(topics, Layout.of(settings.tables), settings.pipeline.topics)
-    except LogError as error:
+    except ClientError as error:
         fail(error)
     if as_json:
         print(json.dumps(found.document(), indent=2))

@@ -1,5 +1,98 @@
-"""The client of the log daemon, blocking and for asyncio.
+"""The client of the log daemon: ``Log`` blocks, ``AsyncLog`` is for asyncio; with what they take and raise.
 
-Read ``client`` and ``async_client`` (the public ones), ``connection``, ``calls`` and ``admin_calls`` (requests and
-answers without I/O), ``transaction``, ``batcher``. Imports ``slogd``.
+Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (what both clients do, written once), ``async_client``
+and ``client``; then ``caller``, ``channels``, ``calls`` (requests and answers without I/O) and ``transaction``.
+Imports ``slogd``, ``records``, ``config`` and ``errors``.
 """
+
+from __future__ import annotations
+
+import warnings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.log.types import (
+    AtCursor,
+    ClientError,
+    Compacted,
+    Cursor,
+    Damaged,
+    Entry,
+    Exhausted,
+    Gap,
+    NoSuchTopic,
+    NoSuchTransaction,
+    NotAllowed,
+    OutOfSequence,
+    Page,
+    Payload,
+    Refused,
+    Setting,
+    Start,
+    Swept,
+    Tls,
+    Topic,
+    TopicExists,
+    TransactionTimedOut,
+    Unavailable,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from penstock.client.log.async_batcher import AsyncBatcher
+    from penstock.client.log.async_client import AsyncLog
+    from penstock.client.log.batcher import Batcher
+    from penstock.client.log.client import Log
+    from penstock.client.log.transaction import AsyncTransaction, Transaction
+else:
+    _MODULES = {
+        "AsyncBatcher": "async_batcher",
+        "AsyncLog": "async_client",
+        "AsyncTransaction": "transaction",
+        "Batcher": "batcher",
+        "Log": "client",
+        "Transaction": "transaction",
+    }
+
+    def __getattr__(name: str) -> Any:
+        """Import a client when it is asked for: who needs only the types needs neither gRPC nor Arrow."""
+        if name == "LogError":
+            warnings.warn("LogError of penstock.client is now ClientError", DeprecationWarning, stacklevel=2)
+            return ClientError
+        if name in _MODULES:
+            return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "AsyncBatcher",
+    "AsyncLog",
+    "AsyncTransaction",
+    "AtCursor",
+    "Batcher",
+    "ClientError",
+    "Compacted",
+    "Cursor",
+    "Damaged",
+    "Entry",
+    "Exhausted",
+    "Gap",
+    "Log",
+    "NoSuchTopic",
+    "NoSuchTransaction",
+    "NotAllowed",
+    "OutOfSequence",
+    "Page",
+    "Payload",
+    "Refused",
+    "Setting",
+    "Start",
+    "Swept",
+    "Tls",
+    "Topic",
+    "TopicExists",
+    "Transaction",
+    "TransactionTimedOut",
+    "Unavailable",
+    "Unsupported",
+]

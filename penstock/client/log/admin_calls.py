@@ -1,4 +1,4 @@
-"""The calls of the log's API that look after topics, as ``log_calls`` has those that read and append."""
+"""The calls of the log's API that look after topics, as ``calls`` has those that read and append."""
 
 from __future__ import annotations
 

@@ -2,94 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.client.log import calls
+from penstock.client.log.caller import ClientPart
 from penstock.client.log.calls import Call
-from penstock.client.log.connection import Link
 from penstock.client.log.flight_reads import Gone, flight_batches
 from penstock.client.log.types import AtCursor, Start
 from penstock.records import SCHEMA
 
-T = TypeVar("T")
 PAGE = 20_000
 """Entries of one answer; it holds fewer where they are large."""
 LAST = 2**63 - 1
 
 
-class ArrowReading(ABC):
-    """The calls that give record batches."""
-
-    _link: Link
-
-    @abstractmethod
-    def _do(self, call: Call[T]) -> T: ...
-
-    @abstractmethod
-    def _settled(self, topic: str, offset: Start) -> Start: ...
-
-    def batches(
-        self,
-        topic: str,
-        offset: Start = "earliest",
-        end: int | None = None,
-        *,
-        filter: str | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """The entries in [offset, end), to the end of the topic for None, as Arrow batches of ``columns``.
-
-        All columns are those of ``penstock.records.SCHEMA``. Raises NoSuchTopic, Refused, Unavailable; KeyError for
-        a column that does not exist.
-        """
-        schema_of(columns)
-        pages = _Pages(topic, self._settled(topic, offset), end, filter)
-        if self._link.flight and pages.more and not isinstance(pages.next, AtCursor):
-            for batch in self._over_flight(pages, columns or SCHEMA.names):
-                yield batch.select(columns or SCHEMA.names)
-        while pages.more:
-            batch = pages.taken(self._do(pages.call()))
-            if batch.num_rows:
-                yield batch.select(columns or SCHEMA.names)
-
-    def _over_flight(self, pages: _Pages, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """As far as Flight gives them."""
-        wanted = ["offset", *(name for name in columns if name != "offset")]
-        try:
-            for batch in flight_batches(self._link, pages.topic, pages.next, pages.end, pages.filter, wanted):
-                pages.next = batch.column("offset")[-1].as_py() + 1
-                yield batch
-            pages.more = False
-        except Gone:  # gRPC goes on from there
-            pages.more = not isinstance(pages.next, int) or pages.next < pages.limit
-
-    def table(
-        self,
-        topic: str,
-        offset: Start = "earliest",
-        end: int | None = None,
-        *,
-        filter: str | None = None,
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """As ``batches``, all in one table."""
-        batches = self.batches(topic, offset, end, filter=filter, columns=columns)
-        return pa.Table.from_batches(batches, schema_of(columns))
-
-
-class AsyncArrowReading(ABC):
-    """As ``ArrowReading``, with coroutines."""
-
-    @abstractmethod
-    async def _do(self, call: Call[T]) -> T: ...
-
-    @abstractmethod
-    async def _settled(self, topic: str, offset: Start) -> Start: ...
+class ArrowReading(ClientPart):
+    """The operations that give record batches."""
 
     async def batches(
         self,
@@ -100,13 +31,31 @@ class AsyncArrowReading(ABC):
         filter: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> AsyncGenerator[pa.RecordBatch]:
-        """As ``ArrowReading.batches``."""
+        """The entries in [offset, end), to the end of the topic for None, as Arrow batches of ``columns``.
+
+        All columns are those of ``penstock.records.SCHEMA``. Raises NoSuchTopic, Refused, Unavailable; KeyError for
+        a column that does not exist.
+        """
         schema_of(columns)
-        pages = _Pages(topic, await self._settled(topic, offset), end, filter)
+        pages = _Pages(topic, await self._caller.settled(topic, offset), end, filter)
+        if self._caller.link.flight and pages.more and not isinstance(pages.next, AtCursor):
+            for batch in self._over_flight(pages, columns or SCHEMA.names):  # it blocks: only ``Log`` has the address
+                yield batch.select(columns or SCHEMA.names)
         while pages.more:
-            batch = pages.taken(await self._do(pages.call()))
+            batch = pages.taken(await self._caller.do(pages.call()))
             if batch.num_rows:
                 yield batch.select(columns or SCHEMA.names)
+
+    def _over_flight(self, pages: _Pages, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """As far as Flight gives them."""
+        wanted = ["offset", *(name for name in columns if name != "offset")]
+        try:
+            for batch in flight_batches(self._caller.link, pages.topic, pages.next, pages.end, pages.filter, wanted):
+                pages.next = batch.column("offset")[-1].as_py() + 1
+                yield batch
+            pages.more = False
+        except Gone:  # gRPC goes on from there
+            pages.more = not isinstance(pages.next, int) or pages.next < pages.limit
 
     async def table(
         self,
@@ -117,7 +66,7 @@ class AsyncArrowReading(ABC):
         filter: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """As ``ArrowReading.table``."""
+        """As ``batches``, all in one table."""
         batches = self.batches(topic, offset, end, filter=filter, columns=columns)
         return pa.Table.from_batches([batch async for batch in batches], schema_of(columns))
 

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from penstock.client.log.batch_queue import Entry, Waiting
 from penstock.client.log.calls import log_entry
-from penstock.client.log.types import LogError, Payload
+from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry
 
 Send = Callable[[Sequence[LogEntry]], Awaitable[Sequence[int]]]
@@ -21,8 +21,6 @@ class AsyncBatcher:
     def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
         self._send, self._linger = send, linger
         self._waiting: Waiting[asyncio.Future[int]] = Waiting(max_entries)
-        self._closed = False
-        self._error: BaseException | None = None
         self._hurry = asyncio.Event()
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -34,12 +32,9 @@ class AsyncBatcher:
         entry = log_entry(payload, annotations, key)
         future = asyncio.get_running_loop().create_future()
         future.add_done_callback(_looked_at)
-        if not self._has_room():
+        if not self._waiting.has_room:
             async with self._changed:
-                await self._changed.wait_for(self._has_room)
-        self._check()
-        if self._closed:
-            raise ValueError("the batcher is closed")
+                await self._changed.wait_for(lambda: self._waiting.has_room)
         self._waiting.add(entry, future)
         if self._waiting.is_full:
             self._hurry.set()
@@ -47,29 +42,22 @@ class AsyncBatcher:
             self._task = asyncio.create_task(self._run())
         return future
 
-    def _has_room(self) -> bool:
-        return self._waiting.has_room or self._closed or self._error is not None
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
     async def flush(self) -> None:
-        """Wait until all that was appended is stored. Raises LogError."""
+        """Wait until all that was appended is stored. Raises ClientError."""
         while self._task is not None and not self._task.done():
             self._hurry.set()
             await asyncio.wait([self._task])
-        self._check()
+        self._waiting.check()
 
     async def close(self) -> None:
-        """Flush, and end. Raises LogError."""
-        self._closed = True
+        """Flush, and end. Raises ClientError."""
+        self._waiting.closed = True
         await self.flush()
 
     async def _run(self) -> None:
         """Send as long as something waits: the first batch once it is full or has waited, the others likewise."""
         while self._waiting:
-            if not (self._waiting.is_full or self._closed):
+            if not (self._waiting.is_full or self._waiting.closed):
                 self._hurry.clear()
                 await _within(self._hurry, self._linger)
             batch = self._waiting.cut()
@@ -87,7 +75,7 @@ class AsyncBatcher:
                 self._changed.notify_all()
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
-        self._error = error
+        self._waiting.error = error
         failed = [*batch, *self._waiting.clear()]
         for _, _, future in failed:
             if not future.done():
@@ -101,7 +89,7 @@ class AsyncBatcher:
     ) -> None:
         try:
             await self.close()
-        except LogError:
+        except ClientError:
             if error is None:
                 raise
 

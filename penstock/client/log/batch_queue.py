@@ -23,20 +23,26 @@ class Entry(NamedTuple, Generic[F]):
 
 
 class Waiting(Generic[F]):
-    """Entries in their order, to be cut into batches of at most ``most`` entries and MAX_BYTES."""
+    """Entries in their order, to be cut into batches of at most ``most`` entries and MAX_BYTES.
+
+    None is added once it is ``closed`` or has an ``error``.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._entries: deque[Entry[F]] = deque()
         self._bytes = 0
+        self.closed = False
+        self.error: BaseException | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may wait."""
-        return len(self._entries) < WAITING * self._most and self._bytes < WAITING * MAX_BYTES
+        """Whether ``add`` may be called: there is room for one more, or it will raise."""
+        room = len(self._entries) < WAITING * self._most and self._bytes < WAITING * MAX_BYTES
+        return room or self.closed or self.error is not None
 
     @property
     def is_full(self) -> bool:
@@ -44,10 +50,18 @@ class Waiting(Generic[F]):
         return len(self._entries) >= self._most or self._bytes >= MAX_BYTES
 
     def add(self, entry: LogEntry, future: F) -> None:
-        """Put ``entry`` behind the others."""
+        """Put ``entry`` behind the others. Raises the error, and ValueError once it is closed."""
+        self.check()
+        if self.closed:
+            raise ValueError("the batcher is closed")
         size = entry.ByteSize()
         self._entries.append(Entry(entry, size, future))
         self._bytes += size
+
+    def check(self) -> None:
+        """Raises the error, if there is one."""
+        if self.error is not None:
+            raise self.error
 
     def cut(self) -> list[Entry[F]]:
         """The next batch, which waits no more."""

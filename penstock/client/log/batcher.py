@@ -10,7 +10,7 @@ from types import TracebackType
 
 from penstock.client.log.batch_queue import Entry, Waiting
 from penstock.client.log.calls import log_entry
-from penstock.client.log.types import LogError, Payload
+from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry
 
 Send = Callable[[Sequence[LogEntry]], Sequence[int]]
@@ -29,8 +29,7 @@ class Batcher:
         self._waiting: Waiting[Future[int]] = Waiting(max_entries)
         self._since = 0.0
         self._sending = 0
-        self._flushing = self._closed = False
-        self._error: BaseException | None = None
+        self._flushing = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="penstock-batcher", daemon=True)
         self._thread.start()
@@ -38,14 +37,12 @@ class Batcher:
     def append(
         self, payload: Payload, annotations: Mapping[str, str] | None = None, key: bytes | None = None
     ) -> Future[int]:
-        """The offset, once the entry is stored. Waits while too many others do. Raises LogError, TypeError."""
+        """The offset, once the entry is stored. Waits while too many others do. Raises ClientError, TypeError."""
         entry = log_entry(payload, annotations, key)
         future = Future[int]()
+        future.set_running_or_notify_cancel()  # what was appended cannot be taken back
         with self._changed:
-            self._changed.wait_for(self._has_room)
-            self._check()
-            if self._closed:
-                raise ValueError("the batcher is closed")
+            self._changed.wait_for(lambda: self._waiting.has_room)
             if not self._waiting:
                 self._since = time.monotonic()
             self._waiting.add(entry, future)
@@ -53,29 +50,22 @@ class Batcher:
                 self._changed.notify_all()
         return future
 
-    def _has_room(self) -> bool:
-        return self._waiting.has_room or self._closed or self._error is not None
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
-
     def flush(self) -> None:
-        """Wait until all that was appended is stored. Raises LogError."""
+        """Wait until all that was appended is stored. Raises ClientError."""
         with self._changed:
             self._flushing = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not (self._waiting or self._sending) or self._error is not None)
+            self._changed.wait_for(lambda: not (self._waiting or self._sending) or self._waiting.error is not None)
             self._flushing = False
-            self._check()
+            self._waiting.check()
 
     def close(self) -> None:
-        """Flush, and end. Raises LogError."""
+        """Flush, and end. Raises ClientError."""
         try:
             self.flush()
         finally:
             with self._changed:
-                self._closed = True
+                self._waiting.closed = True
                 self._changed.notify_all()
             self._thread.join()
 
@@ -95,8 +85,8 @@ class Batcher:
     def _take(self) -> Batch:
         """The next batch, once it is full or its first entry has waited for long enough; nothing at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._closed)
-            while not (self._waiting.is_full or self._flushing or self._closed):
+            self._changed.wait_for(lambda: self._waiting or self._waiting.closed)
+            while not (self._waiting.is_full or self._flushing or self._waiting.closed):
                 left = self._since + self._linger - time.monotonic()
                 if left <= 0 or not self._changed.wait(left):
                     break
@@ -108,7 +98,7 @@ class Batcher:
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
         with self._changed:
-            self._error, self._sending = error, 0
+            self._waiting.error, self._sending = error, 0
             failed = [*batch, *self._waiting.clear()]
             self._changed.notify_all()
         for _, _, future in failed:
@@ -122,6 +112,6 @@ class Batcher:
     ) -> None:
         try:
             self.close()
-        except LogError:
+        except ClientError:
             if error is None:
                 raise

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.client.log import types
-from penstock.client.log.types import Entry, LogError, Page, Payload, Start
+from penstock.client.log.types import ClientError, Entry, Page, Payload, Start
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_logs
 from penstock.slogd.columns.encode import append_request
@@ -23,12 +23,11 @@ from penstock.slogd.columns.encode import append_request
 T = TypeVar("T")
 PAGE = 1000
 """Entries of one answer."""
-M = TypeVar("M", bound=Message)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _POSITIONS = {"earliest": pb.GetLogsRequest.EARLIEST, "latest": pb.GetLogsRequest.LATEST}
 
-_ERRORS: Mapping[grpc.StatusCode, type[LogError]] = {
+_ERRORS: Mapping[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: types.Refused,
     grpc.StatusCode.PERMISSION_DENIED: types.NotAllowed,
     grpc.StatusCode.UNAUTHENTICATED: types.NotAllowed,
@@ -51,14 +50,14 @@ class Call(Generic[T]):
     method: str
     request: bytes
     take: Callable[[bytes], T]
-    not_found: type[LogError] = types.NoSuchTopic
+    not_found: type[ClientError] = types.NoSuchTopic
     again: bool = True
     """Whether it does no harm when it is made twice."""
     timeout: float | None = None
     """Seconds, where it goes through whole topics."""
 
 
-def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] | None = None) -> LogError:
+def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] | None = None) -> ClientError:
     """The error for a status that a call ended with; ``address`` is the server's."""
     if code is grpc.StatusCode.UNAVAILABLE and not details.startswith("The server"):
         return types.Unavailable(f"no log daemon answers at {address}{_tls(details)}")
@@ -66,7 +65,7 @@ def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] |
         return types.Unavailable(f"the log daemon at {address} did not answer in time")
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return types.Unsupported(f"the log daemon at {address} does not know this call")
-    kind = call.not_found if call is not None and code is grpc.StatusCode.NOT_FOUND else _ERRORS.get(code, LogError)
+    kind = call.not_found if call is not None and code is grpc.StatusCode.NOT_FOUND else _ERRORS.get(code, ClientError)
     return kind(details or code.name)
 
 

@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
-from penstock.client.log.types import Exhausted, LogError, NoSuchTopic, Refused, Tls, Unavailable
+from penstock.client.log.types import ClientError, Exhausted, NoSuchTopic, Refused, Tls, Unavailable
 
 SERVICE = "/slogd.StructuredLog/"
 MAX_MESSAGE = 64 << 20
@@ -34,6 +34,7 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
 Metadata = tuple[tuple[str, str], ...]
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +57,17 @@ class Link:
         tls = self.tls or Tls()
         return _pem(tls.ca), _pem(tls.cert), _pem(tls.key)
 
-    @property
-    def credentials(self) -> grpc.ChannelCredentials | None:
-        """None without TLS. Raises OSError for a file that cannot be read."""
+    def open(self, secure: Callable[..., C], insecure: Callable[..., C]) -> C:
+        """Returns a channel made by one of gRPC's functions. Raises OSError for a file that cannot be read."""
         if self.tls is None:
-            return None
+            return insecure(self.address, OPTIONS)
         ca, cert, key = self.pem
-        return grpc.ssl_channel_credentials(ca, key, cert)
-
-    @property
-    def options(self) -> list[tuple[str, Any]]:
-        """Of the channel."""
-        named = [("grpc.ssl_target_name_override", self.tls.name)] if self.tls and self.tls.name else []
-        return [*OPTIONS, *named]
+        named = [("grpc.ssl_target_name_override", self.tls.name)] if self.tls.name else []
+        return secure(self.address, grpc.ssl_channel_credentials(ca, key, cert), [*OPTIONS, *named])
 
 
 def _pem(given: bytes | Path | None) -> bytes | None:
     return given.read_bytes() if isinstance(given, Path) else given
-
-
-def as_it_is(data: bytes) -> bytes:
-    """Bytes on the way in and out: requests and answers are put together by ``log_calls``."""
-    return data
 
 
 class Patience:
@@ -86,18 +76,18 @@ class Patience:
     ``tell`` hears of a failure that lasts for a second, once.
     """
 
-    def __init__(self, seconds: float, tell: Callable[[LogError], None] | None = None) -> None:
+    def __init__(self, seconds: float, tell: Callable[[ClientError], None] | None = None) -> None:
         self._seconds, self._tell = seconds, tell
         self.reset()
 
     def reset(self) -> None:
-        """It went well."""
+        """Begin anew: a call succeeded."""
         self._since: float | None = None
         self._told = False
         self._pause = FIRST_PAUSE
 
-    def pause(self, error: LogError) -> float | None:
-        """Seconds to wait before the next try; None when there is to be none."""
+    def pause(self, error: ClientError) -> float | None:
+        """Returns the seconds to wait before the next try, or None when there is none."""
         now = time.monotonic()
         self._since = now if self._since is None else self._since
         left = self._since + self._seconds - now
@@ -130,24 +120,24 @@ class Lanes:
         self._free: dict[str, list[Lane]] = {}
 
     def take(self, topic: str) -> Lane:
-        """A producer for one caller; to be given back once it is known what became of its requests."""
+        """Returns a producer for one caller, who gives it back once it is known what became of its requests."""
         with self._lock:
             free = self._free.get(topic)
             return free.pop() if free else Lane()
 
     def give(self, topic: str, lane: Lane) -> None:
-        """Its next number is the next one for the server, too."""
+        """Put back a producer whose next number is also the next one that the server expects."""
         with self._lock:
             self._free.setdefault(topic, []).append(lane)
 
     def forget(self, topic: str) -> None:
-        """Begin anew, as the server does not know these producers as we do."""
+        """Drop the producers of a topic: the server does not know them any more."""
         with self._lock:
             self._free.pop(topic, None)
 
     @contextlib.contextmanager
     def producer(self, topic: str) -> Iterator[tuple[str, int]]:
-        """Id and number for one request."""
+        """Yields the id and the number for one request."""
         lane = self.take(topic)
         try:
             yield lane.id, lane.sequence

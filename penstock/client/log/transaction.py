@@ -7,33 +7,25 @@ lost (it restarts, or a connection breaks at a bad moment) is made again as it w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
 
 from penstock.client.log import calls
-from penstock.client.log.connection import Lane, Lanes, Patience
-from penstock.client.log.types import LogError, NoSuchTransaction, Payload, Unavailable
+from penstock.client.log.blocking import Blocking, blocking, run
+from penstock.client.log.caller import Caller
+from penstock.client.log.connection import Lane
+from penstock.client.log.types import ClientError, NoSuchTransaction, Payload, Unavailable
 from penstock.slogd.slogd_pb2 import LogEntry
 
 LOST = (NoSuchTransaction, Unavailable)
 Staged = tuple[str, Sequence[LogEntry], tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Doing:
-    """What a transaction needs of a client: to make a call, to wait for the next try or raise, and producers."""
+class AsyncTransaction:
+    """Made by ``AsyncLog.transaction``, used in an ``async with``: committed at its end, aborted by an exception."""
 
-    call: Callable[[calls.Call[Any]], Any]
-    pause: Callable[[Patience, LogError], Any]
-    patience: Callable[[], Patience]
-    lanes: Lanes
-
-
-class _Common:
-    def __init__(self, doing: Doing, timeout: float | None) -> None:
-        self._doing, self._timeout = doing, timeout
+    def __init__(self, caller: Caller, timeout: float | None) -> None:
+        self._caller, self._timeout = caller, timeout
         self._id = ""
         self._staged: list[Staged] = []
         self._lanes: dict[str, Lane] = {}
@@ -47,9 +39,19 @@ class _Common:
             raise ValueError("the transaction is not open")
         return self._id
 
+    async def append(
+        self, topic: str, payloads: Iterable[Payload], annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """Stage one entry for each payload. Raises Refused, Exhausted, TransactionTimedOut, Unavailable."""
+        call = self._stage(topic, calls.log_entries(payloads, annotations))
+        try:
+            await self._caller.do(call)
+        except LOST:
+            await self._repeat()
+
     def _stage(self, topic: str, entries: Sequence[LogEntry]) -> calls.Call[None]:
         if topic not in self._lanes:
-            self._lanes[topic] = self._doing.lanes.take(topic)
+            self._lanes[topic] = self._caller.lanes.take(topic)
         lane = self._lanes[topic]
         staged = (topic, entries, (lane.id, lane.sequence))
         call = calls.stage(self.id, *staged)
@@ -57,106 +59,68 @@ class _Common:
         self._staged.append(staged)
         return call
 
-    def _committed(self, offsets: dict[str, list[int]]) -> None:
-        self._id, self.offsets = "", offsets
-        for topic, lane in self._lanes.items():
-            self._doing.lanes.give(topic, lane)
-
-
-class Transaction(_Common):
-    """Made by ``Log.transaction``, used in a ``with``: committed at its end, aborted by an exception."""
-
-    def append(self, topic: str, payloads: Iterable[Payload], annotations: Mapping[str, str] | None = None) -> None:
-        """Stage one entry for each payload. Raises Refused, Exhausted, TransactionTimedOut, Unavailable."""
-        call = self._stage(topic, calls.log_entries(payloads, annotations))
-        try:
-            self._doing.call(call)
-        except LOST:
-            self._repeat()
-
-    def _repeat(self) -> None:
-        """Begin once more and stage all again. Raises Unavailable."""
-        patience = self._doing.patience()
-        while True:
-            try:
-                self._id = self._doing.call(calls.begin(self._timeout))
-                for staged in self._staged:
-                    self._doing.call(calls.stage(self._id, *staged))
-                return
-            except LOST as error:
-                self._doing.pause(patience, error)
-
-    def _commit(self) -> dict[str, list[int]]:
-        patience = self._doing.patience()
-        while True:
-            try:
-                return dict(self._doing.call(calls.commit(self.id)))
-            except NoSuchTransaction as error:  # it is lost, or committed and the answer was lost
-                self._doing.pause(patience, Unavailable(str(error)))
-                self._repeat()
-
-    def __enter__(self) -> Transaction:
-        self._id = self._doing.call(calls.begin(self._timeout))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._committed(self._commit())
-            return
-        ended, self._id = self._id, ""
-        with contextlib.suppress(LogError):  # it ends by its time-out
-            self._doing.call(calls.abort(ended))
-
-
-class AsyncTransaction(_Common):
-    """As ``Transaction``, in an ``async with``."""
-
-    async def append(
-        self, topic: str, payloads: Iterable[Payload], annotations: Mapping[str, str] | None = None
-    ) -> None:
-        """As ``Transaction.append``."""
-        call = self._stage(topic, calls.log_entries(payloads, annotations))
-        try:
-            await self._do(call)
-        except LOST:
-            await self._repeat()
-
     async def _repeat(self) -> None:
-        patience = self._doing.patience()
+        """Begin once more and stage all again. Raises Unavailable."""
+        patience = self._caller.patience()
         while True:
             try:
-                self._id = await self._do(calls.begin(self._timeout))
+                await self._begin()
                 for staged in self._staged:
-                    await self._do(calls.stage(self._id, *staged))
+                    await self._caller.do(calls.stage(self._id, *staged))
                 return
             except LOST as error:
-                await self._doing.pause(patience, error)
+                await self._caller.pause(patience, error)
+
+    async def _begin(self) -> None:
+        self._id = await self._caller.do(calls.begin(self._timeout))
 
     async def _commit(self) -> dict[str, list[int]]:
-        patience = self._doing.patience()
+        patience = self._caller.patience()
         while True:
             try:
-                return dict(await self._do(calls.commit(self.id)))
-            except NoSuchTransaction as error:
-                await self._doing.pause(patience, Unavailable(str(error)))
+                return await self._caller.do(calls.commit(self.id))
+            except NoSuchTransaction as error:  # it is lost, or committed and the answer was lost
+                await self._caller.pause(patience, Unavailable(str(error)))
                 await self._repeat()
 
-    def _do(self, call: calls.Call[Any]) -> Awaitable[Any]:
-        done: Awaitable[Any] = self._doing.call(call)
-        return done
-
     async def __aenter__(self) -> AsyncTransaction:
-        self._id = await self._do(calls.begin(self._timeout))
+        await self._begin()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._committed(await self._commit())
+            self.offsets = await self._commit()
+            self._id = ""
+            for topic, lane in self._lanes.items():
+                self._caller.lanes.give(topic, lane)
             return
         ended, self._id = self._id, ""
-        with contextlib.suppress(LogError):
-            await self._do(calls.abort(ended))
+        with contextlib.suppress(ClientError):  # it ends by its time-out
+            await self._caller.do(calls.abort(ended))
+
+
+class Transaction(Blocking[AsyncTransaction]):
+    """Made by ``Log.transaction``, used in a ``with``: committed at its end, aborted by an exception."""
+
+    append = blocking(AsyncTransaction.append)
+
+    @property
+    def id(self) -> str:
+        """The transaction's id. Raises ValueError outside of the ``with``."""
+        return self._core.id
+
+    @property
+    def offsets(self) -> dict[str, list[int]]:
+        """Of all entries by topic, in the order in which they were appended; once it is committed."""
+        return self._core.offsets
+
+    def __enter__(self) -> Transaction:
+        run(self._core.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(self._core.__aexit__(kind, error, trace))

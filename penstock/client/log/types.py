@@ -29,11 +29,11 @@ Setting = int | float | str | Sequence[str]
 """Sizes in bytes or as ``"16MiB"``, times in seconds or as ``"6h"``."""
 
 
-class LogError(PenstockError):
+class ClientError(PenstockError):
     """A call failed; the text is the server's. Where nothing more exact is known, this itself is raised."""
 
 
-class Refused(LogError):
+class Refused(ClientError):
     """The request can never succeed as it stands: a bad name, setting or filter, a message too large."""
 
 
@@ -45,35 +45,35 @@ class TopicExists(Refused):
     """The topic was there already."""
 
 
-class NoSuchTopic(LogError):
+class NoSuchTopic(ClientError):
     """The topic does not exist."""
 
 
-class NoSuchTransaction(LogError):
+class NoSuchTransaction(ClientError):
     """The transaction is not open: it was committed, aborted, or the server forgot it."""
 
 
-class TransactionTimedOut(LogError):
+class TransactionTimedOut(ClientError):
     """The transaction was open for too long and was aborted: nothing of it was stored."""
 
 
-class OutOfSequence(LogError):
+class OutOfSequence(ClientError):
     """A producer's number is older than what the server remembers, or leaves a gap: nothing was stored."""
 
 
-class Exhausted(LogError):
+class Exhausted(ClientError):
     """The server is out of disk or topics: nothing of the request was stored; may succeed later."""
 
 
-class Damaged(LogError):
+class Damaged(ClientError):
     """What was asked for cannot be read, and could not be set aside."""
 
 
-class Unsupported(LogError):
+class Unsupported(ClientError):
     """The server does not know this call, such as slogd itself."""
 
 
-class Unavailable(LogError):
+class Unavailable(ClientError):
     """The server is not there, is stopping or did not answer in time. What was being appended may be stored or not."""
 
 

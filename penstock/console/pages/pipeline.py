@@ -9,7 +9,7 @@ from html import escape
 
 from nicegui import ui
 
-from penstock.client.log.client import Log, LogError
+from penstock.client import ClientError, Log
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.console.charts import rates
@@ -97,7 +97,7 @@ def _quarantine(settings: Settings, layout: Layout) -> None:
         ]
         try:
             sent = await asyncio.to_thread(replayed, settings, layout, chosen)
-        except (LogError, OSError) as error:
+        except (ClientError, OSError) as error:
             ui.notify(str(error), type="negative")
             return
         ui.notify(f"{sent:,} messages sent back into their topics")
@@ -108,7 +108,7 @@ def _quarantine(settings: Settings, layout: Layout) -> None:
 
 
 def replayed(settings: Settings, layout: Layout, chosen: list[Row]) -> int:
-    """Send rows back, each once ever; how many were sent now. Raises LogError, OSError."""
+    """Send rows back, each once ever; how many were sent now. Raises ClientError, OSError."""
     access = Access(settings)
     with Log(access.rpc_address, token=access.token, retry_for=5.0) as log:
         return Replay(layout, log).run(chosen)[0]

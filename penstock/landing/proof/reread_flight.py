@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.client.log.types import NoSuchTopic
+from penstock.client import NoSuchTopic
 from penstock.landing.daemon_connection import Connection
 from penstock.landing.proof.evidence import Offsets
 from penstock.landing.proof.reread import Again, Suspect, event_of
@@ -24,7 +24,7 @@ _ASKED = pa.schema([SCHEMA.field("offset"), SCHEMA.field("payload"), *PROVENANCE
 
 
 class FlightRecords:
-    """The topics of a log daemon. All calls raise LogError: then nothing is decided, and it is to be asked again."""
+    """The topics of a log daemon. All calls raise ClientError: then nothing is decided, and it is to be asked again."""
 
     def __init__(self, connection: Connection, event_types: Sequence[str] = ()) -> None:
         self._store = FlightStore(replace(connection, retry_for=min(connection.retry_for, PATIENCE)))

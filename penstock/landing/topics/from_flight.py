@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from penstock.client import ClientError, NoSuchTopic, NotAllowed, Unavailable
 from penstock.client.log.connection import Patience
 from penstock.client.log.flight_reads import call_options, flight_client, flight_ticket
-from penstock.client.log.types import LogError, NoSuchTopic, NotAllowed, Unavailable
 from penstock.landing.daemon_connection import Connection
 from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, refuse_gaps, shaped
 from penstock.log.store.gaps import Gap
@@ -66,7 +66,7 @@ class FlightStore:
         return dict(found)
 
     def waiting_since(self, topic: str, offset: int) -> int | None:
-        with contextlib.suppress(LogError):
+        with contextlib.suppress(ClientError):
             (found,) = self.ask("first", {"topic": topic, "offset": offset})
             return None if found["micros"] is None else int(found["micros"])
         return None
@@ -104,7 +104,7 @@ class FlightStore:
                     yield batch
                 at = stop
                 patience.reset()
-            except LogError as error:
+            except ClientError as error:
                 self._pause(patience, error)
 
     def _stream(self, ticket: Any) -> Iterator[pa.RecordBatch]:
@@ -114,7 +114,7 @@ class FlightStore:
                     yield chunk.data
 
     def ask(self, kind: str, document: dict[str, Any]) -> list[dict[str, Any]]:
-        """The answers to an action of the server. Raises NoSuchTopic, LogError."""
+        """The answers to an action of the server. Raises NoSuchTopic, ClientError."""
         from pyarrow import flight
 
         action = flight.Action(kind, json.dumps(document).encode())
@@ -131,13 +131,13 @@ class FlightStore:
         while True:
             try:
                 return call()
-            except LogError as error:
+            except ClientError as error:
                 self._pause(patience, error)
 
     def _patience(self) -> Patience:
         return Patience(self._connection.retry_for, lambda error: _log.warning("%s; it is tried again", error))
 
-    def _pause(self, patience: Patience, error: LogError) -> None:
+    def _pause(self, patience: Patience, error: ClientError) -> None:
         pause = patience.pause(error)
         if pause is None and isinstance(error, Unavailable):
             raise Unavailable(f"{error}; it was tried for {self._connection.retry_for:g} s") from None
@@ -163,7 +163,7 @@ class FlightStore:
         except KeyError as error:
             raise NoSuchTopic(f"{where}: {_short(error)}") from None
         except (pa.ArrowException, OSError) as error:
-            raise LogError(f"{where}: {_short(error)}") from None
+            raise ClientError(f"{where}: {_short(error)}") from None
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""

@@ -105,7 +105,7 @@ def _partition() -> int:
 
 
 def _append(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatch]) -> Appended:
-    from penstock.client.log.client import Log  # on the executor
+    from penstock.client import Log  # on the executor
 
     rows = 0
     numbers: dict[str, int] = {}

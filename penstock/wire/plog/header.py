@@ -7,11 +7,13 @@ length, two reserved bytes, which are ignored.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.wire.datagrams import Datagrams, Ints
+if TYPE_CHECKING:  # senders need the header without Arrow
+    from penstock.wire.datagrams import Datagrams, Ints
 
 HEADER = np.dtype(
     [

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.log import entries as commands
 from penstock.cli.log.entries import Format, Lines, consume_pages, format_entry, parse_annotations, parse_start
-from penstock.client.log.client import Entry, Log
+from penstock.client import Entry, Log
 from tests.server.running import Running
 
 app = typer.Typer()

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from penstock.cli.log.topic_files import log as group
-from penstock.client.log.client import Log as Client
+from penstock.client import Log as Client
 from penstock.counts import Origin
 from penstock.log import Log, TopicReader, TopicSettings
 from penstock.records import body

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import penstock.log
 from penstock.cli.log import topics as commands
-from penstock.client.log.client import Cursor, Gap, Log, Swept, Topic
+from penstock.client import Cursor, Gap, Log, Swept, Topic
 from tests.server.running import Running
 
 app = typer.Typer()

@@ -8,12 +8,12 @@ from itertools import islice
 
 import pytest
 
-from penstock.client import AsyncLog
-from penstock.client.log.client import (
+from penstock.client import (
+    AsyncLog,
     AtCursor,
+    ClientError,
     Gap,
     Log,
-    LogError,
     NoSuchTopic,
     Refused,
     TopicExists,
@@ -160,7 +160,7 @@ def test_all_of_it_with_asyncio(running: Running) -> None:
             assert await log.cleanup() == []
             await log.delete_topic("t")
             assert await log.topics() == []
-            with pytest.raises(LogError):
+            with pytest.raises(ClientError):
                 await log.describe("t")
 
     asyncio.run(asyncio.wait_for(run(), 60))

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from penstock import records
-from penstock.client import AsyncLog
-from penstock.client.log.client import NoSuchTopic, Refused, Unavailable
+from penstock.client import AsyncLog, NoSuchTopic, Refused, Unavailable
 from tests.client.client_proxy import Proxy
 from tests.server.running import Running
 

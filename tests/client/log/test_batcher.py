@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from penstock.client import Exhausted
 from penstock.client.log.async_batcher import AsyncBatcher
 from penstock.client.log.batch_queue import MAX_BYTES, WAITING
 from penstock.client.log.batcher import Batcher
-from penstock.client.log.types import Exhausted
 from penstock.slogd.slogd_pb2 import LogEntry
 
 
@@ -111,6 +111,14 @@ def test_after_a_failure_nothing_is_sent_any_more() -> None:
         with pytest.raises(Exhausted):
             call()
     assert sink.batches == []
+
+
+def test_what_was_appended_cannot_be_taken_back() -> None:
+    sink = Sink()
+    with Batcher(sink.send, linger=60) as batcher:
+        future = batcher.append(b"x")
+        assert not future.cancel()
+    assert future.result() == 0
 
 
 def test_an_error_inside_is_not_hidden_by_that_of_the_batcher() -> None:

@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.any_pb2 import Any as ProtobufAny
 from google.protobuf.duration_pb2 import Duration
 
-from penstock.client.log.client import Entry, Log, NoSuchTopic, Refused, Unavailable
+from penstock.client import Entry, Log, NoSuchTopic, Refused, Unavailable
 from tests.server.running import Running
 
 

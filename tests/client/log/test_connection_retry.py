@@ -9,10 +9,9 @@ from itertools import islice
 
 import pytest
 
+from penstock.client import ClientError, Log, Refused, Unavailable
 from penstock.client.log import connection
-from penstock.client.log.client import Log, LogError, Unavailable
 from penstock.client.log.connection import Lanes, Patience
-from penstock.client.log.types import Refused
 from tests.client.client_proxy import Proxy
 
 
@@ -74,7 +73,7 @@ def test_a_closed_client_says_so(log: Log) -> None:
 
 def test_patience_ends_and_begins_anew_after_a_success() -> None:
     patience = Patience(0.2)
-    assert patience.pause(LogError("something else")) is None
+    assert patience.pause(ClientError("something else")) is None
     first = patience.pause(Unavailable("away"))
     assert first is not None
     assert 0 < first <= 0.05

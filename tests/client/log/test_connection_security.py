@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.log import entries as commands
 from penstock.cli.log.topics import topics
-from penstock.client import AsyncLog
-from penstock.client.log.client import Log, NotAllowed, Tls, Unavailable
+from penstock.client import AsyncLog, Log, NotAllowed, Tls, Unavailable
 from penstock.config import SecurityConfig
 from tests.server.certificates import Pair, make
 from tests.server.running import Running

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import records
-from penstock.client.log.client import AtCursor, Log, NoSuchTopic, Refused
+from penstock.client import AtCursor, Log, NoSuchTopic, Refused
 from penstock.records import SCHEMA
 from tests.client.client_proxy import Proxy
 from tests.server.running import Running

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.client import AsyncLog
-from penstock.client.log.client import Log, Refused, TransactionTimedOut, Unavailable
+from penstock.client import AsyncLog, Log, Refused, TransactionTimedOut, Unavailable
 from tests.client.client_proxy import Proxy
 from tests.server.running import Running
 

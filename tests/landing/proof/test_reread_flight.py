@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.client.log.types import Unavailable
+from penstock.client import Unavailable
 from penstock.landing.daemon_connection import Connection
 from penstock.landing.journal import Journal
 from penstock.landing.proof.prover import Proof, Prover

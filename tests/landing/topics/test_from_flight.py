@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.client.log.types import NotAllowed, Unavailable
+from penstock.client import NotAllowed, Unavailable
 from penstock.config import TokenConfig
 from penstock.landing.daemon_connection import Connection
 from penstock.landing.topics import from_flight

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from penstock.client.log.client import Log
+from penstock.client import Log
 from penstock.landing.daemon_connection import Connection
 from penstock.spark.source.sink import BatchWriter, SinkOptions, bodies
 from tests.spark.spark_daemon import Daemon, daemon

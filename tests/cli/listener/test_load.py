@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.load import Stress, StressSettings
+from penstock.cli.listener.load import Stress, StressSettings
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.plog.codec import PlogDecoder
 

@@ -74,14 +74,3 @@ class Asking:
     def close(self) -> None:
         """Close the socket."""
         self._sock.close()
-
-
-def ask(
-    host: str, port: int, verb: str, trail: bytes = b"", *, protocol: Protocol = "udp", timeout: float = 2.0
-) -> bytes:
-    """The answer of a listener to one command; see ``Asking.ask``."""
-    asking = Asking(host, port, protocol, timeout)
-    try:
-        return asking.ask(verb, trail)
-    finally:
-        asking.close()

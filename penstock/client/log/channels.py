@@ -1,0 +1,109 @@
+"""The two ways to the server: gRPC's blocking channel and that of asyncio, with the same methods.
+
+Those of ``BlockingChannel`` are coroutines too, but never wait for an event loop: ``blocking.run`` runs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Protocol
+
+import grpc
+import grpc.aio
+
+from penstock.client.log.connection import SERVICE, Link
+from penstock.client.log.types import Unavailable
+
+
+class Channel(Protocol):
+    """Requests and answers as bytes. All calls raise grpc.RpcError, and Unavailable once the channel is closed."""
+
+    async def call(self, method: str, request: bytes, timeout: float) -> bytes:
+        """The answer to one request."""
+
+    def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
+        """The answers to one request, without end; ``served`` is called once the server has taken it."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    async def close(self) -> None:
+        """End all calls."""
+
+
+class BlockingChannel:
+    """A ``Channel`` for ``Log``."""
+
+    def __init__(self, link: Link) -> None:
+        self._metadata = link.metadata
+        self._channel = link.open(grpc.secure_channel, grpc.insecure_channel)
+
+    async def call(self, method: str, request: bytes, timeout: float) -> bytes:
+        remote = self._channel.unary_unary(SERVICE + method, None, None)
+        with _unavailable_for(ValueError):
+            answer: bytes = remote(request, timeout=timeout, metadata=self._metadata)
+        return answer
+
+    async def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
+        remote = self._channel.unary_stream(SERVICE + method, None, None)
+        with _unavailable_for(ValueError):
+            answers = remote(request, metadata=self._metadata)
+        try:
+            answers.initial_metadata()  # the server sends it as soon as it serves us
+            if answers.is_active():
+                served()
+            for answer in answers:
+                yield answer
+        finally:
+            answers.cancel()  # type: ignore[no-untyped-call]
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # this is what blocks
+
+    async def close(self) -> None:
+        self._channel.close()
+
+
+class AioChannel:
+    """A ``Channel`` for ``AsyncLog``."""
+
+    def __init__(self, link: Link) -> None:
+        self._metadata = link.metadata
+        self._channel = link.open(grpc.aio.secure_channel, grpc.aio.insecure_channel)
+
+    async def call(self, method: str, request: bytes, timeout: float) -> bytes:
+        remote = self._channel.unary_unary(SERVICE + method, None, None)
+        with _unavailable_for(grpc.aio.UsageError):
+            answer: bytes = await remote(request, timeout=timeout, metadata=self._metadata)
+        return answer
+
+    async def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
+        remote = self._channel.unary_stream(SERVICE + method, None, None)
+        with _unavailable_for(grpc.aio.UsageError):
+            answers = remote(request, metadata=self._metadata)
+        try:
+            await answers.initial_metadata()  # the server sends it as soon as it serves us
+            if not answers.done():
+                served()
+            async for answer in answers:
+                yield answer
+        finally:
+            answers.cancel()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        await self._channel.close(None)
+
+
+@contextlib.contextmanager
+def _unavailable_for(raised: type[Exception]) -> Iterator[None]:
+    """Raises Unavailable for what gRPC raises on a closed channel."""
+    try:
+        yield
+    except raised as error:
+        raise Unavailable("the client was closed") from error
