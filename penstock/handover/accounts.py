@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from penstock.counts import Counts
 from penstock.handover.paths import forwarded_file
-from penstock.handover.reader import UNKNOWN
+from penstock.handover.position import UNKNOWN
 from penstock.handover.skipped import fold
 from penstock.handover.state_page import StatePage
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import crc32c
 
 from penstock.config import ListenerConfig
-from penstock.handover.frame import Receipt, frame_length, frame_receipt
+from penstock.handover.frame import frame_length, frame_receipt
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
-from penstock.handover.reader import UNKNOWN
+from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
+from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import EPOCH, ROUTES, STATISTICS, StatePage
-from penstock.ingest.sockets import boot_id
-from penstock.logbuffer import LogBufferError, Parameters, Publication, ReaderPosition, Subscription, mtu_for
-from penstock.logbuffer.errors import NotALogBuffer, NotAReaderPosition
+from penstock.logbuffer import LogBufferError, NotALogBuffer, Parameters, Publication, Subscription, mtu_for
+from penstock.process.boot_id import boot_id
 from penstock.records import BadBatch
 
 STREAM_ID = 1
@@ -64,7 +64,7 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int, say: S
         publication.close()
         path.unlink()
         publication = None
-    publication = publication or _create(path, parameters, known)
+    publication = publication or Publication.create(path, parameters, readers=known)
     page = StatePage(state_file(folder, listener.name))
     total = last_total(publication, page)
     positions = [_opened(file, publication, total) for file in files]
@@ -152,18 +152,6 @@ def _reopen(path: Path, readers: Sequence[int], parameters: Parameters, say: Say
     for skipped in publication.recovered.skipped:
         say(f"{path.name}: positions {skipped.begin} to {skipped.end} hold nothing whole: {skipped.reason}")
     return publication
-
-
-def _create(path: Path, parameters: Parameters, readers: Sequence[int]) -> Publication:
-    return Publication.create(
-        path,
-        term_length=parameters.term_length,
-        mtu=parameters.mtu,
-        session_id=parameters.session_id,
-        stream_id=parameters.stream_id,
-        initial_term_id=parameters.initial_term_id,
-        readers=readers,
-    )
 
 
 def _is_read(publication: Publication, readers: Sequence[int]) -> bool:

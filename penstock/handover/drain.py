@@ -18,13 +18,15 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, Origin
 from penstock.handover.buffer import Routes
-from penstock.handover.frame import Receipt, decode_frame, frame_head, frame_receipt, is_whole
+from penstock.handover.frame import decode_frame, frame_head, frame_receipt, is_whole
 from penstock.handover.paths import LOG, state_file
-from penstock.handover.reader import UNKNOWN, Follower, Group
+from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.reader import Follower, Group
+from penstock.handover.receipt import Receipt
 from penstock.handover.splitter import Parts, Splitter
 from penstock.handover.state_page import StatePage
 from penstock.log import Log, LogError
-from penstock.logbuffer import Frame, ReaderPosition
+from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, body
 
 RECEIPTS = "_receipts"

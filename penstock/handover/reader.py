@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.handover.paths import buffer_file, position_file
-from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
+from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.process.rate_limited_log import Complaints
 
 IDLE = 0.2
@@ -26,8 +27,6 @@ IDLE = 0.2
 GATHER = 0.005
 """Seconds from one group to the next at least, while the buffer has less than a group: each group has its price."""
 RETRY = 0.1
-UNKNOWN = -1
-"""The mark of a reader that cannot know how many messages there were before."""
 
 
 class Group(NamedTuple):

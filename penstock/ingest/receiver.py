@@ -31,7 +31,8 @@ from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
 from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import Decoder, UdpReceiver
-from penstock.process.child import die_with_parent, reuse_memory
+from penstock.process.allocator import reuse_memory
+from penstock.process.parent_death import die_with_parent
 from penstock.process.rate_limited_log import to_stderr
 from penstock.wire.plog.codec import PlogDecoder, PlogSettings, RawDecoder
 from penstock.wire.plog.holes import HoleSettings

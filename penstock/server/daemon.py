@@ -21,7 +21,7 @@ from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import Keeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, LogError, Sweeper
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
 from penstock.server.auth.rights import Guard
 from penstock.server.entries_api import Api
 from penstock.server.http.routes import create_app

@@ -22,11 +22,13 @@ import penstock.process.without_pandas  # noqa: F401
 from penstock.config.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
-from penstock.handover.frame import Receipt, decode_frame, frame_receipt, is_whole
+from penstock.handover.frame import decode_frame, frame_receipt, is_whole
 from penstock.handover.paths import hung_file
-from penstock.handover.reader import UNKNOWN, Follower, Group
-from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
-from penstock.process.child import die_with_parent
+from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.reader import Follower, Group
+from penstock.handover.receipt import Receipt
+from penstock.logbuffer import Frame, Lapped, Subscription
+from penstock.process.parent_death import die_with_parent
 from penstock.process.rate_limited_log import to_stderr
 from penstock.records import BadBatch
 from penstock.sinks.handler import Delivered, Handler

@@ -13,11 +13,11 @@ from pathlib import Path
 from penstock.handover.accounts import Accounts
 from penstock.handover.buffer import Reader, newest_receipt
 from penstock.handover.paths import LOG, buffer_file, handlers_in, listeners_in, position_file, state_file
-from penstock.handover.reader import UNKNOWN
+from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.skipped import MissedFrames
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import missed_counts
-from penstock.logbuffer import Frame, Lapped, LogBufferError, ReaderPosition, Subscription
+from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
 
 
 def see_off(folder: Path, configured: Mapping[str, set[str]]) -> list[str]:

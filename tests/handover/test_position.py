@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.logbuffer import NotAReaderPosition, ReaderPosition
+from penstock.handover.position import NotAReaderPosition, ReaderPosition
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
-from penstock.logbuffer import ReaderPosition
+from penstock.handover.position import ReaderPosition
 with ReaderPosition(sys.argv[1]).lock():
     print("held", flush=True)
     time.sleep(60)

@@ -8,11 +8,13 @@ from pathlib import Path
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover.buffer import Reader, open_buffer
-from penstock.handover.frame import Receipt, decode_frame
+from penstock.handover.frame import decode_frame
 from penstock.handover.paths import buffer_file, state_file
+from penstock.handover.position import ReaderPosition
+from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import Publisher
-from penstock.logbuffer import Publication, ReaderPosition, Subscription
+from penstock.logbuffer import Publication, Subscription
 
 
 @dataclass

@@ -15,7 +15,7 @@ from penstock.cli.common import Config, Override, errors, fail, file_of, setting
 from penstock.config import ConfigError, Settings, load, split_address
 from penstock.config.daemon_access import reachable
 from penstock.ingest.sockets import CannotListen
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens
 from penstock.supervise.supervisor import AlreadyRunning, Supervisor

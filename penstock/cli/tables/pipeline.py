@@ -18,7 +18,7 @@ from penstock.cli.tables.quarantine import quarantine
 from penstock.cli.tables.replay import replay
 from penstock.cli.tables.wait import wait
 from penstock.config import Settings
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
 
 STATUS_PATIENCE = 3.0
 """Seconds for which a log daemon that is away is waited for."""
