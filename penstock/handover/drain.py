@@ -6,7 +6,8 @@ stored already (a frame polled again after a crash) is skipped by the topics the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from itertools import groupby
@@ -33,13 +34,14 @@ RECEIPTS = "_receipts"
 NOTHING = memoryview(b"")
 GROUP_BYTES = 8 << 20
 """Bytes of frames stored as one group."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class Drain(Follower):
-    """Empties the log buffer of ``listener``. ``say`` gets a line for people when something is wrong."""
+    """Empties the log buffer of ``listener``."""
 
-    def __init__(self, listener: str, folder: Path, log: Log, wake: int | None, say: Callable[[str], None]) -> None:
-        super().__init__(folder, listener, LOG, wake, say, GROUP_BYTES)
+    def __init__(self, listener: str, folder: Path, log: Log, wake: int | None) -> None:
+        super().__init__(folder, listener, LOG, wake, GROUP_BYTES)
         self._log = log
 
     def handle(self, group: Group, position: ReaderPosition) -> None:
@@ -81,7 +83,7 @@ class Drain(Follower):
             try:
                 batch, receipt = _read(frame, routes)
             except BadBatch as error:
-                self.say(f"a frame at {frame.begin} cannot be read: {error}")
+                _LOGGER.error("listener %r: a frame at %d cannot be read: %s", self.listener, frame.begin, error)
                 continue
             origin = self._origin(frame, receipt, mark)
             mark = receipt.total

@@ -158,10 +158,6 @@ class ReaderPosition:
             return False
         return True
 
-    def sync(self) -> None:
-        """Returns when the position is on the disk."""
-        self._map.flush()
-
     def close(self) -> None:
         self._words.release()
         self._map.close()

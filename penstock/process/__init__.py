@@ -1,6 +1,6 @@
 """What every process of Penstock does: it starts, dies with its parent, keeps small, and reports.
 
-Read ``child`` (a process that is started again), ``parent_death``, ``rate_limited_log``, ``boot_id``, ``allocator``,
+Read ``child`` (a process that is started again), ``parent_death``, ``reporting``, ``boot_id``, ``allocator``,
 then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay small. Imports nothing of
 Penstock.
 """
@@ -8,7 +8,7 @@ Penstock.
 __all__ = [  # noqa: RUF022 reading order
     "child",
     "parent_death",
-    "rate_limited_log",
+    "reporting",
     "boot_id",
     "allocator",
     "small_heap",

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,7 +30,7 @@ from penstock.handover.reader import Follower, Group
 from penstock.handover.receipt import Receipt
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.process.parent_death import die_with_parent
-from penstock.process.rate_limited_log import to_stderr
+from penstock.process.reporting import configure
 from penstock.records import BadBatch
 from penstock.sinks.handler import Delivered, Handler
 from penstock.sinks.handler_factory import make
@@ -42,6 +43,7 @@ TRIES = 3
 FIRST_PAUSE = 0.1
 """Seconds between two tries, doubled each time."""
 TELL_EVERY = 0.5
+_LOGGER = logging.getLogger(__name__)
 
 
 class Forwarder(Follower):
@@ -54,10 +56,9 @@ class Forwarder(Follower):
         name: str,
         handler: Handler,
         wake: int | None,
-        say: Callable[[str], None],
         timeout: float = 60.0,
     ) -> None:
-        super().__init__(folder, listener, name, wake, say, GROUP_BYTES, GROUP_FRAMES)
+        super().__init__(folder, listener, name, wake, GROUP_BYTES, GROUP_FRAMES)
         self._handler, self._timeout = handler, timeout
         self._accounts = Accounts(folder, listener, name)
         self._account = self._accounts.read()
@@ -112,10 +113,10 @@ class Forwarder(Follower):
         group = _read_again(path, account)
         if group is None or account.attempts >= TRIES:
             why = "are no longer there" if group is None else "ended its process each time"
-            self.say(f"handler {self.reader!r}: messages it had not finished {why}: they are counted as failed")
+            _LOGGER.error("messages that the handler had not finished %s: they are counted as failed", why)
             self._finish(account.failed(), position)
             return
-        self.say(f"handler {self.reader!r} {self._end()}; it gets the batch again")
+        _LOGGER.warning("the handler %s; it gets the batch again", self._end())
         self.handle(group, position)
 
     def _end(self) -> str:
@@ -150,7 +151,7 @@ class Forwarder(Follower):
             try:
                 body, receipt = decode_frame(frame.data)
             except BadBatch as error:
-                self.say(f"a frame at {frame.begin} cannot be read: {error}")
+                _LOGGER.error("a frame at %d cannot be read: %s", frame.begin, error)
                 for receipt in _receipts([frame]):  # it was taken by that, and only its body is no good
                     fates.absorb(elsewhere(receipt.origin.bucket, {CORRUPT: receipt.origin.counts[Name.ACCEPTED]}))
                 continue
@@ -169,7 +170,7 @@ class Forwarder(Follower):
                 with self._limited():
                     return _whole(self._handler.deliver(batch, origin), batch.num_rows)
             except Exception as error:
-                self.say(f"handler {self.reader!r}: {type(error).__name__}: {error}")
+                _LOGGER.warning("the handler raised %s: %s", type(error).__name__, error)
                 if attempt + 1 < TRIES:
                     time.sleep(FIRST_PAUSE * 2**attempt)
         return Delivered(0, failed=batch.num_rows)
@@ -249,11 +250,12 @@ def main() -> None:
     die_with_parent()
     task: dict[str, Any] = json.load(sys.stdin)
     handler = forwarded_handler(task["handler"])
+    configure(f"forwarder {task['listener']} {handler.label}")
     folder = Path(task["folder"])
     owned = own(folder, task["listener"], handler.label)
     made = make(task["listener"], handler)
     timeout = max(handler.timeout, getattr(made, "patience", 0.0))
-    forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], to_stderr, timeout)
+    forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)
     signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     forwarder.run()

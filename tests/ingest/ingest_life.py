@@ -56,7 +56,7 @@ class Life:
 
 
 def live(folder: Path, listener: ListenerConfig, term_length: int = 1 << 16, drop: bool = True) -> Life:
-    publication, readers = open_buffer(folder, listener, term_length, print)
+    publication, readers = open_buffer(folder, listener, term_length)
     page = StatePage(state_file(folder, listener.name))
     readers = [replace(reader, drop=drop) for reader in readers]
     publisher = Publisher(listener.name, listener.codec, publication, readers, page)
