@@ -15,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import penstock.process.small_heap
+import penstock.process.without_pandas  # noqa: F401
 from penstock.config import OtelConfig, Settings
 from penstock.config.daemon_access import internal_token
 from penstock.handover.listener_drains import Drains
