@@ -42,7 +42,7 @@ TRIES = 3
 """How often a batch is given to the handler while it raises, and how often after its process died of it."""
 FIRST_PAUSE = 0.1
 """Seconds between two tries, doubled each time."""
-TELL_EVERY = 0.5
+STATISTICS_EVERY = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -62,7 +62,7 @@ class Forwarder(Follower):
         self._handler, self._timeout = handler, timeout
         self._accounts = Accounts(folder, listener, name)
         self._account = self._accounts.read()
-        self._told_at = 0.0
+        self._left_at = 0.0
         self._hung: IO[bytes] | None = None
 
     # Place and account
@@ -142,7 +142,7 @@ class Forwarder(Follower):
             counts = {DELIVERED: outcome.delivered, FAILED: outcome.failed, DROPPED: outcome.dropped}
             fates.absorb(elsewhere(origin.bucket, counts))
         self._finish(self._account.finished(fates), position)
-        self.tell()
+        self.leave_statistics()
 
     def _batches(self, group: Group, fates: Counts) -> Iterator[tuple[pa.RecordBatch, Origin]]:
         """The messages of the group, those of one minute together; those that cannot be read are entered."""
@@ -188,19 +188,19 @@ class Forwarder(Follower):
     # Statistics
 
     def idle(self) -> None:
-        self.tell()
+        self.leave_statistics()
 
-    def tell(self) -> None:
-        """Leave the handler's statistics, now and then."""
+    def leave_statistics(self) -> None:
+        """Leaves the handler's statistics, now and then."""
         now = time.monotonic()
-        if now - self._told_at < TELL_EVERY:
+        if now - self._left_at < STATISTICS_EVERY:
             return
-        self._told_at = now
+        self._left_at = now
         stat = getattr(self._handler, "stat", dict)
         totals = Counts()
         for name, count in self._account.fates.items():
             totals[name.rpartition("@")[2]] += count
-        self._accounts.tell({**stat(), **totals.pruned()})
+        self._accounts.write_statistics({**stat(), **totals.pruned()})
 
 
 def _receipts(frames: Iterable[Frame]) -> Iterator[Receipt]:
