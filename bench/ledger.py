@@ -88,7 +88,7 @@ def _share(folder: Path) -> dict[str, Any]:
         for _ in range(20):
             life.publisher.publish(batch, counts, 0)
         begin = time.process_time()
-        drain = Drain("bench", folder, log, None, print)
+        drain = Drain("bench", folder, log, None)
         drain.stop()
         drain.run()
         drained += time.process_time() - begin

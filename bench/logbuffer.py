@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.logbuffer import AdminAction, Publication, Subscription, mtu_for
+from penstock.logbuffer import AdminAction, Parameters, mtu_for
+from penstock.logbuffer.aeron import ExclusivePublication, Image
 
 COUNT = 10_000
 SIZE = 256
@@ -58,16 +59,14 @@ def publication_bytes(offsets: np.ndarray) -> int:
     return int(((np.diff(offsets) + 63) & -32).sum())
 
 
-def _create(path: Path) -> Publication:
-    publication = Publication.create(
-        path, term_length=TERM, mtu=mtu_for(LARGE), session_id=1, stream_id=1, initial_term_id=0
-    )
+def _create(path: Path) -> ExclusivePublication:
+    publication = ExclusivePublication.create(path, Parameters(TERM, mtu_for(LARGE), 1, 1, 0))
     publication.window = TERM
     publication.consumed(0)
     return publication
 
 
-def _room(publication: Publication, size: int) -> None:
+def _room(publication: ExclusivePublication, size: int) -> None:
     """Everything was read; and a term that is too full for ``size`` bytes is left."""
     publication.consumed(publication.position)
     if TERM - publication.position % TERM < size:
@@ -79,14 +78,14 @@ def _room(publication: Publication, size: int) -> None:
             _room(publication, size)
 
 
-def _append(publication: Publication, data: np.ndarray, offsets: np.ndarray, size: int) -> float:
+def _append(publication: ExclusivePublication, data: np.ndarray, offsets: np.ndarray, size: int) -> float:
     _room(publication, size)
     seconds = _timed(lambda: publication.offer_batch(data, offsets))
     assert publication.position % TERM >= size
     return seconds
 
 
-def _cleaned(publication: Publication, data: np.ndarray, offsets: np.ndarray, size: int) -> float:
+def _cleaned(publication: ExclusivePublication, data: np.ndarray, offsets: np.ndarray, size: int) -> float:
     """Seconds a batch with all that belongs to it: limit, rotation, cleaning."""
     best = float("inf")
     for _ in range(ROUNDS):
@@ -98,7 +97,7 @@ def _cleaned(publication: Publication, data: np.ndarray, offsets: np.ndarray, si
 
 def _read_run(path: Path, position: int, size: int) -> float:
     best = float("inf")
-    with Subscription(path, position) as subscription:
+    with Image(path, position) as subscription:
         for _ in range(20):
             subscription.position = position
             started = time.perf_counter()
@@ -112,7 +111,7 @@ def _read_run(path: Path, position: int, size: int) -> float:
 
 def _large(path: Path, message: np.ndarray, plain: np.ndarray) -> dict[str, Any]:
     publication, written, read = _create(path), [], []
-    with Subscription(path) as subscription:
+    with Image(path) as subscription:
         for _ in range(ROUNDS):
             _room(publication, LARGE + 64)
             subscription.position = publication.position
@@ -130,7 +129,7 @@ def _large(path: Path, message: np.ndarray, plain: np.ndarray) -> dict[str, Any]
     }
 
 
-def _in_place(publication: Publication, message: memoryview) -> float:
+def _in_place(publication: ExclusivePublication, message: memoryview) -> float:
     """Seconds of one frame written to the same place again and again: what memory costs is left out."""
     _room(publication, LARGE + 64)
     claim = publication.try_claim(LARGE)

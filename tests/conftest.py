@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,17 @@ pytest_plugins = ["tests.shared_fixtures"]
 
 settings.register_profile("loaded", deadline=None)  # the machine may be busy
 settings.load_profile("loaded")
+
+
+@pytest.fixture(autouse=True)
+def unconfigured() -> Iterator[None]:
+    """What a test's process configures of logging is gone after the test."""
+    loggers = [logging.getLogger(name) for name in (None, "penstock", "__main__")]
+    before = [(logger.handlers[:], logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers = handlers
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from penstock.config import Settings, split_address
 from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon
 from penstock.console.pages import configuration, kafka, listeners, overview, pipeline, topics
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
 
 NAME = "Penstock"
 

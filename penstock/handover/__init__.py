@@ -1,6 +1,54 @@
-"""The protocol between a receiver and those who read its log buffer, in one place.
+"""The protocol between a listener's receiver and the readers of its log buffer (the log daemon, forwarders).
 
-Read ``paths``, ``frame`` (a batch with its receipt), ``buffer`` (opening what was left), ``writer`` (the receiver's
-side), ``position`` and ``reader`` (a reader's side), ``skipped`` and ``accounts`` (what became of what a reader did not
-take), then ``drain`` (into the log) with ``splitter`` and ``topic_requests``. Imports ``wire``, ``logbuffer``, ``log``.
+Read ``paths`` (where they meet), ``frame`` and ``receipt`` (what is handed over), ``position`` and ``state_page``
+(small mapped files that outlive their writers), ``buffer`` (opening what was left), ``writer`` with ``skipped`` (the
+receiver's side), ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log
+daemon's reader) with ``splitter``, ``topic_requests`` and ``listener_drains``; ``lock_holder`` ends a reader that
+holds its lock too long. Imports ``records``, ``errors``, ``config``, ``counts``, ``process``, ``wire``, ``logbuffer``
+and ``log``; ``ingest``, ``supervise``, ``sinks``, ``ledger`` and ``server`` import it.
+
+The words. A *position* counts bytes of a listener's stream from its beginning and never goes back; a frame lies
+between two of them. A *total* counts the messages that the receiver has accepted, and stands in each frame's receipt.
+In each reader's position file (``position.ReaderPosition``) there are:
+
+========== ======================================================== ==================== =============================
+word       meaning                                                  written by           read by
+========== ======================================================== ==================== =============================
+position   all frames before it have met their fate with this       the reader, done     the writer (what may be
+           reader; where it goes on                                 with a group         cleaned), the ledger
+claim      frames before it are in the reader's hands, copied: the  the reader, holding  the writer, the reader's
+           writer neither keeps nor counts them                     the file's lock      successor after a crash
+floor      where the writer has moved a lagging reader on: frames   the writer, holding  the reader (it goes on there),
+           between claim and floor are dropped by policy, and the   the file's lock      the ledger
+           writer counts them
+mark       the total at the position, by the reader's own count;    the reader           the writer and the ledger: a
+           UNKNOWN (-1) where it cannot know                                             total that has grown by more
+                                                                                         than was read tells of a loss
+floor mark the same at the floor                                    the writer           the reader, the ledger
+newest     where the newest frame begins (log daemon's file only)   the writer           the ledger, for its receipt
+========== ======================================================== ==================== =============================
+
+On the receiver's state page: the *epoch* names the time since which positions go on without a break; a new one begins
+when the buffer's file was made anew or the machine was started, as positions may be used again then for other frames.
+It is in each receipt, and the log stores batches under (listener, epoch, position), by which it skips what it has.
+Beside it are *routes* (which topic frames are for, by position), the counts of *missed* frames (``skipped``), the
+*wishes* for topics that could not be granted, and the listener's statistics.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "paths",
+    "frame",
+    "receipt",
+    "position",
+    "state_page",
+    "buffer",
+    "writer",
+    "skipped",
+    "reader",
+    "accounts",
+    "drain",
+    "splitter",
+    "topic_requests",
+    "listener_drains",
+    "lock_holder",
+]

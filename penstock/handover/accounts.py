@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from penstock.counts import Counts
 from penstock.handover.paths import forwarded_file
-from penstock.handover.reader import UNKNOWN
+from penstock.handover.position import UNKNOWN
 from penstock.handover.skipped import fold
 from penstock.handover.state_page import StatePage
 
@@ -117,13 +117,9 @@ class Accounts:
         self._page.write(ACCOUNT, {name: getattr(account, name) for name in Account.__slots__})
         return account
 
-    def tell(self, statistics: Mapping[str, Any]) -> None:
-        """Leave what the handler says of itself."""
+    def write_statistics(self, statistics: Mapping[str, Any]) -> None:
+        """Leaves what the handler says of itself."""
         self._page.write(STATISTICS, statistics)
-
-    def told(self) -> dict[str, Any]:
-        """What the handler says of itself."""
-        return self._page.read(STATISTICS) or {}
 
     def close(self) -> None:
         """Unmap."""

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import crc32c
 
 from penstock.config import ListenerConfig
-from penstock.handover.frame import Receipt, frame_length, frame_receipt
+from penstock.handover.frame import frame_length, frame_receipt
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
-from penstock.handover.reader import UNKNOWN
+from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
+from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import EPOCH, ROUTES, STATISTICS, StatePage
-from penstock.ingest.sockets import boot_id
-from penstock.logbuffer import LogBufferError, Parameters, Publication, ReaderPosition, Subscription, mtu_for
-from penstock.logbuffer.errors import NotALogBuffer, NotAReaderPosition
+from penstock.logbuffer import LogBufferError, NotALogBuffer, Parameters, Publication, Subscription, mtu_for
+from penstock.process.boot_id import boot_id
 from penstock.records import BadBatch
 
 STREAM_ID = 1
-Say = Callable[[str], None]
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Reader:
         return max(mark, self.position.floor_mark) if self.position.moved_on and mark != UNKNOWN else mark
 
 
-def open_buffer(folder: Path, listener: ListenerConfig, term_length: int, say: Say) -> tuple[Publication, list[Reader]]:
+def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tuple[Publication, list[Reader]]:
     """The log buffer and its readers: the log daemon first, then the listener's other handlers.
 
     Positions never go back, also where the file has to be made anew: with another term length once all is
@@ -56,15 +57,15 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int, say: S
     path = buffer_file(folder, listener.name)
     wanted = _wanted(listener)
     files = [position_file(folder, listener.name, name) for name, _, _ in wanted]
-    known = [position for file in files if file.exists() and (position := _position(file, say)) is not None]
+    known = [position for file in files if file.exists() and (position := _position(file)) is not None]
     parameters = parameters_of(listener, term_length)
-    publication = _reopen(path, known, parameters, say) if path.exists() else None
+    publication = _reopen(path, known, parameters) if path.exists() else None
     if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
         known = [publication.position]
         publication.close()
         path.unlink()
         publication = None
-    publication = publication or _create(path, parameters, known)
+    publication = publication or Publication.create(path, parameters, readers=known)
     page = StatePage(state_file(folder, listener.name))
     total = last_total(publication, page)
     positions = [_opened(file, publication, total) for file in files]
@@ -143,40 +144,29 @@ def epoch_of(page: StatePage, made: int) -> str:
     return str(known["epoch"])
 
 
-def _reopen(path: Path, readers: Sequence[int], parameters: Parameters, say: Say) -> Publication | None:
+def _reopen(path: Path, readers: Sequence[int], parameters: Parameters) -> Publication | None:
     try:
         publication = Publication.open(path, readers=readers, expected=parameters)
     except NotALogBuffer as error:
-        say(f"{error}; it is put aside as {_aside(path).name}")
+        _LOGGER.error("%s; it is put aside as %s", error, _aside(path).name)
         return None
     for skipped in publication.recovered.skipped:
-        say(f"{path.name}: positions {skipped.begin} to {skipped.end} hold nothing whole: {skipped.reason}")
+        place = (path.name, skipped.begin, skipped.end)
+        _LOGGER.warning("%s: positions %d to %d hold nothing whole: %s", *place, skipped.reason)
     return publication
-
-
-def _create(path: Path, parameters: Parameters, readers: Sequence[int]) -> Publication:
-    return Publication.create(
-        path,
-        term_length=parameters.term_length,
-        mtu=parameters.mtu,
-        session_id=parameters.session_id,
-        stream_id=parameters.stream_id,
-        initial_term_id=parameters.initial_term_id,
-        readers=readers,
-    )
 
 
 def _is_read(publication: Publication, readers: Sequence[int]) -> bool:
     return all(position >= publication.position for position in readers)
 
 
-def _position(file: Path, say: Say) -> int | None:
+def _position(file: Path) -> int | None:
     """The position in a file; None for one that cannot be read, which is put aside."""
     try:
         with ReaderPosition(file) as position:
             return position.position
     except (NotAReaderPosition, ValueError) as error:
-        say(f"{error}; it is put aside as {_aside(file).name}")
+        _LOGGER.error("%s; it is put aside as %s", error, _aside(file).name)
         return None
 
 

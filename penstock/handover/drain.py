@@ -6,7 +6,8 @@ stored already (a frame polled again after a crash) is skipped by the topics the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from itertools import groupby
@@ -18,26 +19,29 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, Origin
 from penstock.handover.buffer import Routes
-from penstock.handover.frame import Receipt, decode_frame, frame_head, frame_receipt, is_whole
+from penstock.handover.frame import decode_frame, frame_head, frame_receipt, is_whole
 from penstock.handover.paths import LOG, state_file
-from penstock.handover.reader import UNKNOWN, Follower, Group
+from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.reader import Follower, Group
+from penstock.handover.receipt import Receipt
 from penstock.handover.splitter import Parts, Splitter
 from penstock.handover.state_page import StatePage
 from penstock.log import Log, LogError
-from penstock.logbuffer import Frame, ReaderPosition
+from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, body
 
 RECEIPTS = "_receipts"
 NOTHING = memoryview(b"")
 GROUP_BYTES = 8 << 20
 """Bytes of frames stored as one group."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class Drain(Follower):
-    """Empties the log buffer of ``listener``. ``say`` gets a line for people when something is wrong."""
+    """Empties the log buffer of ``listener``."""
 
-    def __init__(self, listener: str, folder: Path, log: Log, wake: int | None, say: Callable[[str], None]) -> None:
-        super().__init__(folder, listener, LOG, wake, say, GROUP_BYTES)
+    def __init__(self, listener: str, folder: Path, log: Log, wake: int | None) -> None:
+        super().__init__(folder, listener, LOG, wake, GROUP_BYTES)
         self._log = log
 
     def handle(self, group: Group, position: ReaderPosition) -> None:
@@ -79,7 +83,7 @@ class Drain(Follower):
             try:
                 batch, receipt = _read(frame, routes)
             except BadBatch as error:
-                self.say(f"a frame at {frame.begin} cannot be read: {error}")
+                _LOGGER.error("listener %r: a frame at %d cannot be read: %s", self.listener, frame.begin, error)
                 continue
             origin = self._origin(frame, receipt, mark)
             mark = receipt.total

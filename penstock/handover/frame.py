@@ -1,6 +1,6 @@
 """What a receiver writes into its log buffer: a batch with its counts as one frame.
 
-A frame is one encapsulated Arrow message (schema ``records.BODY``) whose document is a ``Receipt``.
+A frame is one encapsulated Arrow message (schema ``records.BODY``) whose document is a ``Receipt``, and a trailer.
 The frame header's reserved value says which slots of which receive round it holds, so that a round
 whose frame is already there is not published again (balance, section 7).
 """
@@ -8,16 +8,13 @@ whose frame is already there is not published again (balance, section 7).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 import crc32c
 import numpy as np
 import pyarrow as pa
 
 from penstock.config import ListenerConfig
-from penstock.counts import Origin
+from penstock.handover.receipt import Receipt
 from penstock.records import BODY, BadBatch, decode, encode, metadata_of, read_document
 from penstock.wire.sender_text import MOST_GROWTH
 from penstock.wire.syslog import FIELDS
@@ -44,61 +41,6 @@ def least_frame(listener: ListenerConfig) -> int:
     """Bytes that one frame has to hold: the largest message, twice, as its annotations may repeat it."""
     largest = listener.max_line if listener.protocol == "tcp" else listener.defrag.max_size + LARGEST_DATAGRAM
     return 2 * largest + GROWTH[listener.codec] + MESSAGE_COST + FRAME_COST
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """A receive round, or a part of it: where it comes from, and the receiver's books after it.
-
-    ``total`` is the number of messages accepted into this buffer since it was made, this frame
-    included: a reader that finds it grown by more than the frame holds has lost a frame.
-    ``open_messages`` and ``open_fragments`` wait for their rest. ``drops`` is the kernel's drop counter
-    (modulo 2^32) of socket ``socket_id`` as last read. ``missed`` is the number of the last counts of
-    missed frames that rode (``missed.MissedFrames``). Positions of one ``epoch`` are never used twice.
-    """
-
-    origin: Origin
-    incarnation: int = 0
-    total: int = 0
-    open_messages: int = 0
-    open_fragments: int = 0
-    socket_id: str = ""
-    drops: int = 0
-    missed: int = 0
-    epoch: str = ""
-
-    def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping."""
-        return {
-            "v": 1,
-            **self.origin.document(),
-            "incarnation": self.incarnation,
-            "total": self.total,
-            "open": [self.open_messages, self.open_fragments],
-            "socket": [self.socket_id, self.drops],
-            "missed": self.missed,
-            "epoch": self.epoch,
-        }
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Receipt:
-        """From ``document``. Raises BadBatch when it is not one of a frame."""
-        try:
-            messages, fragments = document["open"]
-            socket_id, drops = document["socket"]
-            return cls(
-                Origin.of(document),
-                int(document["incarnation"]),
-                int(document["total"]),
-                int(messages),
-                int(fragments),
-                str(socket_id),
-                int(drops),
-                int(document["missed"]),
-                str(document["epoch"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadBatch(f"not a receipt: {error!r}") from None
 
 
 def encode_frame(batch: pa.RecordBatch, receipt: Receipt) -> list[pa.Buffer | bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.handover.drain import Drain
@@ -13,8 +13,8 @@ from penstock.log import Log
 class Drains:
     """One drain per listener whose log buffer is in ``folder``. May be used from any thread."""
 
-    def __init__(self, folder: Path, log: Log, say: Callable[[str], None]) -> None:
-        self._folder, self._log, self._say = folder, log, say
+    def __init__(self, folder: Path, log: Log) -> None:
+        self._folder, self._log = folder, log
         self._lock = threading.Lock()
         self._drains: dict[str, Drain] = {}
         self._stopped = False
@@ -28,7 +28,7 @@ class Drains:
                 if known := self._drains.pop(name, None):  # it waits for an eventfd that nobody writes to any more
                     known.stop()
                     known.join()
-                self._drains[name] = Drain(name, self._folder, self._log, wake, self._say)
+                self._drains[name] = Drain(name, self._folder, self._log, wake)
                 self._drains[name].start()
 
     def stop(self) -> None:

@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import Final
 
 from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
-from penstock.logbuffer.errors import NotAReaderPosition
+from penstock.logbuffer.errors import LogBufferError
 from penstock.logbuffer.mapped import require_x86_64, sync_folder
 
+UNKNOWN: Final = -1
+"""The mark of a reader that cannot know how many messages there were before."""
 _LENGTH: Final = 4096
 _MAGIC: Final = b"PNSTKPOS"
+
+
+class NotAReaderPosition(LogBufferError, ValueError):
+    """The file does not hold a reader's position."""
 
 
 class ReaderPosition:
@@ -95,7 +101,7 @@ class ReaderPosition:
 
     @property
     def mark(self) -> int:
-        """A number of the reader's own, kept beside its position."""
+        """The total of messages before the position, as the reader counts; UNKNOWN where it cannot know."""
         return self._words[3]
 
     @mark.setter
@@ -104,7 +110,7 @@ class ReaderPosition:
 
     @property
     def floor_mark(self) -> int:
-        """A number of the writer's own, kept beside the floor."""
+        """The total of messages before the floor, as the writer counts."""
         return self._words[5]
 
     @floor_mark.setter
@@ -119,15 +125,6 @@ class ReaderPosition:
     @newest.setter
     def newest(self, value: int) -> None:
         self._words[6] = value
-
-    @property
-    def gone(self) -> bool:
-        """Whether the writer goes on without this reader."""
-        return self._words[4] != 0
-
-    @gone.setter
-    def gone(self, value: bool) -> None:
-        self._words[4] = int(value)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -160,10 +157,6 @@ class ReaderPosition:
         except BlockingIOError:
             return False
         return True
-
-    def sync(self) -> None:
-        """Returns when the position is on the disk."""
-        self._map.flush()
 
     def close(self) -> None:
         self._words.release()

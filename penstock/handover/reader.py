@@ -8,26 +8,26 @@ The writer never waits for what is done with a group: it may move the reader on 
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.handover.paths import buffer_file, position_file
-from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
-from penstock.process.rate_limited_log import Complaints
+from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.logbuffer import Frame, Lapped, Subscription
 
 IDLE = 0.2
 """Seconds after which a reader looks even when nobody woke it."""
 GATHER = 0.005
 """Seconds from one group to the next at least, while the buffer has less than a group: each group has its price."""
 RETRY = 0.1
-UNKNOWN = -1
-"""The mark of a reader that cannot know how many messages there were before."""
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Group(NamedTuple):
@@ -40,7 +40,7 @@ class Group(NamedTuple):
 
 
 class Follower(threading.Thread):
-    """One reader of one listener's log buffer. ``wake`` is an eventfd, ``say`` takes a line for people.
+    """One reader of one listener's log buffer. ``wake`` is an eventfd.
 
     ``group_bytes`` and ``group_frames`` bound one group.
     """
@@ -51,14 +51,13 @@ class Follower(threading.Thread):
         listener: str,
         reader: str,
         wake: int | None,
-        say: Callable[[str], None],
         group_bytes: int,
         group_frames: int = 1 << 20,
     ) -> None:
         super().__init__(name=f"{reader}-{listener}", daemon=True)
         self.folder, self.listener, self.reader = folder, listener, reader
         self._group_bytes, self._group_frames = group_bytes, group_frames
-        self._wake, self._complaints = wake, Complaints(say)
+        self._wake = wake
         self._stopping = threading.Event()
         self._next = 0.0
         self._poll = select.poll()
@@ -70,13 +69,9 @@ class Follower(threading.Thread):
         self._stopping.set()
 
     def run(self) -> None:
-        """Until stopped, and then until the buffer is empty. Whatever goes wrong is said, and tried again."""
+        """Until stopped, and then until the buffer is empty. Whatever goes wrong is reported, and tried again."""
         while not self._finished():
             self._stopping.wait(RETRY)
-
-    def say(self, line: str) -> None:
-        """Tell people, but not the same thing again and again."""
-        self._complaints.say(f"listener {self.listener!r}: {line}")
 
     @abstractmethod
     def handle(self, group: Group, position: ReaderPosition) -> None:
@@ -108,7 +103,7 @@ class Follower(threading.Thread):
                 self.resume(paths[0], position)
                 return self._follow(paths[0], position)
         except Exception as error:  # the receiver may just be mending a file; nothing is lost by trying again
-            self.say(f"{error}; its messages wait in the log buffer")
+            _LOGGER.warning("listener %r: %s; its messages wait in the log buffer", self.listener, error)
             return self._stopping.is_set()
 
     def _follow(self, path: Path, position: ReaderPosition) -> bool:
@@ -162,7 +157,7 @@ class Follower(threading.Thread):
         try:
             frames = subscription.poll(self._group_bytes, limit_frames=self._group_frames)
         except Lapped as error:
-            self.say(f"{error}; the total says how many messages that were")
+            _LOGGER.warning("listener %r: %s; the total says how many messages that were", self.listener, error)
             subscription.position = subscription.oldest() or subscription.position
             return []
         return [frame._replace(data=memoryview(bytes(self.kept(frame)))) for frame in frames]

@@ -19,7 +19,7 @@ PLACE = struct.Struct("<QII")  # sequence number, length, CRC32C
 CAPACITY = 64 << 10
 """Bytes of one text at most, its head included."""
 MISSED = 0
-"""Number of the text with the counts of missed frames (``missed.MissedFrames``)."""
+"""Number of the text with the counts of missed frames (``skipped.MissedFrames``)."""
 STATISTICS = 1
 """Number of the text with the listener's statistics."""
 EPOCH = 2

@@ -1,13 +1,14 @@
-"""Telling people what a listener could not take: a line for each reason, once a minute, however much it is."""
+"""Reporting what a listener could not take: a line for each reason, once a minute, however much it is."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping
 
 from penstock.counts import Counts, Name
-from penstock.process.rate_limited_log import SAY_AGAIN
+from penstock.process.reporting import REPEAT_EVERY
 
 REASONS: Mapping[str, str] = {
     Name.EMPTY: "empty datagrams",
@@ -25,16 +26,19 @@ REASONS: Mapping[str, str] = {
     Name.LINE_OVERLONG: "lines longer than max_line",
     Name.KERNEL_DROPPED: "datagrams that the kernel dropped for want of room (so_rcvbuf)",
 }
-"""What is told, and how it is called."""
+"""What is reported, and how it is called."""
+REPORT_EVERY = REPEAT_EVERY + 1
+"""Seconds; sooner, the same number would be held back as a repeat."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class Losses:
-    """Adds up what ``listener`` lost by reason, and tells what is new of each when that is due."""
+    """Adds up what a listener lost by reason, and reports what is new of each when that is due."""
 
-    def __init__(self, listener: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._listener, self._say, self._clock = listener, say, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._new = Counts()
-        self._told_at: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
 
     def add(self, counts: Mapping[str, int]) -> None:
         """Take note of a round's counts."""
@@ -42,11 +46,11 @@ class Losses:
             if count := counts.get(reason):
                 self._new[reason] += count
 
-    def tell(self) -> None:
-        """To be called often: say what was not said yet, of each reason once a minute."""
+    def report(self) -> None:
+        """Reports what was not reported yet, of each reason once a minute; called often."""
         now = self._clock()
         for reason, count in list(self._new.items()):
-            if now - self._told_at.get(reason, -math.inf) >= SAY_AGAIN:
-                self._told_at[reason] = now
+            if now - self._reported_at.get(reason, -math.inf) >= REPORT_EVERY:
+                self._reported_at[reason] = now
                 del self._new[reason]
-                self._say(f"listener {self._listener!r}: {REASONS[reason]}: {count}")
+                _LOGGER.warning("%s: %d", REASONS[reason], count)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -31,8 +32,9 @@ from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
 from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import Decoder, UdpReceiver
-from penstock.process.child import die_with_parent, reuse_memory
-from penstock.process.rate_limited_log import to_stderr
+from penstock.process.allocator import reuse_memory
+from penstock.process.parent_death import die_with_parent
+from penstock.process.reporting import configure
 from penstock.wire.plog.codec import PlogDecoder, PlogSettings, RawDecoder
 from penstock.wire.plog.holes import HoleSettings
 from penstock.wire.syslog import SyslogDecoder
@@ -40,6 +42,7 @@ from penstock.wire.syslog import SyslogDecoder
 TICK = 0.5
 STOP_PATIENCE = 4.0
 """Seconds that a receiver that is to end waits for room in its log buffer."""
+_LOGGER = logging.getLogger(__name__)
 
 
 def decoder_of(listener: ListenerConfig) -> PlogDecoder | SyslogDecoder | RawDecoder:
@@ -76,9 +79,9 @@ class Receiver:
         self._sock = socket.socket(fileno=int(task["socket"]))
         self._sock.setblocking(False)
         self._commands = Commands(listener, self._statistics, told_by(folder, listener))
-        publication, readers = open_buffer(folder, listener, buffer.term_length, to_stderr)
+        publication, readers = open_buffer(folder, listener, buffer.term_length)
         self._page = StatePage(state_file(folder, listener.name))
-        self._losses = Losses(listener.name, to_stderr)
+        self._losses = Losses()
         self._publisher = Publisher(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
         self._io = self._make_io(listener, folder, buffer)
         self._running = True
@@ -100,9 +103,9 @@ class Receiver:
             self._io.finish()
             self._io.tick()
         except GaveUp as error:
-            to_stderr(f"{error}; ended with messages not published (those that came by UDP are kept)")
+            _LOGGER.error("%s; ended with messages not published (those that came by UDP are kept)", error)
         self._leave_statistics()
-        self._losses.tell()
+        self._losses.report()
 
     def _loop(self) -> None:
         next_tick = time.monotonic()
@@ -112,7 +115,7 @@ class Receiver:
                 next_tick = now + TICK
                 self._io.tick()
                 self._leave_statistics()
-                self._losses.tell()
+                self._losses.report()
                 pa.default_memory_pool().release_unused()  # or what batches took stays this process's
             self._io.receive(max(next_tick - now, 0))
 
@@ -146,7 +149,9 @@ def main() -> None:
     """Run the task that stands on standard input."""
     die_with_parent()
     reuse_memory()
-    Receiver(json.load(sys.stdin)).run()
+    task = json.load(sys.stdin)
+    configure(f"receiver {task['listener']['name']}")
+    Receiver(task).run()
 
 
 if __name__ == "__main__":

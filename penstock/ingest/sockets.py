@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from pathlib import Path
 
 from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
+from penstock.process.boot_id import boot_id
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 SO_MEMINFO = 55
 DROPS = 8
 """Place of the drop counter among SO_MEMINFO's 32-bit numbers (SK_MEMINFO_DROPS)."""
@@ -99,8 +98,3 @@ def socket_identity(sock: socket.socket) -> str:
     except OSError:
         number = str(os.fstat(sock.fileno()).st_ino)
     return f"{boot_id()}:{number}"
-
-
-def boot_id() -> str:
-    """Names the time since the machine was started; empty where the kernel does not say."""
-    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.java.runtime import cache_folder, find_java
 
 FETCH_SECONDS = 600.0
-Say = Callable[[str], None]
+_LOGGER = logging.getLogger(__name__)
 
 
 class CannotFetch(PenstockError, RuntimeError):
@@ -60,30 +61,30 @@ SPARK_DELTA = (Library("io.delta", "delta-spark_4.2_2.13", "4.4.0", keep=("delta
 """Delta; the rest of what it depends on comes with Spark."""
 
 
-def fetch(library: Library, *, cache: Path | None = None, say: Say | None = None) -> list[Path]:
+def fetch(library: Library, *, cache: Path | None = None) -> list[Path]:
     """The library's jars, sorted; fetched when they are not in the cache folder yet. Raises CannotFetch, NoJava."""
     folder = (cache or cache_folder()) / "jars" / str(library).replace(":", "_")
     if not folder.is_dir():
         with _alone(folder):
             if not folder.is_dir():
-                (say or _quiet)(f"fetching {library} (once)")
-                _fetch(library, folder, say or _quiet)
+                _LOGGER.info("fetching %s (once)", library)
+                _fetch(library, folder)
     return sorted(folder.glob("*.jar"))
 
 
-def fetch_all(libraries: Sequence[Library], *, say: Say | None = None) -> list[Path]:
+def fetch_all(libraries: Sequence[Library]) -> list[Path]:
     """The jars of several libraries. Raises CannotFetch, NoJava."""
-    return [jar for library in libraries for jar in fetch(library, say=say)]
+    return [jar for library in libraries for jar in fetch(library)]
 
 
-def _fetch(library: Library, folder: Path, say: Say) -> None:
+def _fetch(library: Library, folder: Path) -> None:
     """All jars at once: the folder appears when they are whole."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         jars = Path(scratch, "jars")
         command = [*_ivy(), "-cache", f"{scratch}/cache", "-confs", "master" if library.alone else "default"]
         command += ["-dependency", library.group, library.name, library.version]
         command += ["-retrieve", f"{jars}/[artifact]-[revision](-[classifier]).[ext]"]
-        status, said = _run(command, library, say)
+        status, said = _run(command, library)
         kept = list(_kept(library, jars))
         if status or not kept:
             raise CannotFetch(f"{library} cannot be fetched (is there a way out to Maven's repository?){_why(said)}")
@@ -92,8 +93,8 @@ def _fetch(library: Library, folder: Path, say: Say) -> None:
         shutil.move(jars, folder)
 
 
-def _run(command: list[str], library: Library, say: Say) -> tuple[int, list[str]]:
-    """Ivy's exit status and what it said; each jar is told as it comes. Raises CannotFetch after FETCH_SECONDS."""
+def _run(command: list[str], library: Library) -> tuple[int, list[str]]:
+    """Ivy's exit status and what it said; each jar is reported as it comes. Raises CannotFetch after FETCH_SECONDS."""
     said: list[str] = []
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     late = threading.Timer(FETCH_SECONDS, process.kill)
@@ -103,7 +104,7 @@ def _run(command: list[str], library: Library, say: Say) -> tuple[int, list[str]
             for line in process.stdout or ():
                 said.append(line.strip())
                 if found := re.search(r"downloading \S*?([^/\s]+\.jar)", line):
-                    say(f"fetching {found[1]}")
+                    _LOGGER.info("fetching %s", found[1])
     finally:
         late.cancel()
     if process.returncode == -signal.SIGKILL:
@@ -143,7 +144,3 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _quiet(_: str) -> None:
-    return

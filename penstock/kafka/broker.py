@@ -20,9 +20,9 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.errors import PenstockError
-from penstock.java.jars import KAFKA_BROKER, Say, fetch_all
+from penstock.java.jars import KAFKA_BROKER, fetch_all
 from penstock.java.runtime import find_java
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
 
 HOST = "127.0.0.1"
 DEFAULT_MEMORY = "512m"
@@ -87,11 +87,10 @@ class Broker:
         memory: str = DEFAULT_MEMORY,
         settings: Mapping[str, str] | None = None,
         options: tuple[str, ...] = (),
-        say: Say | None = None,
     ) -> None:
         self.folder, self.host, self.port = folder.resolve(), host, port
         self._asked, self._memory, self._options = port, memory, options
-        self._settings, self._say = dict(settings or {}), say
+        self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -109,7 +108,7 @@ class Broker:
 
         Raises CannotStart, CannotFetch, NoJava.
         """
-        jars = fetch_all(KAFKA_BROKER, say=self._say)
+        jars = fetch_all(KAFKA_BROKER)
         for tries in range(TRIES, 0, -1):
             try:
                 self._try(jars)

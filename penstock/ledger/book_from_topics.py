@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,17 +22,17 @@ from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
 TOPIC = "_ledger"
 Verify = Callable[[str, int, int], object]
 """Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
-Say = Callable[[str], None]
 TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost)
+_LOGGER = logging.getLogger(__name__)
 
 
-def resume(topics: Path, say: Say, verify: Verify | None = None) -> Book:
-    """The book from the checkpoint and what lies beyond it; why not, in one line, where that cannot be."""
+def resume(topics: Path, verify: Verify | None = None) -> Book:
+    """The book from the checkpoint and what lies beyond it; else from all that there is."""
     pages, why = usable(topics)
     if pages is not None:
         return _read(Book(pages), topics, TIERS, verify)
     if any(_folders(topics)):
-        say(f"the ledger reads all batches: {why}")
+        _LOGGER.warning("the ledger reads all batches: %s", why)
     return load(topics, verify=verify)
 
 

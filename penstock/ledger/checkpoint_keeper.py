@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 
-from penstock.ledger.book_from_topics import Say
 from penstock.ledger.ledger import Ledger
 
 INTERVAL = 60.0
 """Seconds between two checkpoints at least: so much of the log has to be read again after a crash."""
 SHARE = 0.01
 """How much of a processor's time they take at most."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class Keeper:
-    """Keeps checkpoints of ``ledger`` on a thread of its own, until it is stopped. ``say`` gets a line for people."""
+    """Keeps checkpoints of ``ledger`` on a thread of its own, until it is stopped."""
 
-    def __init__(self, ledger: Ledger, say: Say, interval: float = INTERVAL) -> None:
-        self._ledger, self._say, self._interval = ledger, say, interval
+    def __init__(self, ledger: Ledger, interval: float = INTERVAL) -> None:
+        self._ledger, self._interval = ledger, interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
         self._pause = interval
@@ -41,5 +42,5 @@ class Keeper:
         try:
             self._ledger.keep()
         except Exception as error:  # a full disk, say: the next one may fit
-            self._say(f"the ledger's checkpoint is not kept: {error}")
+            _LOGGER.warning("the ledger's checkpoint is not kept: %s", error)
         self._pause = max(self._interval, (time.thread_time() - begin) / SHARE)

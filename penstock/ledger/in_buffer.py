@@ -16,9 +16,10 @@ from penstock.counts import Counts, Name, by_bucket
 from penstock.handover.buffer import Routes
 from penstock.handover.frame import frame_receipt
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
+from penstock.handover.position import ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.ledger.posts import Key
-from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
+from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.records import BadBatch
 
 HEAD = 4096

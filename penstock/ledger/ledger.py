@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ from penstock.ledger import checkpoint
 from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import Balance, Beyond, Within, balance
 from penstock.ledger.book import Landed, Pages
-from penstock.ledger.book_from_topics import TOPIC, Say, gap_rows, resume, unreadable
+from penstock.ledger.book_from_topics import TOPIC, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.in_buffer import Waiting
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, Key, LandedPost, Post, dump, is_partition, parse
@@ -30,11 +31,13 @@ from penstock.records import body
 CURSOR = "pipeline"
 """The cursor of each topic that says up to where the pipeline has landed and proved it."""
 
+_LOGGER = logging.getLogger(__name__)
+
 
 class Ledger:
     """The books of one log and its listeners. ``buffers`` is the folder of their log buffers.
 
-    ``say`` gets a line for people; ``now`` tells seconds since the epoch.
+    ``now`` tells seconds since the epoch.
     """
 
     def __init__(
@@ -42,16 +45,15 @@ class Ledger:
         log: Log,
         buffers: Path,
         listeners: Iterable[str],
-        say: Say = lambda line: None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
-        self._say, self._time = say, now
+        self._time = now
         self._waiting = Waiting(buffers)
         for name in log.names(internal=True):
             with contextlib.suppress(UnknownFormat):  # it stays as it is, and out of the balance
                 log.topic(name, internal=True)  # recovered before it is read
-        self._book = resume(log.directory, say, self._verify)
+        self._book = resume(log.directory, self._verify)
         self._posting: list[int] = []
         self._kept: Pages | None = None
         self._why = ""
@@ -99,7 +101,7 @@ class Ledger:
                 return
             why = self._withheld(pages)
             if why and why != self._why:
-                self._say(f"the ledger keeps no checkpoint, so that the next start reads all batches: {why}")
+                _LOGGER.warning("the ledger keeps no checkpoint, so that the next start reads all batches: %s", why)
             if not why:
                 checkpoint.write(self._log.directory, pages)
             self._kept, self._why = pages, why

@@ -14,14 +14,13 @@ from penstock.counts import Counts, Name, by_bucket
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, Accounts
 from penstock.handover.buffer import newest_receipt
 from penstock.handover.paths import LOG, forwarded_file, handlers_in, position_file, state_file
-from penstock.handover.reader import UNKNOWN
+from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.skipped import MOST_BUCKETS, dropped
 from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
 from penstock.ledger.daily_rollup import roll_counts, widened
 from penstock.ledger.in_buffer import waiting_for
 from penstock.ledger.posts import Key
-from penstock.logbuffer import ReaderPosition
 
 LOOKS = 20
 """How often is looked again while the writer moves a reader on."""

@@ -36,10 +36,6 @@ class Lapped(LogBufferError, RuntimeError):
         self.position = position
 
 
-class NotAReaderPosition(LogBufferError, ValueError):
-    """The file does not hold a reader's position."""
-
-
 class Refused(LogBufferError):
     """An offer was not taken; nothing of it is in the buffer."""
 

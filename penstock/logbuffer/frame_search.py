@@ -1,4 +1,4 @@
-"""Finding frames where nothing tells where they are: behind a gap, or in an image's buffer, which has no tails."""
+"""Finding frames where nothing tells where they are: behind a gap, or where the metadata are damaged."""
 
 from __future__ import annotations
 
@@ -23,32 +23,3 @@ def newest_by_frames(log: LogFile) -> int:
     """The highest term count of which there is a frame; -1 for none. Looks at the whole file."""
     count = d.PARTITIONS * log.term_length // d.FRAME_ALIGNMENT
     return newest_term(np.frombuffer(log.bytes, d.HEADER_DTYPE, count), log.parameters)
-
-
-def newest_count(log: LogFile) -> int:
-    """The count of the newest term: by the metadata, or by the frames of an image, whose metadata do not tell."""
-    if log.parameters.kind is not d.Kind.IMAGE:
-        return log.load(d.ACTIVE_TERM_COUNT)
-    return max(newest_by_frames(log), 0)
-
-
-def tail_position(log: LogFile) -> int:
-    """Where the writer stands; in an image where the last frame ends that was received."""
-    count = newest_count(log)
-    if log.parameters.kind is d.Kind.IMAGE:
-        return _last_end(log, count * log.term_length)
-    raw = log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
-    return count * log.term_length + d.align(d.tail_offset(raw, log.term_length))
-
-
-def _last_end(log: LogFile, begin: int) -> int:
-    position: int | None = begin
-    last = begin
-    while position is not None and position < begin + log.term_length:
-        length = log.whole_frame(position)[0]
-        if length:
-            position += d.align(length)
-            last = position
-        else:
-            position = next_frame(log, position)
-    return last

@@ -1,8 +1,4 @@
-"""Tells a frame that is not there yet from one that is there no more.
-
-Our own readers are known to their writer. A reader that follows somebody else's buffer is not: Aeron's
-driver cleans behind the subscribers it knows, and reuses the term after the next.
-"""
+"""Tells a frame that is not there yet from one that is there no more."""
 
 from __future__ import annotations
 
@@ -12,20 +8,18 @@ from typing import Final
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.errors import Lapped
-from penstock.logbuffer.frame_search import next_frame, tail_position
+from penstock.logbuffer.frame_search import next_frame
 from penstock.logbuffer.mapped import LogFile
 
 PATIENCE: Final = 20.0
-"""Seconds a gap may stay open where several write: Aeron's driver closes an abandoned one after fifteen."""
+"""Seconds a gap may stay open where nothing else tells: Aeron's driver closes an abandoned one after fifteen."""
 
 
 class Gap:
     """The place where a reader found no frame.
 
-    An exclusive publication publishes in order, so a gap before its frames was cleaned. Elsewhere it may
-    be one of several writers at work, or a datagram that comes again: then distance tells (a writer is
-    never a term ahead of the slowest subscriber that its driver knows), or ``patience``. So it does where
-    all was cleaned up to the tail.
+    One writer publishes in order, so a gap before its frames was cleaned. Where all was cleaned up to
+    the tail, ``patience`` (seconds) tells.
     """
 
     def __init__(self, log: LogFile, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,16 +32,14 @@ class Gap:
             raise Lapped(position)
 
     def _is_lost(self, position: int, ahead: int) -> bool:
-        kind = self._log.parameters.kind
-        if kind is d.Kind.IMAGE:
-            return self._image_is_ahead(position)
         if ahead >= d.PARTITIONS:
             return True
-        if self._log.ints[self._log.offset_of(position) >> 2] < 0:
-            return False  # being written, or claimed
-        if kind is d.Kind.EXCLUSIVE:
-            return ahead > 0 or self._is_passed(position) or self._is_old(position)
-        return ahead > 1 or self._is_old(position)
+        if self._is_being_written(position):
+            return False
+        return ahead > 0 or self._is_passed(position) or self._is_old(position)
+
+    def _is_being_written(self, position: int) -> bool:
+        return self._log.ints[self._log.offset_of(position) >> 2] < 0
 
     def _is_passed(self, position: int) -> bool:
         """A later frame of the term is there, and this one is not even now."""
@@ -66,16 +58,6 @@ class Gap:
         if self._since is None or self._since[0] != position:
             self._since = position, self._clock()
         return self._clock() - self._since[1] > self._patience
-
-    def _image_is_ahead(self, position: int) -> bool:
-        log = self._log
-        following = log.term_end(position)
-        if any(log.whole_frame(following + terms * log.term_length)[0] for terms in (1, 2)):
-            return True
-        if not self._waited(position):
-            return False
-        self._since = None  # the whole file is looked at: not at every poll
-        return tail_position(log) > position + log.term_length
 
     def _tail(self) -> int:
         count = self._log.load(d.ACTIVE_TERM_COUNT)

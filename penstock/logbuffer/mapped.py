@@ -199,10 +199,6 @@ class LogFile:
         count = (end - begin) // d.FRAME_ALIGNMENT
         return np.frombuffer(self.bytes, d.HEADER_DTYPE, count, self.offset_of(begin))
 
-    def sync(self) -> None:
-        """Returns when everything written so far is on the disk."""
-        self._map.flush()
-
     def close(self) -> None:
         """Views that are still held keep the mapping until they die; nothing else of it stays open."""
         self.closed = True

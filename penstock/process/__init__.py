@@ -1,5 +1,16 @@
-"""What every process of Penstock does: it starts, dies with its parent, keeps small, and talks to people.
+"""What every process of Penstock does: it starts, dies with its parent, keeps small, and reports.
 
-Read ``child`` (a process that is started again), ``rate_limited_log``, then ``small_heap`` and ``without_pandas``,
-which are imported first by processes that stay small. Imports nothing of Penstock.
+Read ``child`` (a process that is started again), ``parent_death``, ``reporting``, ``boot_id``, ``allocator``,
+then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay small. Imports nothing of
+Penstock.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "child",
+    "parent_death",
+    "reporting",
+    "boot_id",
+    "allocator",
+    "small_heap",
+    "without_pandas",
+]

@@ -1,58 +1,21 @@
-"""Child processes that never outlive their parent unnoticed."""
+"""Child processes that are started again when they die."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Of mallopt(3)."""
-KEPT = 8 << 20
-"""Bytes: freed memory up to this much is used again instead of given back and faulted in anew, a page at a time."""
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 """Seconds before a dead child is started again: doubled from death to death."""
 STEADY = 10.0
 """A child that lived this long died of something new: the delay begins anew."""
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies (Linux); its files tell the next one all.
-
-    The first argument of the command line is the process id of the parent. A terminal that is closed is the parent's
-    affair.
-    """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "prctl"):
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(sys.argv[1]):
-        raise SystemExit("the process that started this one is gone")
-
-
-def reuse_memory() -> None:
-    """Have the C library keep what a round frees for the next round.
-
-    A third of a TCP receiver's time went into page faults of arrays that had just been given back.
-    """
-    tune_allocator({M_TRIM_THRESHOLD: KEPT, M_MMAP_THRESHOLD: KEPT})
-
-
-def tune_allocator(options: Mapping[int, int]) -> None:
-    """Set options of mallopt(3) for this process (glibc; elsewhere nothing happens)."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        for option, value in options.items():
-            libc.mallopt(option, value)
 
 
 class Child:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from penstock.process.child import M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, tune_allocator
+from penstock.process.allocator import M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, tune_allocator
 
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 tune_allocator({M_ARENA_MAX: 2, M_TRIM_THRESHOLD: 1 << 20, M_MMAP_THRESHOLD: 1 << 20})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import resource
 import signal
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import penstock.process.small_heap
+import penstock.process.without_pandas  # noqa: F401
 from penstock.config import OtelConfig, Settings
 from penstock.config.daemon_access import internal_token
 from penstock.handover.listener_drains import Drains
@@ -21,7 +24,8 @@ from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import Keeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, LogError, Sweeper
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
+from penstock.process.reporting import configure
 from penstock.server.auth.rights import Guard
 from penstock.server.entries_api import Api
 from penstock.server.http.routes import create_app
@@ -33,6 +37,8 @@ from penstock.supervise.daemon_channel import DaemonEnd
 
 if TYPE_CHECKING:
     from penstock.server.metrics.opentelemetry import OtelExport
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def open_log(settings: Settings) -> Log:
@@ -49,14 +55,15 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     try:
         log = open_log(settings)
     except (LogError, OSError) as error:
-        sys.exit(f"penstock: the log in {settings.topics} cannot be opened: {error}")
-    ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener], _say)
-    drains = Drains(settings.buffers, log, _say)
+        _LOGGER.critical("the log in %s cannot be opened: %s", settings.topics, error)
+        sys.exit(1)
+    ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
+    drains = Drains(settings.buffers, log)
     drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
     reports = Reports(settings, log, ledger)
     internal = internal_token(settings.data_dir) if settings.security.tokens else None
     api = Api(log, Guard.of(settings.security, internal), reports.post)
-    sweeper, keeper = Sweeper(log), Keeper(ledger, _say)
+    sweeper, keeper = Sweeper(log), Keeper(ledger)
     sweeper.start()
     keeper.start()
     if channel is not None:
@@ -88,7 +95,7 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
         return None
     from penstock.server.metrics.opentelemetry import OtelExport  # many megabytes that most daemons do without
 
-    export = OtelExport(config, families, _say)
+    export = OtelExport(config, families)
     export.start()
     return export
 
@@ -99,13 +106,10 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     """Run the task that stands on standard input."""
     die_with_parent()
+    configure("log daemon")
     raise_file_limit()
     task: dict[str, Any] = json.load(sys.stdin)
     # The loop is named: what else is installed (uvloop) changes nothing.

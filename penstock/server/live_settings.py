@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 from typing import TypedDict
 
@@ -14,6 +14,8 @@ from penstock.log import Limits, Log, TopicSettings
 from penstock.server.auth.rights import Guard
 from penstock.server.watch_api import Reports
 from penstock.supervise.daemon_channel import DaemonEnd
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class LogSettings(TypedDict):
@@ -58,7 +60,7 @@ class Reconfigurer(threading.Thread):
                 self._drains.start(told.wakes)
                 self._end.answer(told)
             except Exception as error:  # the next one may do
-                print(f"penstock: new settings are not in force as a whole: {error}", file=sys.stderr, flush=True)
+                _LOGGER.error("new settings are not in force as a whole: %s", error)
 
     def apply(self, settings: Settings) -> None:
         """Go on with ``settings``; those that are read at the start alone are the same as before."""

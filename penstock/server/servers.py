@@ -27,7 +27,7 @@ GRACE = 5
 """Seconds that requests under way have to finish once the server stops."""
 BACKLOG = 2048
 
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 class AddressUnavailable(PenstockError, OSError):
@@ -71,7 +71,7 @@ async def serve(
         await rpc.server.start()
         web = _Uvicorn(_config(app, tls))
         served = asyncio.create_task(web.serve(sockets=[listener]))
-        _log.info("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
+        _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
             ready(bound)
         try:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import json
+import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,12 +23,14 @@ import penstock.process.without_pandas  # noqa: F401
 from penstock.config.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
-from penstock.handover.frame import Receipt, decode_frame, frame_receipt, is_whole
+from penstock.handover.frame import decode_frame, frame_receipt, is_whole
 from penstock.handover.paths import hung_file
-from penstock.handover.reader import UNKNOWN, Follower, Group
-from penstock.logbuffer import Frame, Lapped, ReaderPosition, Subscription
-from penstock.process.child import die_with_parent
-from penstock.process.rate_limited_log import to_stderr
+from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.reader import Follower, Group
+from penstock.handover.receipt import Receipt
+from penstock.logbuffer import Frame, Lapped, Subscription
+from penstock.process.parent_death import die_with_parent
+from penstock.process.reporting import configure
 from penstock.records import BadBatch
 from penstock.sinks.handler import Delivered, Handler
 from penstock.sinks.handler_factory import make
@@ -39,7 +42,8 @@ TRIES = 3
 """How often a batch is given to the handler while it raises, and how often after its process died of it."""
 FIRST_PAUSE = 0.1
 """Seconds between two tries, doubled each time."""
-TELL_EVERY = 0.5
+STATISTICS_EVERY = 0.5
+_LOGGER = logging.getLogger(__name__)
 
 
 class Forwarder(Follower):
@@ -52,14 +56,13 @@ class Forwarder(Follower):
         name: str,
         handler: Handler,
         wake: int | None,
-        say: Callable[[str], None],
         timeout: float = 60.0,
     ) -> None:
-        super().__init__(folder, listener, name, wake, say, GROUP_BYTES, GROUP_FRAMES)
+        super().__init__(folder, listener, name, wake, GROUP_BYTES, GROUP_FRAMES)
         self._handler, self._timeout = handler, timeout
         self._accounts = Accounts(folder, listener, name)
         self._account = self._accounts.read()
-        self._told_at = 0.0
+        self._left_at = 0.0
         self._hung: IO[bytes] | None = None
 
     # Place and account
@@ -110,10 +113,10 @@ class Forwarder(Follower):
         group = _read_again(path, account)
         if group is None or account.attempts >= TRIES:
             why = "are no longer there" if group is None else "ended its process each time"
-            self.say(f"handler {self.reader!r}: messages it had not finished {why}: they are counted as failed")
+            _LOGGER.error("messages that the handler had not finished %s: they are counted as failed", why)
             self._finish(account.failed(), position)
             return
-        self.say(f"handler {self.reader!r} {self._end()}; it gets the batch again")
+        _LOGGER.warning("the handler %s; it gets the batch again", self._end())
         self.handle(group, position)
 
     def _end(self) -> str:
@@ -139,7 +142,7 @@ class Forwarder(Follower):
             counts = {DELIVERED: outcome.delivered, FAILED: outcome.failed, DROPPED: outcome.dropped}
             fates.absorb(elsewhere(origin.bucket, counts))
         self._finish(self._account.finished(fates), position)
-        self.tell()
+        self.leave_statistics()
 
     def _batches(self, group: Group, fates: Counts) -> Iterator[tuple[pa.RecordBatch, Origin]]:
         """The messages of the group, those of one minute together; those that cannot be read are entered."""
@@ -148,7 +151,7 @@ class Forwarder(Follower):
             try:
                 body, receipt = decode_frame(frame.data)
             except BadBatch as error:
-                self.say(f"a frame at {frame.begin} cannot be read: {error}")
+                _LOGGER.error("a frame at %d cannot be read: %s", frame.begin, error)
                 for receipt in _receipts([frame]):  # it was taken by that, and only its body is no good
                     fates.absorb(elsewhere(receipt.origin.bucket, {CORRUPT: receipt.origin.counts[Name.ACCEPTED]}))
                 continue
@@ -167,7 +170,7 @@ class Forwarder(Follower):
                 with self._limited():
                     return _whole(self._handler.deliver(batch, origin), batch.num_rows)
             except Exception as error:
-                self.say(f"handler {self.reader!r}: {type(error).__name__}: {error}")
+                _LOGGER.warning("the handler raised %s: %s", type(error).__name__, error)
                 if attempt + 1 < TRIES:
                     time.sleep(FIRST_PAUSE * 2**attempt)
         return Delivered(0, failed=batch.num_rows)
@@ -185,19 +188,19 @@ class Forwarder(Follower):
     # Statistics
 
     def idle(self) -> None:
-        self.tell()
+        self.leave_statistics()
 
-    def tell(self) -> None:
-        """Leave the handler's statistics, now and then."""
+    def leave_statistics(self) -> None:
+        """Leaves the handler's statistics, now and then."""
         now = time.monotonic()
-        if now - self._told_at < TELL_EVERY:
+        if now - self._left_at < STATISTICS_EVERY:
             return
-        self._told_at = now
+        self._left_at = now
         stat = getattr(self._handler, "stat", dict)
         totals = Counts()
         for name, count in self._account.fates.items():
             totals[name.rpartition("@")[2]] += count
-        self._accounts.tell({**stat(), **totals.pruned()})
+        self._accounts.write_statistics({**stat(), **totals.pruned()})
 
 
 def _receipts(frames: Iterable[Frame]) -> Iterator[Receipt]:
@@ -247,11 +250,12 @@ def main() -> None:
     die_with_parent()
     task: dict[str, Any] = json.load(sys.stdin)
     handler = forwarded_handler(task["handler"])
+    configure(f"forwarder {task['listener']} {handler.label}")
     folder = Path(task["folder"])
     owned = own(folder, task["listener"], handler.label)
     made = make(task["listener"], handler)
     timeout = max(handler.timeout, getattr(made, "patience", 0.0))
-    forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], to_stderr, timeout)
+    forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)
     signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     forwarder.run()

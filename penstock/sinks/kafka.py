@@ -6,6 +6,7 @@ A batch is done when the broker, or the producer for want of one, has said of ea
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,7 +20,6 @@ from penstock.counts import Origin
 from penstock.handover.topic_requests import WISH, wished_topics
 from penstock.kafka.client.encryption import Encryption
 from penstock.kafka.client.flink_partitioner import partitions_of
-from penstock.process.rate_limited_log import Complaints, to_stderr
 from penstock.sinks.handler import BadSettings, Delivered
 from penstock.wire.meters import Meter
 from penstock.wire.plog.statistics import METERS
@@ -40,6 +40,7 @@ WAIT = 0.05
 METADATA_TIME = 5.0
 REMEMBERED = 60.0
 """Seconds for which the number of a topic's partitions is remembered."""
+_LOGGER = logging.getLogger(__name__)
 Headers = list[tuple[str, str | bytes | None]]
 
 
@@ -53,8 +54,6 @@ class Kafka:
         self._meters = {name: Meter() for name in METERS}
         self._failed = self._refused = self._retries = 0
         self._partitions: dict[str, tuple[int, float]] = {}
-        self._complaints = Complaints(to_stderr)
-        self._listener = listener
         settings = {"client.id": f"penstock-{listener}", **handler.producer}
         self._producer = _producer({**settings, "stats_cb": self._statistics, "error_cb": self._error})
         timeout = next((settings[name] for name in TIMEOUTS if name in settings), DEFAULTS[TIMEOUTS[0]])
@@ -183,7 +182,7 @@ class Kafka:
             self._meters[name].mark(count)
 
     def _error(self, error: Any) -> None:
-        self._complaints.say(f"listener {self._listener!r}: handler {self._handler.label!r}: {error.str()}")
+        _LOGGER.warning("%s", error.str())
 
     def _statistics(self, text: str) -> None:
         """What the producer says of itself: how often it sent a request again."""

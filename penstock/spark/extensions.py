@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA, Say, fetch_all
+from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA, fetch_all
 from penstock.spark.views import DELTA
 
 KAFKA = "kafka"
@@ -20,11 +20,11 @@ SETTINGS = {
 }
 
 
-def package_settings(names: Sequence[str], *, say: Say | None = None) -> dict[str, str]:
+def package_settings(names: Sequence[str]) -> dict[str, str]:
     """Settings of a session that can use ``names`` (delta, kafka). Raises CannotFetch, NoJava."""
     settings: dict[str, str] = {}
     jars: list[str] = []
     for name in names:
-        jars += [str(jar) for jar in fetch_all(LIBRARIES[name], say=say)]
+        jars += [str(jar) for jar in fetch_all(LIBRARIES[name])]
         settings |= SETTINGS[name]
     return {**settings, **({"spark.jars": ",".join(jars)} if jars else {})}

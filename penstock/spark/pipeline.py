@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import logging
 import os
 import shutil
 import signal
@@ -29,9 +30,10 @@ from penstock.landing.daemon_connection import connection_of
 from penstock.landing.journal import Journal
 from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.table_layout import Layout
+from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, start_landing
-from penstock.spark.query.proof_worker import Ledger, Reconciler, Say
+from penstock.spark.query.proof_worker import Ledger, Reconciler
 from penstock.spark.session import build_session
 
 LOCK_PATIENCE = 60.0
@@ -39,6 +41,7 @@ LOCK_PATIENCE = 60.0
 SHUTDOWN_PATIENCE = 10.0
 REPORT_EVERY = 10.0
 LOOK = 0.2
+_LOGGER = logging.getLogger(__name__)
 
 
 class AlreadyRunning(PenstockError, RuntimeError):
@@ -52,36 +55,34 @@ def run(
     ledger: Ledger | None = None,
     once: bool = False,
     stop: threading.Event | None = None,
-    say: Say | None = None,
 ) -> int:
     """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
 
-    ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere. ``say`` takes lines for people.
+    ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere.
     Raises AlreadyRunning, NoJava, CannotFetch, FormatDiffers.
     """
     stop = stop or threading.Event()
-    say = say or _say
     handle = take_lock(landing.layout, stop)
     try:
-        reconciler = _begin(landing, ledger, say)
-        packages = package_settings(landing.packages, say=say)
+        reconciler = _begin(landing, ledger)
+        packages = package_settings(landing.packages)
         session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
         try:
-            return _land(session, landing, reconciler, once, stop, say)
+            return _land(session, landing, reconciler, once, stop)
         finally:
             session.stop()
     finally:
         os.close(handle)
 
 
-def _begin(landing: Landing, ledger: Ledger | None, say: Say) -> Reconciler:
+def _begin(landing: Landing, ledger: Ledger | None) -> Reconciler:
     """Put in order what the pipeline before left behind, and start the reconciler: it needs no Spark."""
     for name in mend(landing.layout):
-        say(f"removed {name}, which was torn: its batch is done again")
-    reconciler = Reconciler(landing, ledger, say)
+        _LOGGER.warning("removed %s, which was torn: its batch is done again", name)
+    reconciler = Reconciler(landing, ledger)
     reconciler.enter()
     if removed := sweep(landing.layout):
-        say(f"removed {removed} files of a batch that was never committed")
+        _LOGGER.info("removed %d files of a batch that was never committed", removed)
     landing.layout.hold.unlink(missing_ok=True)
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
@@ -89,16 +90,14 @@ def _begin(landing: Landing, ledger: Ledger | None, say: Say) -> Reconciler:
     return reconciler
 
 
-def _land(
-    session: SparkSession, landing: Landing, reconciler: Reconciler, once: bool, stop: threading.Event, say: Say
-) -> int:
+def _land(session: SparkSession, landing: Landing, reconciler: Reconciler, once: bool, stop: threading.Event) -> int:
     query = start_landing(session, landing, available_now=once)
-    say(f"landing {landing.topic} from {_source(landing)} into {landing.layout.landed}")
-    failed = _watch(query, reconciler, stop, say)
+    _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
+    failed = _watch(query, reconciler, stop)
     _end(query, landing.layout)
     if not reconciler.stop(SHUTDOWN_PATIENCE):
-        say("not everything could be proved and posted; the next start does it")
-    say(_report(reconciler, query))
+        _LOGGER.warning("not everything could be proved and posted; the next start does it")
+    _LOGGER.info("%s", _report(reconciler, query))
     return 1 if failed else 0
 
 
@@ -108,17 +107,17 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
-def _watch(query: StreamingQuery, reconciler: Reconciler, stop: threading.Event, say: Say) -> bool:
+def _watch(query: StreamingQuery, reconciler: Reconciler, stop: threading.Event) -> bool:
     """Wait until the query ends or ``stop`` is set, with a line now and then; whether it failed."""
     shown, at = reconciler.progress.batch, time.monotonic()
     while query.isActive and not stop.wait(LOOK):
         news = reconciler.progress.batch != shown or reconciler.progress.away
         if news and time.monotonic() - at >= REPORT_EVERY:
             shown, at = reconciler.progress.batch, time.monotonic()
-            say(_report(reconciler, query))
+            _LOGGER.info("%s", _report(reconciler, query))
     error = None if stop.is_set() else query.exception()
     if error is not None:
-        say(f"the landing query failed: {str(error)[:2000]}")
+        _LOGGER.error("the landing query failed: %s", str(error)[:2000])
     return error is not None
 
 
@@ -204,10 +203,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true", help="end when everything there is has landed")
     parser.add_argument("--no-ledger", action="store_true", help="write proofs down, but post them nowhere")
     given = parser.parse_args(arguments)
+    configure("pipeline")
     try:
         settings = config.load(given.config, given.overrides)
     except config.ConfigError as error:
-        _say(str(error))
+        _LOGGER.critical("%s", error)
         return 2
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -217,12 +217,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=given.once, stop=stop)
     except (RuntimeError, ValueError) as error:
-        _say(str(error))
+        _LOGGER.critical("%s", error)
         return 1
-
-
-def _say(text: str) -> None:
-    print(f"pipeline: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,18 @@ from penstock.process.child import Child
 
 RECEIVER = "penstock.ingest.receiver"
 FORWARDER = "penstock.sinks.forwarder"
+_LOGGER = logging.getLogger(__name__)
 
 
 class Intake:
     """A listener's processes and what is handed down to them. Raises CannotListen.
 
-    ``folder`` is that of the log buffers, ``say`` takes a line for people.
+    ``folder`` is that of the log buffers.
     """
 
-    def __init__(
-        self, listener: ListenerConfig, buffer: BufferConfig, folder: Path, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, listener: ListenerConfig, buffer: BufferConfig, folder: Path) -> None:
         self.listener = listener
-        self._buffer, self._folder, self._say = buffer, folder, say
+        self._buffer, self._folder = buffer, folder
         self.sock = open_socket(listener)
         self._check_granted()
         self._wakes = {LOG: _event()}
@@ -127,10 +126,9 @@ class Intake:
     def _check_granted(self) -> None:
         granted, asked = granted_buffer(self.sock), self.listener.so_rcvbuf
         if self.listener.protocol == "udp" and granted < asked:
-            self._say(
-                f"listener {self.listener.name!r}: the kernel grants {granted} bytes of receive buffer instead of "
-                f"{asked}; allow it with: sysctl -w net.core.rmem_max={asked}"
-            )
+            told = f"the kernel grants {granted} bytes of receive buffer instead of {asked}"
+            allow = f"sysctl -w net.core.rmem_max={asked}"
+            _LOGGER.warning("listener %r: %s; allow it with: %s", self.listener.name, told, allow)
 
 
 def takes(listener: ListenerConfig) -> Any:

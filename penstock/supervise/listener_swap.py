@@ -7,6 +7,7 @@ published all that the kernel had taken for them, then their forwarders, and the
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,15 +19,14 @@ from penstock.supervise.listener_processes import Intake, address, takes
 from penstock.supervise.removed_handlers import see_off
 
 LOOK_EVERY = 0.05
-
-Say = Callable[[str], None]
+_LOGGER = logging.getLogger(__name__)
 
 
 class Swap:
     """From ``intakes`` to the listeners of ``settings``. Raises CannotListen; then everything is as before."""
 
-    def __init__(self, intakes: dict[str, Intake], settings: Settings, say: Say) -> None:
-        self._intakes, self._settings, self._say = intakes, settings, say
+    def __init__(self, intakes: dict[str, Intake], settings: Settings) -> None:
+        self._intakes, self._settings = intakes, settings
         wanted = {listener.name: listener for listener in settings.listener}
         stay = {name for name, one in intakes.items() if name in wanted and _same_place(one.listener, wanted[name])}
         self._gone = [one for name, one in intakes.items() if name not in stay]
@@ -74,10 +74,9 @@ class Swap:
     def _see_off(self) -> None:
         configured = {x.name: {handler.label for handler in x.forwarded} for x in self._settings.listener}
         try:
-            for line in see_off(self._settings.buffers, configured):
-                self._say(line)
+            see_off(self._settings.buffers, configured)
         except OSError as error:  # a full disk: what waits for handlers that are gone is counted at the next start
-            self._say(f"{self._settings.buffers}: {error.strerror}")
+            _LOGGER.error("%s: %s", self._settings.buffers, error.strerror)
 
     def _end(self, children: list[Child], tick: Callable[[], None]) -> None:
         until = time.monotonic() + self._settings.shutdown_time
@@ -88,12 +87,12 @@ class Swap:
             time.sleep(LOOK_EVERY)
         for child in children:
             if not child.wait(until):
-                self._say(f"{child.name} did not end within shutdown_time and was killed")
+                _LOGGER.warning("%s did not end within shutdown_time and was killed", child.name)
 
     def _open(self, listener: ListenerConfig) -> Intake:
         buffer: BufferConfig = self._settings.buffer
         folder: Path = self._settings.buffers
-        return Intake(listener, buffer, folder, self._say)
+        return Intake(listener, buffer, folder)
 
     def _open_late(self) -> list[Intake]:
         """Those whose address a listener had that is gone now."""
@@ -102,7 +101,7 @@ class Swap:
             try:
                 opened.append(self._open(listener))
             except CannotListen as error:
-                self._say(f"{error}; `penstock reload` tries again")
+                _LOGGER.error("%s; `penstock reload` tries again", error)
         return opened
 
     def _in_order(self, opened: dict[str, Intake]) -> dict[str, Intake]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import signal
 import time
@@ -22,6 +23,7 @@ OUTCOME = "reloaded.json"
 """In the data directory: what became of the last reload."""
 TERMINAL = "/dev/tty"
 LOOK_EVERY = 0.05
+_LOGGER = logging.getLogger(__name__)
 
 
 class NotRunning(PenstockError, RuntimeError):
@@ -95,14 +97,13 @@ class Reloader:
         read: Callable[[], Settings],
         data_dir: Path,
         service: Service,
-        say: Callable[[str], None],
     ) -> None:
-        self._supervisor, self._read, self._service, self._say = supervisor, read, service, say
+        self._supervisor, self._read, self._service = supervisor, read, service
         self._path = data_dir / OUTCOME
         self.close()
 
     def reload(self) -> None:
-        """Read, validate and swap; say what became of it, and leave it for who asked."""
+        """Read, validate and swap; report what became of it, and leave it for who asked."""
         began = time.monotonic_ns()
         self._service.reloading()
         try:
@@ -111,9 +112,9 @@ class Reloader:
         except (ConfigError, OSError) as error:  # CannotListen, or no descriptors to be had
             outcome = Outcome(began, error=str(error))
         for line in outcome.lines:
-            self._say(line)
+            _LOGGER.log(logging.ERROR if outcome.error else logging.INFO, "%s", line)
         draft = self._path.with_suffix(".new")
-        with contextlib.suppress(OSError):  # a full disk: it was said
+        with contextlib.suppress(OSError):  # a full disk: it was reported
             draft.write_text(json.dumps(asdict(outcome)))
             draft.rename(self._path)
 

@@ -7,42 +7,42 @@ out: it empties all log buffers, those of listeners that are gone among them.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.handover.accounts import Accounts
 from penstock.handover.buffer import Reader, newest_receipt
 from penstock.handover.paths import LOG, buffer_file, handlers_in, listeners_in, position_file, state_file
-from penstock.handover.reader import UNKNOWN
+from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.skipped import MissedFrames
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import missed_counts
-from penstock.logbuffer import Frame, Lapped, LogBufferError, ReaderPosition, Subscription
+from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
+
+_LOGGER = logging.getLogger(__name__)
 
 
-def see_off(folder: Path, configured: Mapping[str, set[str]]) -> list[str]:
-    """Count what waits for handlers that are not ``configured`` (by listener) as dropped; a line for each of them."""
-    said = []
+def see_off(folder: Path, configured: Mapping[str, set[str]]) -> None:
+    """Counts what waits for handlers that are not ``configured`` (by listener) as dropped, and reports each of them."""
     for listener in listeners_in(folder):
         gone = set(handlers_in(folder, listener)) - configured.get(listener, set()) - {LOG}
         if gone:
-            said += _see_off(folder, listener, sorted(gone))
-    return said
+            _see_off(folder, listener, sorted(gone))
 
 
-def _see_off(folder: Path, listener: str, handlers: list[str]) -> list[str]:
+def _see_off(folder: Path, listener: str, handlers: list[str]) -> None:
     page = StatePage(state_file(folder, listener))
-    said = []
     try:
         newest = newest_receipt(folder, listener)
         missed = MissedFrames(page, newest.missed if newest else 0, _floors(folder, listener))
         for handler in handlers:
-            with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was said when it broke
+            with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was reported when it broke
                 waited = _leave(folder, listener, handler, missed)
-                said.append(f"listener {listener!r}: handler {handler!r} is gone; {waited} messages for it are dropped")
+                text = "listener %r: handler %r is gone; %d messages for it are dropped"
+                _LOGGER.warning(text, listener, handler, waited)
     finally:
         page.close()
-    return said
 
 
 def _leave(folder: Path, listener: str, handler: str, missed: MissedFrames) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ CHECK_PATIENCE = 20.0
 LOCK = "lock"
 ENDPOINTS = "endpoints.json"
 """In the data directory: the addresses in use and the process ids."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class AlreadyRunning(PenstockError, RuntimeError):
@@ -52,8 +54,8 @@ class Supervisor:
     Raises AlreadyRunning, CannotListen and ConfigError.
     """
 
-    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
-        self._settings, self._say = settings, say
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         check_listeners(settings, settings.listener)
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)
@@ -61,17 +63,14 @@ class Supervisor:
         self._intakes: dict[str, Intake] = {}
         self._channel = Channel()
         self._endpoints: dict[str, Any] = {}
-        self._said = ""
-        for line in _left_out(settings):
-            self._say(line)
-        for line in see_off(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener}):
-            self._say(line)
+        _report_left_out(settings)
+        see_off(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
         try:
             for key in ("http", "grpc", "flight"):
                 if address := getattr(settings.log, key):
                     check_address(f"log.{key}", address)
             for listener in settings.listener:
-                self._intakes[listener.name] = Intake(listener, settings.buffer, settings.buffers, say)
+                self._intakes[listener.name] = Intake(listener, settings.buffer, settings.buffers)
         except CannotListen:
             self._close()
             raise
@@ -115,10 +114,10 @@ class Supervisor:
         except ConfigError as error:
             held = [key for key in waiting if key.startswith("buffer.")]
             raise ConfigError(f"{error} ({held[0]} changes at the next start only)" if held else str(error)) from None
-        swap = Swap(self._intakes, new, self._say)
+        swap = Swap(self._intakes, new)
         applied = [*swap.lines, *differing(before, new)]
-        for line in _left_out(new) if swap.lines else ():
-            self._say(line)
+        if swap.lines:
+            _report_left_out(new)
         known_to_daemon = set(self._intakes.values())
         self._intakes = swap.carry_out(tick)
         self._settings = new.model_copy(update={"listener": tuple(one.listener for one in self._intakes.values())})
@@ -134,14 +133,14 @@ class Supervisor:
         if not running:
             self._channel.clear()  # what its predecessor left unread is older than the task its successor gets
         elif not self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick):
-            self._say("the log daemon has not answered yet; it takes on the new settings as soon as it can")
+            _LOGGER.warning("the log daemon has not answered yet; it takes on the new settings as soon as it can")
 
     def check(self) -> None:
         """Start again what has died."""
-        said = [line for child in self.children if (line := child.check())]
-        for line in said:
-            self._say(line)
-        if said or self._endpoints.get("pids") != self._pids():
+        died = [line for child in self.children if (line := child.check())]
+        for line in died:
+            _LOGGER.warning("%s", line)
+        if died or self._endpoints.get("pids") != self._pids():
             self._write_endpoints()
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -158,7 +157,8 @@ class Supervisor:
                 child.stop()
             for child in group:
                 if not child.wait(until):
-                    self._say(f"{child.name} did not end within shutdown_time and was killed; the next start goes on")
+                    text = "%s did not end within shutdown_time and was killed; the next start goes on"
+                    _LOGGER.warning(text, child.name)
         self._close()
 
     def _close(self) -> None:
@@ -187,12 +187,7 @@ class Supervisor:
             draft.rename(path)
             self._endpoints = endpoints
         except OSError as error:  # a full disk: tried again at the next check
-            self._say_once(f"{path}: cannot be written: {error.strerror}")
-
-    def _say_once(self, line: str) -> None:
-        if line != self._said:
-            self._said = line
-            self._say(line)
+            _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
 
 
 def check_listeners(settings: Settings, listeners: Sequence[ListenerConfig]) -> None:
@@ -212,12 +207,13 @@ def _check_frame(listener: ListenerConfig, term_length: int) -> None:
         )
 
 
-def _left_out(settings: Settings) -> Iterator[str]:
-    """A line for each handler that gets nothing, as one before it keeps the messages to itself."""
+def _report_left_out(settings: Settings) -> None:
+    """Reports each handler that gets nothing, as one before it keeps the messages to itself."""
     for listener in settings.listener:
         last = listener.routed[-1].label
         for handler in listener.handlers[len(listener.routed) :]:
-            yield f"listener {listener.name!r}: handler {handler.label!r} gets nothing: {last!r} does not propagate"
+            text = "listener %r: handler %r gets nothing: %r does not propagate"
+            _LOGGER.warning(text, listener.name, handler.label, last)
 
 
 def _check_handlers(listeners: Sequence[ListenerConfig]) -> None:

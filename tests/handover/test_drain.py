@@ -39,15 +39,15 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 
 @pytest.fixture
-def drained(tmp_path: Path, log: Log, wake: int) -> Callable[[], list[str]]:
-    """Drains all there is; what was said."""
+def drained(tmp_path: Path, log: Log, wake: int, caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Drains all there is; what was reported."""
 
     def drain() -> list[str]:
-        said: list[str] = []
-        thread = Drain(LISTENER.name, tmp_path, log, wake, said.append)
+        caplog.clear()
+        thread = Drain(LISTENER.name, tmp_path, log, wake)
         thread.stop()
         thread.run()
-        return said
+        return caplog.messages
 
     return drain
 
@@ -241,7 +241,7 @@ def test_with_too_many_topics_the_handlers_own_takes_the_rest(tmp_path: Path, li
 
 
 def drain_all(life: Life, log: Log, wake: int) -> None:
-    thread = Drain(LISTENER.name, life.folder, log, wake, print)
+    thread = Drain(LISTENER.name, life.folder, log, wake)
     thread.stop()
     thread.run()
 

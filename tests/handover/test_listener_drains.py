@@ -15,7 +15,7 @@ from penstock.log import Log
 @pytest.fixture
 def drains(tmp_path: Path) -> Iterator[Drains]:
     log = Log(tmp_path / "topics")
-    made = Drains(tmp_path, log, print)
+    made = Drains(tmp_path, log)
     yield made
     made.stop()
     log.close()

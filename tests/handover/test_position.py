@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.logbuffer import NotAReaderPosition, ReaderPosition
+from penstock.handover.position import NotAReaderPosition, ReaderPosition
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import sys, time
-from penstock.logbuffer import ReaderPosition
+from penstock.handover.position import ReaderPosition
 with ReaderPosition(sys.argv[1]).lock():
     print("held", flush=True)
     time.sleep(60)
@@ -27,7 +27,6 @@ def test_it_begins_at_the_start_and_is_kept(tmp_path: Path) -> None:
     with ReaderPosition(tmp_path / "reader", 64) as position:
         assert position.position == 64
         position.position = 1 << 40
-        position.sync()
     with ReaderPosition(tmp_path / "reader", 96) as position:
         assert position.position == 1 << 40
     assert [entry.name for entry in tmp_path.iterdir()] == ["reader"]

@@ -8,11 +8,13 @@ from pathlib import Path
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover.buffer import Reader, open_buffer
-from penstock.handover.frame import Receipt, decode_frame
+from penstock.handover.frame import decode_frame
 from penstock.handover.paths import buffer_file, state_file
+from penstock.handover.position import ReaderPosition
+from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import Publisher
-from penstock.logbuffer import Publication, ReaderPosition, Subscription
+from penstock.logbuffer import Publication, Subscription
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Life:
 
 
 def live(folder: Path, listener: ListenerConfig, term_length: int = 1 << 16, drop: bool = True) -> Life:
-    publication, readers = open_buffer(folder, listener, term_length, print)
+    publication, readers = open_buffer(folder, listener, term_length)
     page = StatePage(state_file(folder, listener.name))
     readers = [replace(reader, drop=drop) for reader in readers]
     publisher = Publisher(listener.name, listener.codec, publication, readers, page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,14 @@ def java() -> None:
 
 
 @pytest.mark.usefixtures("java")
-def test_a_library_is_fetched_once(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_library_is_fetched_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "penstock")
     pool = SPARK_KAFKA[-1]
-    (jar,) = fetch(pool, cache=tmp_path, say=said.append)
+    (jar,) = fetch(pool, cache=tmp_path)
     assert jar.name == f"{pool.name}-{pool.version}.jar"
     assert jar.stat().st_size > 100_000
-    assert fetch(pool, cache=tmp_path, say=said.append) == [jar]
-    assert said == [f"fetching {pool} (once)", f"fetching {pool.name}-{pool.version}.jar"]
+    assert fetch(pool, cache=tmp_path) == [jar]
+    assert caplog.messages == [f"fetching {pool} (once)", f"fetching {pool.name}-{pool.version}.jar"]
 
 
 @pytest.mark.usefixtures("java")

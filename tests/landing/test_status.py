@@ -20,7 +20,7 @@ def test_lag_is_what_has_not_landed_and_how_long_it_has_waited(topics: Path, tab
     append(topics, "t", [event(1), b"x", event(1)], [b"waits", b"too"])
     append(topics, "other", [b"unread"])
     table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(1)])
-    assert Reconciler(Landing(topics, table.layout.tables), None, lambda _: None).step()
+    assert Reconciler(Landing(topics, table.layout.tables), None).step()
     found = status(topics, table.layout, ["t"])
     (one,) = found.topics
     assert (one.end, one.landed, one.proved, one.lag_rows) == (5, 3, 3, 2)
@@ -43,7 +43,7 @@ def test_rates_are_those_of_the_last_minute(topics: Path, table: HandWritten) ->
     append(topics, "t", [b"x"] * 120)
     table.commit({"t": 60}, [landed_message(n) for n in range(60)], landed_at=1_000_000)
     table.commit({"t": 120}, [landed_message(n) for n in range(60, 120)], landed_at=1_090_000)
-    assert Reconciler(Landing(topics, table.layout.tables), None, lambda _: None).step()
+    assert Reconciler(Landing(topics, table.layout.tables), None).step()
     found = status(topics, table.layout, ["t"], now=1_100.0)
     assert (found.rate, found.last_batch_age) == (1.0, 10.0)
 

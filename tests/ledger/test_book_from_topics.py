@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import shutil
 import tempfile
@@ -28,19 +29,32 @@ SEGMENT = 4096
 TIERS = ("received", "logged", "ends", "landed", "clients", "audits")
 
 
+class Reported(logging.Handler):
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 class Daemon:
-    """What of the log daemon the ledger sees; ``said`` are its lines for people."""
+    """What of the log daemon the ledger sees; ``said`` is what the ledger reports."""
 
     def __init__(self, folder: Path, **more: Any) -> None:
         self.folder, self.topics = folder, folder / "topics"
-        self.clock, self.said, self.versions = FakeClock(), list[str](), 0
+        self.clock, self.versions, reported = FakeClock(), 0, Reported()
+        self.said = reported.lines
+        logging.getLogger("penstock.ledger").handlers = [reported]
         self.settings = TopicSettings(stale_after=STALE, segment_size_limit=SEGMENT, durability="written", **more)
         self.start()
 
     def start(self) -> None:
         internal = {"_receipts": self.settings, "_ledger": TopicSettings()}
         self.log = Log(self.topics, self.settings, overrides=internal, clock=self.clock)
-        self.ledger = Ledger(self.log, self.folder, ["in"], self.said.append, self.clock.time)
+        self.ledger = Ledger(self.log, self.folder, ["in"], self.clock.time)
 
     def end(self, clean: bool = True) -> None:
         """``clean``: as on SIGTERM; else as on SIGKILL, which writes no checkpoint."""
@@ -235,7 +249,7 @@ def test_a_topic_that_somebody_removed_is_not_believed(daemon: Daemon, again: bo
 
 
 def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> None:
-    keeper = Keeper(daemon.ledger, daemon.said.append, interval=0.01)
+    keeper = Keeper(daemon.ledger, interval=0.01)
     keeper.start()
     daemon.append()
     while not (daemon.topics / FILE).exists():
@@ -249,7 +263,7 @@ def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> Non
 def test_the_keeper_says_when_it_cannot(daemon: Daemon) -> None:
     daemon.append()
     (daemon.topics / FILE).mkdir()
-    keeper = Keeper(daemon.ledger, daemon.said.append)
+    keeper = Keeper(daemon.ledger)
     keeper.start()
     keeper.stop()
     assert "the ledger's checkpoint is not kept" in daemon.said[0]
@@ -305,4 +319,4 @@ def take(daemon: Daemon, step: str, dice: random.Random) -> None:
 
 
 def test_resuming_an_empty_folder_is_an_empty_book(tmp_path: Path) -> None:
-    assert resume(tmp_path / "none", pytest.fail).snapshot() == Pages()
+    assert resume(tmp_path / "none").snapshot() == Pages()

@@ -8,27 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.logbuffer import (
-    AdminAction,
-    BackPressured,
-    Cleaning,
-    FragmentAssembler,
-    Frame,
-    Parameters,
-    Publication,
-    Subscription,
-)
+from penstock.logbuffer import AdminAction, BackPressured, Frame, Parameters, Publication, Subscription
+from penstock.logbuffer.aeron import Cleaning, ExclusivePublication, FragmentAssembler
 from penstock.logbuffer.mapped import LogFile
 
 TERM = 65536
-SETTINGS: dict[str, Any] = {
-    "term_length": TERM,
-    "mtu": 2048,
-    "session_id": 99,
-    "stream_id": 3,
-    "initial_term_id": 2**31 - 2,  # wraps with the third term
-}
-EXPECTED = Parameters(**SETTINGS)
+EXPECTED = Parameters(TERM, mtu=2048, session_id=99, stream_id=3, initial_term_id=2**31 - 2)
+"""Term ids wrap with the third term."""
 
 
 class Killed(BaseException):
@@ -70,8 +56,8 @@ def killed_at_store(number: int, path: Path, remains: Path) -> Iterator[None]:
 class Stream:
     """A writer and one reader, and what should have come out."""
 
-    def __init__(self, path: Path, cleaning: Cleaning, publication: Publication | None = None) -> None:
-        self.publication = publication or Publication.create(path, cleaning=cleaning, **SETTINGS)
+    def __init__(self, path: Path, cleaning: Cleaning, publication: ExclusivePublication | None = None) -> None:
+        self.publication = publication or ExclusivePublication.create(path, EXPECTED, cleaning=cleaning)
         self.publication.consumed(0)
         self.path = path
         self.reader = 0
@@ -120,7 +106,7 @@ def checked(frame: Frame) -> tuple[int, int]:
 
 
 def reopen(path: Path, stream: Stream, cleaning: Cleaning) -> Stream:
-    publication = Publication.open(path, readers=[stream.reader], cleaning=cleaning)
+    publication = ExclusivePublication.open(path, readers=[stream.reader], cleaning=cleaning)
     again = Stream(path, cleaning, publication)
     again.reader, again.read, again.published = stream.reader, stream.read, stream.published
     return again

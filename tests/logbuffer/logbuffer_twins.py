@@ -11,16 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.logbuffer import (
-    Cleaning,
-    FragmentAssembler,
-    Frame,
-    MessageTooLarge,
-    Publication,
-    Refused,
-    Subscription,
-)
-from penstock.logbuffer.claim import Claim
+from penstock.logbuffer import Frame, MessageTooLarge, Parameters, Refused, Subscription
+from penstock.logbuffer.aeron import Claim, Cleaning, ExclusivePublication, FragmentAssembler, Image
 from penstock.logbuffer.descriptor import HEADER_DTYPE, Kind, int32
 from tests.logbuffer.logbuffer_aeron import FLAGS, class_path, java, stop
 
@@ -84,23 +76,26 @@ class Ours:
     def __init__(self, path: Path, setting: Setting, correlation_id: int) -> None:
         self.path = path
         self.setting = setting
-        self.publication = Publication.create(
-            path,
+        parameters = Parameters(
             term_length=setting.term_length,
             mtu=setting.mtu,
             session_id=setting.session_id,
             stream_id=setting.stream_id,
             initial_term_id=setting.initial_term_id,
-            position=setting.position,
             kind=setting.kind,
             window=setting.window,
             sparse=setting.sparse,
             correlation_id=correlation_id,
+        )
+        self.publication = ExclusivePublication.create(
+            path,
+            parameters,
+            position=setting.position,
             cleaning=Cleaning.LAGGING if setting.endpoint else Cleaning.CONSUMED,
             connected=False,
         )
         self.joining = setting.position
-        self.subscriptions: list[Subscription] = []
+        self.subscriptions: list[Image] = []
         self.assemblers: dict[int, FragmentAssembler] = {}
         self.claimed: Claim | None = None
 
@@ -121,7 +116,7 @@ class Ours:
 
     def subscribe(self, *_: object) -> str:
         joining = min([self.joining, *self.positions()])
-        self.subscriptions.append(Subscription(self.path, joining))
+        self.subscriptions.append(Image(self.path, joining))
         self.publication.connected = True
         self.turn()
         return str(joining)

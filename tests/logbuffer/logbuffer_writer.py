@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from penstock.logbuffer import AdminAction, BackPressured, Publication, ReaderPosition
+from penstock.handover.position import ReaderPosition
+from penstock.logbuffer import AdminAction, BackPressured
+from penstock.logbuffer.aeron import ExclusivePublication
 
 
 def main(folder: Path, last: int) -> None:
     reader = ReaderPosition(folder / "reader")
-    publication = Publication.open(folder / "log", readers=[reader.position])
+    publication = ExclusivePublication.open(folder / "log", readers=[reader.position])
     publication.window = publication.parameters.term_length
     frame = publication.last_frame()
     number = frame.reserved_value + 1 if frame else 0

@@ -1,45 +1,19 @@
-"""A reader that nobody knows of can tell what is not there yet from what is there no more."""
+"""A reader can tell what is not there yet from what is there no more."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from penstock.logbuffer import AdminAction, Lapped, Publication, Subscription
-from penstock.logbuffer.descriptor import Kind
+from penstock.logbuffer import Lapped, Subscription
 from penstock.logbuffer.lapped import Gap
 from penstock.logbuffer.mapped import LogFile
-from tests.logbuffer.logbuffer_golden import MANIFEST, unpacked
-
-TERM = 65536
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def create(path: Path, kind: Kind = Kind.EXCLUSIVE) -> Publication:
-    settings = {"term_length": TERM, "mtu": 8192, "session_id": 1, "stream_id": 1, "initial_term_id": 5}
-    publication = Publication.create(path, kind=kind, **settings)
-    publication.position_limit = 1 << 40
-    return publication
-
-
-def fill(publication: Publication, count: int) -> None:
-    for number in range(count):
-        try:
-            publication.offer(bytes(992), number)
-        except AdminAction:
-            publication.offer(bytes(992), number)
+from tests.logbuffer.logbuffer_made import Clock, create_exclusive, fill
 
 
 def test_a_frame_cleaned_in_the_term_being_written_is_told_at_once(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
+    publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)
     publication.clean_to(4096)
     with pytest.raises(Lapped), Subscription(tmp_path / "log", 1024) as subscription:
@@ -49,7 +23,7 @@ def test_a_frame_cleaned_in_the_term_being_written_is_told_at_once(tmp_path: Pat
 
 
 def test_a_claim_is_waited_for_however_far_the_writer_goes(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
+    publication = create_exclusive(tmp_path / "log")
     claim = publication.try_claim(100)
     fill(publication, 100)
     subscription = Subscription(tmp_path / "log")
@@ -59,51 +33,8 @@ def test_a_claim_is_waited_for_however_far_the_writer_goes(tmp_path: Path) -> No
     assert bytes(subscription.poll()[0].data) == b"x" * 100
 
 
-def gap_at(path: Path, position: int) -> None:
-    """Room was taken there, and its writer is not yet at work."""
-    with open(path, "r+b") as file:
-        file.seek(position)
-        file.write(bytes(1024))
-
-
-def test_where_several_write_a_gap_may_close_for_a_while(tmp_path: Path) -> None:
-    fill(create(tmp_path / "log", Kind.CONCURRENT), 70)
-    gap_at(tmp_path / "log", 60 * 1024)
-    clock, log = Clock(), LogFile(tmp_path / "log")
-    gap = Gap(log, 20.0, clock)
-    gap.check(60 * 1024, 1)
-    clock.now += 19
-    gap.check(60 * 1024, 1)
-    clock.now += 2
-    with pytest.raises(Lapped):
-        gap.check(60 * 1024, 1)
-
-
-def test_a_writer_is_never_two_terms_ahead_of_a_gap(tmp_path: Path) -> None:
-    fill(create(tmp_path / "log", Kind.CONCURRENT), 140)
-    gap_at(tmp_path / "log", 60 * 1024)
-    with pytest.raises(Lapped):
-        Subscription(tmp_path / "log", 60 * 1024).poll()
-
-
-def test_time_does_not_pass_while_nothing_is_written(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log", Kind.CONCURRENT)
-    clock = Clock()
-    gap = Gap(LogFile(tmp_path / "log"), 20.0, clock)
-    gap.check(0, 0)
-    clock.now += 1000
-    gap.check(0, 0)
-    fill(publication, 3)
-    gap_at(tmp_path / "log", 0)
-    gap.check(0, 0)
-    clock.now += 21
-    with pytest.raises(Lapped):
-        gap.check(0, 0)
-
-
-@pytest.mark.parametrize("kind", [Kind.EXCLUSIVE, Kind.CONCURRENT])
-def test_where_all_is_cleaned_up_to_the_tail_time_tells(kind: Kind, tmp_path: Path) -> None:
-    publication = create(tmp_path / "log", kind)
+def test_where_all_is_cleaned_up_to_the_tail_time_tells(tmp_path: Path) -> None:
+    publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)
     publication.clean_to(publication.position)
     clock = Clock()
@@ -112,67 +43,3 @@ def test_where_all_is_cleaned_up_to_the_tail_time_tells(kind: Kind, tmp_path: Pa
     clock.now += 21
     with pytest.raises(Lapped):
         gap.check(1024, 0)
-
-
-def image(path: Path, publication: Path) -> None:
-    """An image's buffer: the same frames, but no tails and no term count."""
-    data = bytearray(publication.read_bytes())
-    data[3 * TERM : 3 * TERM + 28] = bytes(28)
-    data[3 * TERM + 0x1F1] = Kind.IMAGE
-    path.write_bytes(data)
-
-
-def test_in_an_image_a_lost_datagram_may_come_again(tmp_path: Path) -> None:
-    fill(create(tmp_path / "log"), 70)
-    image(tmp_path / "image", tmp_path / "log")
-    gap_at(tmp_path / "image", 60 * 1024)
-    clock = Clock()
-    gap = Gap(LogFile(tmp_path / "image"), 20.0, clock)
-    for _ in range(3):
-        gap.check(60 * 1024, 0)
-        clock.now += 21
-
-
-def test_an_image_that_is_more_than_a_term_ahead_has_lost_it(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
-    fill(publication, 100)
-    image(tmp_path / "image", tmp_path / "log")
-    gap_at(tmp_path / "image", 10 * 1024)
-    clock = Clock()
-    gap = Gap(LogFile(tmp_path / "image"), 20.0, clock)
-    gap.check(10 * 1024, 0)
-    clock.now += 21
-    with pytest.raises(Lapped):
-        gap.check(10 * 1024, 0)
-    fill(publication, 60)
-    image(tmp_path / "later", tmp_path / "log")
-    gap_at(tmp_path / "later", 10 * 1024)
-    with pytest.raises(Lapped):
-        Subscription(tmp_path / "later", 10 * 1024).poll()
-
-
-def test_a_stream_in_progress_is_joined_at_either_end(tmp_path: Path) -> None:
-    publication = create(tmp_path / "log")
-    fill(publication, 150)
-    image(tmp_path / "image", tmp_path / "log")
-    for path in (tmp_path / "log", tmp_path / "image"):
-        with Subscription.follow(path, from_oldest=True) as subscription:
-            assert subscription.position == 0
-            assert len(subscription.poll()) == 64
-        with Subscription.follow(path) as subscription:
-            assert subscription.position == publication.position
-            assert subscription.poll() == []
-
-
-RECORDED = [entry for entry in MANIFEST["files"] if "_images_" in entry["file"]]
-
-
-@pytest.mark.parametrize("entry", RECORDED, ids=[entry["file"] for entry in RECORDED])
-def test_a_recorded_image_is_found_and_followed_to_its_end(entry: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "image").write_bytes(unpacked(entry["file"]))
-    with Subscription.follow(tmp_path / "image") as subscription:
-        assert subscription.position == entry["pub_position"]
-    with Subscription.follow(tmp_path / "image", from_oldest=True) as subscription:
-        while subscription.poll():
-            pass
-        assert subscription.position == entry["pub_position"]

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.logbuffer import Busy, FragmentAssembler, Frame, Publication, ReaderPosition, Subscription, mtu_for
+from penstock.handover.position import ReaderPosition
+from penstock.logbuffer import Busy, Frame, Parameters, Publication, Subscription, mtu_for
+from penstock.logbuffer.aeron import FragmentAssembler
 
 WRITER = Path(__file__).with_name("logbuffer_writer.py")
 ROOT = Path(__file__).parents[2]
 
 
 def create(folder: Path, mtu: int) -> None:
-    settings = {"term_length": 65536, "session_id": 7, "stream_id": 1, "initial_term_id": -3}
-    Publication.create(folder / "log", mtu=mtu, **settings).close()
+    Publication.create(folder / "log", Parameters(65536, mtu, session_id=7, stream_id=1, initial_term_id=-3)).close()
 
 
 def start(folder: Path, last: int) -> subprocess.Popen[bytes]:

@@ -6,6 +6,7 @@ import shutil
 import struct
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +16,16 @@ from hypothesis import strategies as st
 
 from penstock.logbuffer import (
     AdminAction,
-    Cleaning,
     NotALogBuffer,
     Publication,
     Reason,
     Skipped,
     Subscription,
 )
+from penstock.logbuffer.aeron import Cleaning, ExclusivePublication
+from penstock.logbuffer.descriptor import Kind
 from tests.logbuffer.logbuffer_crash import (
     EXPECTED,
-    SETTINGS,
     TERM,
     Killed,
     Stream,
@@ -142,7 +143,7 @@ def test_nor_is_it_behind_what_another_frame_left(tmp_path: Path) -> None:
     stream.publication.close()
     with open(path, "r+b") as file:
         file.truncate(512)
-    publication = Publication.open(path, readers=[4096], expected=EXPECTED)
+    publication = ExclusivePublication.open(path, readers=[4096], expected=EXPECTED)
     publication.consumed(4096)
     with pytest.raises(Killed), killed_at_store(5, path, remains):  # all but the first length
         publication.offer_batch(bytes(2), np.arange(3), 500)
@@ -240,7 +241,7 @@ def test_a_message_whose_last_frames_are_missing_is_reported(tmp_path: Path) -> 
 
 def test_nothing_is_written_before_what_a_reader_has_read(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    Publication.create(path, **SETTINGS).close()
+    Publication.create(path, EXPECTED).close()
     publication = Publication.open(path, readers=[3200, 6400])
     assert publication.position == 6400
     assert publication.recovered.skipped == (Skipped(3200, 6400, Reason.ZERO_LENGTH),)
@@ -249,7 +250,7 @@ def test_nothing_is_written_before_what_a_reader_has_read(tmp_path: Path) -> Non
 def test_padding_leaves_a_frame_where_each_reader_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "log"
     readers = [3200, 6400, 6432, 70_016, 3 * TERM // 2]
-    Publication.create(path, **SETTINGS).close()
+    Publication.create(path, EXPECTED).close()
     publication = Publication.open(path, readers=readers)
     assert [polled_to(path, reader) for reader in readers] == [publication.position] * 5
 
@@ -257,7 +258,7 @@ def test_padding_leaves_a_frame_where_each_reader_goes_on(tmp_path: Path) -> Non
 def test_a_file_made_anew_leads_every_reader_to_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "log"
     readers = [5 * TERM + 640, 6 * TERM + 32, 6 * TERM + 64]
-    publication = Publication.create(path, readers=readers, **SETTINGS)
+    publication = Publication.create(path, EXPECTED, readers=readers)
     assert publication.position == readers[2]
     assert [polled_to(path, reader) for reader in readers] == [readers[2]] * 3
     publication.close()
@@ -294,6 +295,6 @@ def test_an_offer_interrupted_by_a_signal_leaves_no_hole(tmp_path: Path) -> None
 
 def test_an_images_buffer_cannot_be_published_in(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    Publication.create(path, kind=2, **SETTINGS).close()
+    Publication.create(path, replace(EXPECTED, kind=Kind.IMAGE)).close()
     with pytest.raises(NotALogBuffer, match="of an image"):
         Publication.open(path)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.logbuffer import Cleaning, Lapped, NotALogBuffer, Publication, Reason, Skipped, Subscription
+from penstock.logbuffer import Lapped, NotALogBuffer, Publication, Reason, Skipped, Subscription
+from penstock.logbuffer.aeron import Cleaning
 from tests.logbuffer.logbuffer_crash import EXPECTED, TERM, Stream, headers_in_order, offer_two, torn_payloads
 
 

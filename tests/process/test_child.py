@@ -87,7 +87,7 @@ time.sleep(60)
 
 def test_a_child_dies_with_its_parent(module: Path) -> None:
     (module / "grandchild.py").write_text(
-        "import time\nfrom penstock.process.child import die_with_parent\ndie_with_parent()\ntime.sleep(60)\n"
+        "import time\nfrom penstock.process.parent_death import die_with_parent\ndie_with_parent()\ntime.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout

@@ -33,5 +33,5 @@ def test_a_log_that_cannot_be_opened_is_said_in_one_line(tmp_path: Path, held: b
     command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]
     done = subprocess.run(command, input=task, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"penstock: the log in {settings.topics} cannot be opened: {why}\n"
+    assert done.stderr.partition(" ")[2] == f"log daemon: the log in {settings.topics} cannot be opened: {why}\n"
     log.close()

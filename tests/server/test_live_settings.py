@@ -33,7 +33,7 @@ def test_topics_limits_tokens_and_reports_follow_and_what_a_topic_was_given_stay
     log.create("own", {"stale_after": 5.0})
     ledger, guard = Ledger(log, old.buffers, []), Guard.of(old.security, None)
     reports, channel = Reports(old, log, ledger), Channel()
-    drains = Drains(old.buffers, log, print)
+    drains = Drains(old.buffers, log)
     reconfigurer = Reconfigurer(DaemonEnd(os.dup(channel.descriptor)), log, ledger, reports, guard, drains)
     new = settings(
         tmp_path,

@@ -42,9 +42,9 @@ def publish(life: Life, *payloads: bytes) -> None:
     life.publisher.publish(body(list(payloads)), counts, 0)
 
 
-def forward(folder: Path, handler: Handler, said: list[str] | None = None) -> Forwarder:
+def forward(folder: Path, handler: Handler) -> Forwarder:
     """Forward all there is."""
-    forwarder = Forwarder(folder, "events", "mine", handler, None, (said if said is not None else []).append)
+    forwarder = Forwarder(folder, "events", "mine", handler, None)
     forwarder.stop()
     forwarder.run()
     return forwarder

@@ -23,7 +23,7 @@ def listener(*handlers: dict[str, Any], **keys: Any) -> ListenerConfig:
 
 @pytest.fixture
 def intake(tmp_path: Path) -> Iterator[Intake]:
-    made = Intake(listener({"type": "discard"}), BufferConfig(), tmp_path, print)
+    made = Intake(listener({"type": "discard"}), BufferConfig(), tmp_path)
     yield made
     made.close()
 

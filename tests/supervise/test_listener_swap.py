@@ -27,7 +27,7 @@ def intakes(tmp_path: Path) -> Iterator[dict[str, Intake]]:
     """Two listeners whose processes are not started."""
     before = settings(tmp_path, {"name": "a"}, {"name": "b"})
     before.buffers.mkdir()
-    made = {one.name: Intake(one, before.buffer, before.buffers, print) for one in before.listener}
+    made = {one.name: Intake(one, before.buffer, before.buffers) for one in before.listener}
     yield made
     for intake in made.values():
         if intake.sock.fileno() >= 0:
@@ -35,25 +35,24 @@ def intakes(tmp_path: Path) -> Iterator[dict[str, Intake]]:
 
 
 def test_listeners_that_are_the_same_are_not_touched(intakes: dict[str, Intake], tmp_path: Path) -> None:
-    swap = Swap(intakes, settings(tmp_path, {"name": "a"}, {"name": "b"}), print)
+    swap = Swap(intakes, settings(tmp_path, {"name": "a"}, {"name": "b"}))
     assert swap.lines == []
     assert swap.carry_out(lambda: None) == intakes
 
 
 def test_a_full_disk_does_not_stop_what_was_begun(
-    intakes: dict[str, Intake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    intakes: dict[str, Intake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object) -> list[str]:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(swap_module, "see_off", full)
-    said: list[str] = []
-    found = Swap(intakes, settings(tmp_path, {"name": "a"}), said.append).carry_out(lambda: None)
-    assert (list(found), said) == (["a"], [f"{tmp_path / 'buffers'}: No space left on device"])
+    found = Swap(intakes, settings(tmp_path, {"name": "a"})).carry_out(lambda: None)
+    assert (list(found), caplog.messages) == (["a"], [f"{tmp_path / 'buffers'}: No space left on device"])
 
 
 def test_what_becomes_of_which_listener_is_told(intakes: dict[str, Intake], tmp_path: Path) -> None:
-    swap = Swap(intakes, settings(tmp_path, {"name": "a", "protocol": "tcp"}, {"name": "c"}), print)
+    swap = Swap(intakes, settings(tmp_path, {"name": "a", "protocol": "tcp"}, {"name": "c"}))
     assert swap.lines == ["listener 'c' is added", "listener 'b' is removed", "listener 'a' is changed"]
     for intake in swap._opened:
         intake.close()
@@ -65,14 +64,14 @@ def test_an_address_that_cannot_be_had_leaves_everything_as_it_was(intakes: dict
         taken.bind(("127.0.0.1", 0))
         own = {"name": "d", "protocol": "tcp", "port": taken.getsockname()[1]}
         with pytest.raises(CannotListen, match="listener 'd'"):
-            Swap(intakes, settings(tmp_path, {"name": "c"}, own), print)
+            Swap(intakes, settings(tmp_path, {"name": "c"}, own))
     assert {name: intake.sock.fileno() for name, intake in intakes.items()} == sockets
 
 
 def test_a_listener_that_goes_leaves_its_address_to_one_that_comes(intakes: dict[str, Intake], tmp_path: Path) -> None:
     port = intakes["a"].sock.getsockname()[1]
     new = settings(tmp_path, {"name": "renamed", "port": port}, {"name": "b"})
-    swap = Swap(intakes, new, print)
+    swap = Swap(intakes, new)
     started: list[str] = []
     found = swap.carry_out(lambda: started.append("tick"))
     try:
@@ -94,5 +93,5 @@ def test_a_listener_that_moves_to_a_host_that_is_not_ours_is_refused_before_it_h
     port = intakes["a"].sock.getsockname()[1]
     for host in ("192.0.2.77", "127.0.0..1"):
         with pytest.raises(CannotListen, match="listener 'a'"):
-            Swap(intakes, settings(tmp_path, {"name": "a", "host": host, "port": port}, {"name": "b"}), print)
+            Swap(intakes, settings(tmp_path, {"name": "a", "host": host, "port": port}, {"name": "b"}))
     assert intakes["a"].sock.getsockname()[1] == port

@@ -123,8 +123,9 @@ def test_listeners_come_go_and_change_and_nothing_that_was_taken_is_lost(configu
     expected = {"lines": 2, "changes": 400, "moves": 50, "goes": taken, "comes": 40}
     until(lambda: all(end(pipe, name) == rows for name, rows in expected.items()), what="all messages are in the log")
     assert pipe.balance()["unaccounted"] == 0
-    assert [line for line in pipe.output.read_text().splitlines() if "the configuration is reloaded" in line] == [
-        "penstock: the configuration is reloaded: listener 'comes' is added, listener 'goes' is removed, listener "
+    reported = [line.partition(" ")[2] for line in pipe.output.read_text().splitlines()]
+    assert [line for line in reported if "the configuration is reloaded" in line] == [
+        "supervisor: the configuration is reloaded: listener 'comes' is added, listener 'goes' is removed, listener "
         "'changes' is changed, listener 'moves' is changed, log.max_topics, log.topic_defaults.stale_after"
     ]
     assert "log.http: comes into force at the next start" in pipe.output.read_text()
@@ -152,7 +153,7 @@ def test_what_cannot_be_is_named_and_everything_goes_on_as_before(configured: Co
     done = configured.reload()
     assert (done.returncode, done.stderr) == (2, "penstock: listener.one.prot: unknown key (did you mean 'port'?)\n")
     os.kill(before["supervisor"], signal.SIGHUP)
-    until(lambda: "penstock: listener.one.prot: unknown key" in pipe.output.read_text(), what="the key is named")
+    until(lambda: "supervisor: listener.one.prot: unknown key" in pipe.output.read_text(), what="the key is named")
     pipe.datagrams(*[b"as before"] * 10, listener="one")
     until(lambda: end(pipe, "one") == 10, what="messages come through")
     assert pipe.endpoints() == before

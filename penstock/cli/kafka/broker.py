@@ -14,6 +14,7 @@ import typer
 
 from penstock.cli.common import AsJson, Config, Override, errors, fail, settings_of
 from penstock.config import parse_size
+from penstock.process.reporting import configure
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="A broker.")]
@@ -40,9 +41,10 @@ def start(
     from penstock.java.runtime import NoJava
     from penstock.kafka.broker import Broker, CannotStart
 
+    configure("kafka broker")
     stopped = _stopped()
     place = folder or settings_of(config, override).data_dir / "kafka"
-    broker = Broker(place, port=port, memory=memory, settings=parse_properties(setting or []), say=_say)
+    broker = Broker(place, port=port, memory=memory, settings=parse_properties(setting or []))
     try:
         with errors.status("starting the broker"):
             broker.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -11,14 +12,17 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, errors, fail, file_of, settings_of
+from penstock.cli.common import Config, Override, fail, file_of, settings_of
 from penstock.config import ConfigError, Settings, load, split_address
 from penstock.config.daemon_access import reachable
 from penstock.ingest.sockets import CannotListen
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
+from penstock.process.reporting import configure
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens
 from penstock.supervise.supervisor import AlreadyRunning, Supervisor
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def serve(
@@ -37,17 +41,18 @@ def serve(
 
 def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:
     """Supervise until SIGTERM or SIGINT; on SIGHUP go on with what ``read`` gives."""
+    configure("supervisor")
     signals = Signals()
     try:
         settings.security.check_files()
-        supervisor = Supervisor(settings, _say)
+        supervisor = Supervisor(settings)
     except (CannotListen, AlreadyRunning, ConfigError) as error:
         fail(error)
     supervisor.start()
     if verbose:
         _describe(settings)
     service = Service(lambda: listens(split_address(reachable(settings.log.http))))
-    reloader = Reloader(supervisor, read, settings.data_dir, service, _say)
+    reloader = Reloader(supervisor, read, settings.data_dir, service)
 
     def stopping() -> bool:
         service.tick()
@@ -63,12 +68,9 @@ def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False)
 
 def _describe(settings: Settings) -> None:
     for listener in settings.listener:
-        _say(f"{listener.name}: {listener.protocol} {listener.host}:{listener.port}, codec {listener.codec}")
-    _say(f"log: gRPC {settings.log.grpc}, HTTP {settings.log.http}, data in {settings.data_dir}")
-
-
-def _say(line: str) -> None:
-    errors.print(f"penstock: {line}", markup=False, soft_wrap=True)
+        place = (listener.protocol, listener.host, listener.port, listener.codec)
+        _LOGGER.info("%s: %s %s:%d, codec %s", listener.name, *place)
+    _LOGGER.info("log: gRPC %s, HTTP %s, data in %s", settings.log.grpc, settings.log.http, settings.data_dir)
 
 
 def main() -> None:

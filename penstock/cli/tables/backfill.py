@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
 from penstock.cli.tables.wait import moment
+from penstock.process.reporting import configure
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -95,6 +96,7 @@ def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -
             time.sleep(LOOK_EVERY)
     if is_done(landing.layout, asked):
         return 0
+    configure("backfill")
     access = Access(settings)
     ledger = LedgerClient(access.http_url, access.headers, access.verify)
     return run(replace(landing, only_refills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)

@@ -18,7 +18,8 @@ from penstock.cli.tables.quarantine import quarantine
 from penstock.cli.tables.replay import replay
 from penstock.cli.tables.wait import wait
 from penstock.config import Settings
-from penstock.process.child import die_with_parent
+from penstock.process.parent_death import die_with_parent
+from penstock.process.reporting import configure
 
 STATUS_PATIENCE = 3.0
 """Seconds for which a log daemon that is away is waited for."""
@@ -141,6 +142,7 @@ def land(settings: Settings, once: bool = False) -> int:
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
 
+    configure("pipeline")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

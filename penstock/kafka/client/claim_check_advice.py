@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.kafka.client import properties
 
-log = logging.getLogger("penstock.kafka")
+_LOGGER = logging.getLogger(__name__)
 
 ENOUGH = 100
 """Messages before their mixture tells anything."""
@@ -37,7 +37,7 @@ class Advice:
             threading.Thread(target=self._look_at, args=(topic,), daemon=True).start()
         if messages >= ENOUGH and 2 * self.large > messages and not self._told_mixture:
             self._told_mixture = True
-            log.warning(
+            _LOGGER.warning(
                 "%d of %d messages are large; where most are, it is better to %s", self.large, messages, CLAIM_CHECK
             )
 
@@ -45,10 +45,10 @@ class Advice:
         try:
             policy = self._policy(topic)
         except Exception as error:  # not allowed to ask, or nobody answers: no advice
-            log.debug("the cleanup policy of %s is not known: %s", topic, error)
+            _LOGGER.debug("the cleanup policy of %s is not known: %s", topic, error)
             return
         if "compact" in policy:
-            log.warning(
+            _LOGGER.warning(
                 "topic %s is compacted: segments of a large message share a key, so all but the last will be removed "
                 "and the message is lost; %s",
                 topic,

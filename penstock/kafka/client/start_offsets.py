@@ -12,7 +12,7 @@ from penstock.kafka.client.seekable_consumer import PlainConsumer
 from penstock.kafka.errors import InvalidOffset, Partition
 from penstock.kafka.large.safe_offsets import Key
 
-log = logging.getLogger("penstock.kafka")
+_LOGGER = logging.getLogger(__name__)
 
 
 class Placing:
@@ -128,7 +128,7 @@ class Placing:
         else:
             target = high if self._reset == "latest" else low
             self._state.reset(key)
-        log.warning("%s: there is no offset %d; reading goes on at %d", Partition(*key), asked, target)
+        _LOGGER.warning("%s: there is no offset %d; reading goes on at %d", Partition(*key), asked, target)
         self._plain.seek(key, target)
 
     def raise_failure(self) -> None:

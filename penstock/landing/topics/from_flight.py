@@ -30,7 +30,7 @@ STREAM_SECONDS = 30.0
 """How long one stream may take; it is asked for again where it had got to, without end as long as rows come."""
 FILTERED_ROWS = 100_000
 """Rows that one stream goes through where a filter may let none of them pass."""
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class FlightStore:
                 self._pause(patience, error)
 
     def _patience(self) -> Patience:
-        return Patience(self._connection.retry_for, lambda error: _log.warning("%s; it is tried again", error))
+        return Patience(self._connection.retry_for, lambda error: _LOGGER.warning("%s; it is tried again", error))
 
     def _pause(self, patience: Patience, error: ClientError) -> None:
         pause = patience.pause(error)

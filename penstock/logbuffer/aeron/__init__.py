@@ -1,5 +1,15 @@
-"""What only compatibility with Aeron needs, and no process of Penstock uses.
+"""What only compatibility with Aeron needs, and no process of Penstock calls.
 
-Read ``inspector`` (the text that Aeron's LogInspector prints, and JSON), then ``readers`` (readers by name, as a media
-driver keeps them). Imports ``logbuffer``.
+Read ``publication`` (every offer and Aeron's cleaning) with ``appender``, ``blocks`` and ``claims``; then ``images``
+(following anybody's buffer), ``fragments`` and ``readers``; last ``inspector`` (LogInspector's text, and JSON), which
+``penstock inspect`` shows. Imports ``logbuffer`` and ``records``.
 """
+
+from penstock.logbuffer.aeron.blocks import Block
+from penstock.logbuffer.aeron.claims import Claim
+from penstock.logbuffer.aeron.fragments import FragmentAssembler
+from penstock.logbuffer.aeron.images import Image
+from penstock.logbuffer.aeron.publication import Cleaning, ExclusivePublication
+from penstock.logbuffer.aeron.readers import Readers
+
+__all__ = ["Block", "Claim", "Cleaning", "ExclusivePublication", "FragmentAssembler", "Image", "Readers"]

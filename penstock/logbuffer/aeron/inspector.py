@@ -16,9 +16,10 @@ import numpy as np
 
 from penstock import records
 from penstock.logbuffer import descriptor as d
-from penstock.logbuffer.frame_search import newest_count, next_frame
+from penstock.logbuffer.aeron.fragments import FragmentAssembler
+from penstock.logbuffer.aeron.images import newest_count
+from penstock.logbuffer.frame_search import next_frame
 from penstock.logbuffer.mapped import Frame, LogFile
-from penstock.logbuffer.subscription import FragmentAssembler
 
 RULE: Final = "=" * 70
 NO_LIMIT: Final = (1 << 31) - 1

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
 
-from penstock.handover.position import ReaderPosition
-from penstock.logbuffer.publication import Publication
+from penstock.logbuffer.aeron.publication import ExclusivePublication
+from penstock.logbuffer.descriptor import FRAME_ALIGNMENT, LONG_MAX
+
+GONE: Final = LONG_MAX & -FRAME_ALIGNMENT
+"""The floor of a reader that is gone: nothing that will ever be written is kept for it."""
+
+
+class Reader(Protocol):
+    """A reader's position: what it ``stored``, or the ``floor`` where that is further."""
+
+    position: int
+    floor: int
+
+    @property
+    def stored(self) -> int: ...
 
 
 class Readers:
-    """Readers by name, each with its position file, as a media driver would keep them.
+    """Readers by name, each with its position, as a media driver would keep them.
 
     The limit follows the slowest one. A reader that was declared gone holds nobody up and keeps nothing
     from being cleaned, also after the writer has started again, until it is admitted again.
     """
 
-    def __init__(self, positions: Mapping[str, ReaderPosition]) -> None:
+    def __init__(self, positions: Mapping[str, Reader]) -> None:
         self._positions = dict(positions)
 
     def __iter__(self) -> Iterator[str]:
         """The names of those that are not gone."""
-        return (name for name, reader in self._positions.items() if not reader.gone)
+        return (name for name, reader in self._positions.items() if reader.floor != GONE)
 
-    def __getitem__(self, name: str) -> ReaderPosition:
+    def __getitem__(self, name: str) -> Reader:
         return self._positions[name]
 
     def positions(self) -> list[int]:
@@ -38,20 +52,20 @@ class Readers:
 
         What it does afterwards moves nothing; where it reads on it may be Lapped. KeyError for an unknown one.
         """
-        self._positions[name].gone = True
-        return self._positions[name].position
+        reached = self._positions[name].position
+        self._positions[name].floor = GONE
+        return reached
 
-    def admit(self, name: str, reader: ReaderPosition, position: int) -> None:
+    def admit(self, name: str, reader: Reader, position: int) -> None:
         """A new reader, or one that was gone, begins at ``position``: a frame still there, or where the next one goes.
 
         Nobody else may be moving ``reader`` at this time.
         """
         reader.floor = 0
         reader.position = position
-        reader.gone = False
         self._positions[name] = reader
 
-    def follow(self, publication: Publication) -> None:
+    def follow(self, publication: ExclusivePublication) -> None:
         """Raises the limit to what the slowest reader allows, and cleans behind it.
 
         With no reader left the publication is not connected; with the first one it is again.

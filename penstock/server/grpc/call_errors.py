@@ -12,7 +12,7 @@ from penstock.server.auth.rights import Caller
 from penstock.server.entries_api import Api
 from penstock.slogd.errors import ApiError, Code
 
-_log = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -28,6 +28,6 @@ async def abort(context: Context, error: Exception) -> NoReturn:
     """Answer with the error's code; what is not an answer of ours is logged, and its text kept to ourselves."""
     if isinstance(error, ApiError):
         await context.abort(grpc.StatusCode[error.code.name], error.message)
-    _log.error("a request failed", exc_info=error)
+    _LOGGER.error("a request failed", exc_info=error)
     await context.abort(grpc.StatusCode[Code.INTERNAL.name], "Internal error")
     raise AssertionError("abort raises")

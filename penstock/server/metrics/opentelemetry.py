@@ -28,23 +28,21 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from penstock import __version__
 from penstock.config import OtelConfig
-from penstock.process.rate_limited_log import Complaints
 from penstock.server.metrics.prometheus import Family
 
 UNKNOWN_START = 0
 """Counts are kept over restarts, and those of the receivers begin with each of them: when is not said here."""
 LAST_SENDING = 2.0
 """Seconds that the end waits for what is being sent."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class OtelExport(threading.Thread):
-    """Sends ``families`` every ``config.every`` seconds; ``say`` takes a line for people."""
+    """Sends ``families`` every ``config.every`` seconds."""
 
-    def __init__(
-        self, config: OtelConfig, families: Callable[[], Iterable[Family]], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, config: OtelConfig, families: Callable[[], Iterable[Family]]) -> None:
         super().__init__(name="otel", daemon=True)
-        self._config, self._families, self._complaints = config, families, Complaints(say)
+        self._config, self._families = config, families
         self._resource = Resource.create({"service.name": "penstock", "service.version": __version__})
         self._exporter = OTLPMetricExporter(
             endpoint=config.endpoint, headers=dict(config.headers) or None, timeout=config.timeout
@@ -53,7 +51,7 @@ class OtelExport(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Until stopped; what cannot be sent is said, and the next sending has the newer numbers."""
+        """Until stopped; what cannot be sent is reported, and the next sending has the newer numbers."""
         while True:
             last = self._stopping.wait(self._config.every)
             self._send()
@@ -70,10 +68,11 @@ class OtelExport(threading.Thread):
         try:
             sent = self._exporter.export(self._data(), timeout_millis=self._config.timeout * 1000)
         except Exception as error:  # whatever the exporter or the log raises: the daemon goes on
-            self._complaints.say(f"otel.endpoint: {self._config.endpoint}: {error}")
+            _LOGGER.warning("otel.endpoint: %s: %s", self._config.endpoint, error)
             return
         if sent is not MetricExportResult.SUCCESS:
-            self._complaints.say(f"otel.endpoint: {self._config.endpoint} takes no metrics: {self._reason.text}")
+            reason = self._reason.text
+            _LOGGER.warning("otel.endpoint: %s takes no metrics: %s", self._config.endpoint, reason)
 
     def _data(self) -> MetricsData:
         now = time.time_ns()

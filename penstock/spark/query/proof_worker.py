@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,8 +25,7 @@ INTERVAL = 0.2
 """Seconds between looks for a new commit: one listing of a folder."""
 PUBLISH_EVERY = 5.0
 """Seconds between looks at the watermarks."""
-
-Say = Callable[[str], None]
+_LOGGER = logging.getLogger(__name__)
 
 
 class Ledger(Protocol):
@@ -64,10 +62,9 @@ class Reconciler:
     has to wait for it, because it must be a gap before it can be counted.
     """
 
-    def __init__(self, landing: Landing, ledger: Ledger | None, say: Say | None = None) -> None:
+    def __init__(self, landing: Landing, ledger: Ledger | None) -> None:
         self._layout: Layout = landing.layout
         self._ledger = ledger
-        self._say = say or _print
         self.progress = Progress()
         self._journal = Journal(self._layout)
         self._kafka = kafka_records(landing.kafka, landing.expiry_gap, landing.event_types)
@@ -120,7 +117,7 @@ class Reconciler:
     def _step_safely(self) -> bool:
         try:
             return self.step()
-        except Exception as error:  # such as a full disk: said, and tried again
+        except Exception as error:  # such as a full disk: reported, and tried again
             self._wait(f"{type(error).__name__}: {error}")
             return False
 
@@ -141,13 +138,13 @@ class Reconciler:
             self._wait(str(error))
             return False
         if self.progress.away:
-            self._say("proofs go on")
+            _LOGGER.info("proofs go on")
         self.progress.away, self._pause = "", FIRST_PAUSE
         return True
 
     def _wait(self, why: str) -> None:
         if why != self.progress.away:
-            self._say(f"proofs wait: {why}")
+            _LOGGER.warning("proofs wait: %s", why)
         self.progress.away = why
         self._next_try = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
@@ -180,9 +177,8 @@ class Reconciler:
         try:
             self._ledger.verify(topic, begin, end)
         except LedgerRefused as error:
-            self._say(
-                f"offsets {begin} to {end} of topic {topic} are corrupt, and the daemon does not enter it: {error}"
-            )
+            text = "offsets %d to %d of topic %s are corrupt, and the daemon does not enter it: %s"
+            _LOGGER.error(text, begin, end, topic, error)
 
     def _count(self, commit: Commit, proofs: list[Proof]) -> None:
         progress = self.progress
@@ -193,7 +189,7 @@ class Reconciler:
             progress.quarantined += proof.total("quarantined.")
             progress.unaccounted += len(proof.unaccounted)
             if not proof.holds:
-                self._say(_alarm(proof))
+                _LOGGER.error("%s", _alarm(proof))
 
     def _post(self) -> None:
         """Post the written proofs that the ledger has not, in order."""
@@ -220,7 +216,7 @@ class Reconciler:
         try:
             ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
         except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
-            self._say(f"the ledger refused batch {proof.batch} of topic {proof.topic}: {error}")
+            _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)
         self.progress.posted = proof.batch
 
     def _post_refill(self, ledger: Ledger, refill: Refill) -> None:
@@ -228,7 +224,8 @@ class Reconciler:
         try:
             ledger.post_refill(refill)
         except LedgerRefused as error:
-            self._say(f"the ledger refused what landed out of turn in batch {refill.proof.batch}: {error}")
+            batch = refill.proof.batch
+            _LOGGER.error("the ledger refused what landed out of turn in batch %d: %s", batch, error)
 
 
 def _alarm(proof: Proof) -> str:
@@ -238,7 +235,3 @@ def _alarm(proof: Proof) -> str:
             shown = ", ".join(map(str, offsets[:10])) + (", ..." if len(offsets) > 10 else "")
             parts.append(f"{len(offsets)} {name} ({shown})")
     return " ".join(parts)
-
-
-def _print(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

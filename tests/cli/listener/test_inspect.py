@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from penstock import records
 from penstock.cli.listener.inspect import inspect as command
-from penstock.logbuffer import Publication, mtu_for
+from penstock.logbuffer import Parameters, Publication, mtu_for
 
 GOLDEN = Path(__file__).parents[2] / "logbuffer" / "golden"
 OPTIONS = {
@@ -75,8 +75,7 @@ def test_json_says_the_same(recorded: Path) -> None:
 
 
 def ours(path: Path) -> None:
-    settings = {"term_length": 65536, "session_id": 1, "stream_id": 1, "initial_term_id": 0}
-    with Publication.create(path, mtu=mtu_for(8000), **settings) as publication:
+    with Publication.create(path, Parameters(65536, mtu_for(8000), 1, 1, 0)) as publication:
         publication.consumed(0)
         for rows in (1, 3):
             document = {"v": 1, "counts": {"accepted": rows}}

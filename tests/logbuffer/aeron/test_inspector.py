@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import records
-from penstock.logbuffer import AdminAction, NotALogBuffer, Publication, mtu_for
+from penstock.logbuffer import AdminAction, NotALogBuffer, Parameters, Publication, mtu_for
 from penstock.logbuffer.aeron.inspector import Options, as_json, batches, dump
 from tests.logbuffer.logbuffer_golden import MANIFEST, unpacked
 
@@ -51,9 +51,7 @@ def test_the_json_form_says_the_same(entry: dict[str, object], tmp_path: Path) -
 
 
 def create(path: Path, term_length: int = 65536) -> Publication:
-    publication = Publication.create(
-        path, term_length=term_length, mtu=mtu_for(8000), session_id=1, stream_id=2, initial_term_id=3
-    )
+    publication = Publication.create(path, Parameters(term_length, mtu_for(8000), 1, 2, 3))
     publication.consumed(0)
     return publication
 

@@ -6,31 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from penstock.handover.position import ReaderPosition
 from penstock.logbuffer import (
     AdminAction,
     BackPressured,
-    Cleaning,
     Lapped,
     NotConnected,
-    Publication,
-    ReaderPosition,
-    Readers,
+    Parameters,
     Subscription,
 )
+from penstock.logbuffer.aeron import Cleaning, ExclusivePublication, Readers
 
 TERM = 65536
 
 
-def create(folder: Path, cleaning: Cleaning = Cleaning.LAGGING) -> Publication:
-    settings = {"term_length": TERM, "mtu": 8192, "session_id": 1, "stream_id": 1, "initial_term_id": 0}
-    return Publication.create(folder / "log", cleaning=cleaning, connected=False, **settings)
+def create(folder: Path, cleaning: Cleaning = Cleaning.LAGGING) -> ExclusivePublication:
+    parameters = Parameters(TERM, mtu=8192, session_id=1, stream_id=1, initial_term_id=0)
+    return ExclusivePublication.create(folder / "log", parameters, cleaning=cleaning, connected=False)
 
 
 def readers(folder: Path) -> Readers:
     return Readers({name: ReaderPosition(folder / name) for name in ("fast", "slow")})
 
 
-def fill(publication: Publication, known: Readers) -> None:
+def fill(publication: ExclusivePublication, known: Readers) -> None:
     """Offers until the limit is reached; the fast reader keeps up."""
     while True:
         known.follow(publication)
@@ -67,7 +66,6 @@ def test_what_a_reader_that_is_gone_does_moves_nothing(tmp_path: Path) -> None:
 def test_it_stays_gone_when_the_writer_starts_again(tmp_path: Path) -> None:
     readers(tmp_path).declare_gone("slow")
     assert list(readers(tmp_path)) == ["fast"]
-    assert ReaderPosition(tmp_path / "slow").gone
 
 
 def test_a_reader_that_was_gone_is_lapped_and_can_be_admitted_again(tmp_path: Path) -> None:
@@ -80,7 +78,7 @@ def test_a_reader_that_was_gone_is_lapped_and_can_be_admitted_again(tmp_path: Pa
             publication.offer(bytes(992))
         except AdminAction:
             publication.offer(bytes(992))
-    with pytest.raises(Lapped), Subscription(tmp_path / "log", known["slow"].position) as subscription:
+    with pytest.raises(Lapped), Subscription(tmp_path / "log", known["slow"].stored) as subscription:
         subscription.poll()
     known.admit("slow", known["slow"], publication.position)
     known["fast"].position = publication.position
@@ -114,6 +112,6 @@ def test_a_publication_goes_on_without_the_reader_that_is_gone(tmp_path: Path) -
     known["fast"].position = 1024
     publication.close()
     known.declare_gone("slow")
-    again = Publication.open(tmp_path / "log", readers=known.positions())
+    again = ExclusivePublication.open(tmp_path / "log", readers=known.positions())
     known.follow(again)
     assert (again.position, again.position_limit) == (1024, 1024 + TERM // 2)

@@ -92,25 +92,26 @@ def test_the_end_sends_the_last_numbers(collector: Collector) -> None:
     assert collector.requests.get(timeout=30)
 
 
-def test_a_collector_that_refuses_is_named_once_and_sending_goes_on(collector: Collector) -> None:
+def test_a_collector_that_refuses_is_named_and_sending_goes_on(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
     collector.status = 403
-    said: list[str] = []
-    export = OtelExport(config(collector), lambda: FAMILIES, said.append)
+    export = OtelExport(config(collector), lambda: FAMILIES)
     export.start()
     for _ in range(3):
         collector.requests.get(timeout=30)
     export.stop()
-    assert len(said) == 1
-    assert said[0].startswith(f"otel.endpoint: {collector.endpoint} takes no metrics: ")
-    assert "403" in said[0]
+    reported = set(caplog.messages)
+    assert len(reported) == 1
+    assert reported.pop().startswith(f"otel.endpoint: {collector.endpoint} takes no metrics: ")
+    assert "403" in caplog.text
 
 
-def test_what_fails_while_metrics_are_gathered_is_said(collector: Collector) -> None:
-    said: list[str] = []
-    export = OtelExport(config(collector), lambda: [][1], said.append)
+def test_what_fails_while_metrics_are_gathered_is_said(collector: Collector, caplog: pytest.LogCaptureFixture) -> None:
+    export = OtelExport(config(collector), lambda: [][1])
     export.start()
     export.stop()
-    assert said == [f"otel.endpoint: {collector.endpoint}: list index out of range"]
+    assert caplog.messages == [f"otel.endpoint: {collector.endpoint}: list index out of range"]
 
 
 def test_without_a_key_nothing_is_sent() -> None:

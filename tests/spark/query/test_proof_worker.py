@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -27,9 +28,9 @@ def landing(topics: Path, table: HandWritten) -> Landing:
     return Landing(topics, table.layout.tables)
 
 
-def make(landing: Landing, running: Daemon | None = None, said: list[str] | None = None) -> Reconciler:
+def make(landing: Landing, running: Daemon | None = None) -> Reconciler:
     client = LedgerClient(running.http) if running else None
-    return Reconciler(landing, client, (said if said is not None else []).append)
+    return Reconciler(landing, client)
 
 
 def test_each_commit_is_proved_written_down_and_posted(tmp_path: Path, landing: Landing, table: HandWritten) -> None:
@@ -56,23 +57,24 @@ def test_a_restart_proves_only_what_is_not_proved_and_finds_duplicates_of_before
 
 
 def test_while_the_daemon_is_away_proofs_are_written_down_and_posted_when_it_is_back(
-    tmp_path: Path, landing: Landing, table: HandWritten
+    tmp_path: Path, landing: Landing, table: HandWritten, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "penstock.spark")
     with daemon(tmp_path) as running:
         http = running.http
-    said: list[str] = []
-    reconciler = Reconciler(landing, LedgerClient(http), said.append)
+    reconciler = Reconciler(landing, LedgerClient(http))
     assert not reconciler.step()
     table.commit({"t": 3}, [])
     reconciler._next_try = 0.0
     assert not reconciler.step()
     assert len(list(read_proofs(landing.layout))) == 2
-    assert len(said) == 1, "one line while it stays away for the same reason"
+    waits = [line for line in caplog.messages if line.startswith("proofs wait")]
+    assert len(waits) == 1, "one line while it stays away for the same reason"
     with daemon(tmp_path, http) as running:
         reconciler._next_try = 0.0
         assert reconciler.step()
         assert running.ledger.landed()["t"].through == 3
-    assert said[-1] == "proofs go on"
+    assert "proofs go on" in caplog.messages
 
 
 def test_a_daemon_that_lost_its_ledger_is_told_everything_again(tmp_path: Path, landing: Landing) -> None:
@@ -94,14 +96,15 @@ def test_a_corrupt_batch_is_entered_as_a_gap_by_the_daemon(tmp_path: Path, topic
         assert running.ledger.landed()["t"].counts[PLACE] == {"landed.message": 1, "gap.corrupt": 1}
 
 
-def test_what_is_unaccounted_is_said_and_does_not_stop_the_rest(landing: Landing, table: HandWritten) -> None:
+def test_what_is_unaccounted_is_said_and_does_not_stop_the_rest(
+    landing: Landing, table: HandWritten, caplog: pytest.LogCaptureFixture
+) -> None:
     table.commit({"t": 3}, [landed_event(2, "u1"), landed_message(9)])
     table.commit({"t": 4}, [])
-    said: list[str] = []
-    reconciler = make(landing, said=said)
+    reconciler = make(landing)
     assert reconciler.step()
     assert reconciler.progress.unaccounted == 1
-    assert said == [
+    assert caplog.messages == [
         "batch 1, topic t, offsets 2 to 3: 1 not of this batch, or twice (9)",
         "batch 2, topic t, offsets 3 to 4: 1 unaccounted (3)",
     ]
@@ -116,9 +119,10 @@ def test_a_torn_proof_is_made_again(landing: Landing, table: HandWritten) -> Non
     assert list(map(json.loads, made_again.splitlines())) == list(map(json.loads, whole.splitlines()))
 
 
-def test_a_full_disk_is_said_and_tried_again(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    reconciler = make(landing, said=said)
+def test_a_full_disk_is_said_and_tried_again(
+    landing: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reconciler = make(landing)
     real: Callable[[int], None] = os.fsync
 
     def full(handle: int) -> None:
@@ -126,7 +130,7 @@ def test_a_full_disk_is_said_and_tried_again(landing: Landing, monkeypatch: pyte
 
     monkeypatch.setattr(os, "fsync", full)
     assert not reconciler._step_safely()
-    assert "No space" in said[0]
+    assert "No space" in caplog.messages[0]
     monkeypatch.setattr(os, "fsync", real)
     reconciler._next_try = 0.0
     assert reconciler._step_safely()

@@ -14,18 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.logbuffer import (
-    AdminAction,
-    BackPressured,
-    Cleaning,
-    FragmentAssembler,
-    Frame,
-    NotALogBuffer,
-    Publication,
-    Subscription,
-)
-from penstock.logbuffer.claim import Claim
-from tests.logbuffer.logbuffer_crash import EXPECTED, SETTINGS, TERM, Killed, checked, content, killed_at_store
+from penstock.logbuffer import AdminAction, BackPressured, Frame, NotALogBuffer
+from penstock.logbuffer.aeron import Claim, Cleaning, ExclusivePublication, FragmentAssembler, Image
+from tests.logbuffer.logbuffer_crash import EXPECTED, TERM, Killed, checked, content, killed_at_store
 
 LENGTHS = st.one_of(st.integers(0, 300), st.integers(0, 8192), st.sampled_from([2016, 2017, 8192]))
 STORES = st.one_of(st.integers(1, 6), st.integers(1, 40))
@@ -53,7 +44,7 @@ class LogBufferMachine(RuleBasedStateMachine):
         self.cleaning, self.number, self.reader = cleaning, 0, 0
         self.waiting: deque[Message] = deque()
         self.claimed: tuple[Claim, Message] | None = None
-        self.publication = Publication.create(self.path, cleaning=cleaning, **SETTINGS)
+        self.publication = ExclusivePublication.create(self.path, EXPECTED, cleaning=cleaning)
 
     def teardown(self) -> None:
         self.crash()
@@ -114,16 +105,16 @@ class LogBufferMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 40_000))
     def poll(self, limit: int) -> None:
-        with Subscription(self.path, self.reader) as subscription:
+        with Image(self.path, self.reader) as subscription:
             self.take(subscription, subscription.poll(limit), lambda: subscription.poll())
 
     @rule(limit=st.integers(2048, 40_000))
     def block_poll(self, limit: int) -> None:
-        with Subscription(self.path, self.reader) as subscription:
+        with Image(self.path, self.reader) as subscription:
             blocks = iter(lambda: subscription.block_poll(limit), None)
             self.take(subscription, frames_of(blocks), list)
 
-    def take(self, subscription: Subscription, frames: list[Frame], more: Callable[[], list[Frame]]) -> None:
+    def take(self, subscription: Image, frames: list[Frame], more: Callable[[], list[Frame]]) -> None:
         assembler = FragmentAssembler()
         messages = assembler.push(frames)
         if frames and not messages:
@@ -190,14 +181,14 @@ class LogBufferMachine(RuleBasedStateMachine):
             os.replace(self.remains, self.path)
             self.publication = self.opened()
 
-    def opened(self) -> Publication:
+    def opened(self) -> ExclusivePublication:
         readers = [self.reader]
         try:
-            return Publication.open(self.path, readers=readers, expected=EXPECTED, cleaning=self.cleaning)
+            return ExclusivePublication.open(self.path, readers=readers, expected=EXPECTED, cleaning=self.cleaning)
         except NotALogBuffer:
             assert not [message for message in self.waiting if message.end]  # not one frame is left
             self.path.unlink()
-            return Publication.create(self.path, readers=readers, cleaning=self.cleaning, **SETTINGS)
+            return ExclusivePublication.create(self.path, EXPECTED, readers=readers, cleaning=self.cleaning)
 
     @invariant()
     def the_tail_is_never_before_the_reader(self) -> None:

@@ -55,7 +55,7 @@ class Block(NamedTuple):
 
 
 def scan(log: LogFile, position: int, limit: int) -> Block | None:
-    """The block at ``position``, at most ``limit`` bytes and to the end of the term; see Subscription.block_poll."""
+    """The block at ``position``, at most ``limit`` bytes and to the end of the term; see Image.block_poll."""
     length, _, kind = log.whole_frame(position)
     if not length:
         return None

@@ -12,20 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.logbuffer import AdminAction, Block, Lapped, Publication, Subscription
+from penstock.logbuffer import AdminAction, Lapped, Parameters
+from penstock.logbuffer.aeron import Block, ExclusivePublication, Image
 from tests.logbuffer.logbuffer_golden import unpacked
 
 TERM = 65536
 
 
-def create(path: Path, **more: Any) -> Publication:
-    given = {"term_length": TERM, "mtu": 8224, "session_id": -1, "stream_id": -2, "initial_term_id": -1}
-    publication = Publication.create(path, **(given | more))
+def create(path: Path, **more: Any) -> ExclusivePublication:
+    given: dict[str, Any] = {"term_length": TERM, "mtu": 8224, "session_id": -1, "stream_id": -2, "initial_term_id": -1}
+    publication = ExclusivePublication.create(path, Parameters(**(given | more)))
     publication.position_limit = 1 << 40
     return publication
 
 
-def offer(publication: Publication, data: bytes, reserved_value: int = 0) -> None:
+def offer(publication: ExclusivePublication, data: bytes, reserved_value: int = 0) -> None:
     try:
         publication.offer(data, reserved_value)
     except AdminAction:
@@ -67,7 +68,7 @@ def test_a_block_ends_where_aerons_scanner_ends(lengths: list[int], pads: set[in
                 offer(publication, bytes([number]) * length, number)
         data = path.read_bytes()
         first = max(0, publication.position // TERM - 2) * TERM
-        with Subscription(path, first) as subscription:
+        with Image(path, first) as subscription:
             while subscription.position < publication.position:
                 begin = subscription.position
                 term = data[begin // TERM % 3 * TERM :][:TERM]
@@ -83,7 +84,7 @@ def test_a_block_ends_where_aerons_scanner_ends(lengths: list[int], pads: set[in
 
 def check_frames(block: Block, path: Path) -> None:
     """The same frames as poll gives."""
-    with Subscription(path, block.begin) as subscription:
+    with Image(path, block.begin) as subscription:
         frames = subscription.poll(limit_frames=len(block.lengths)) if not block.padding else []
         if not block.padding:
             assert [frame.begin - block.begin for frame in frames] == list(block.starts[:-1])
@@ -96,7 +97,7 @@ def test_a_batch_comes_out_as_one_block_without_a_copy(tmp_path: Path) -> None:
     publication = create(tmp_path / "log", term_length=1 << 20)
     data = np.random.default_rng(1).integers(0, 256, 2560 * 256, dtype=np.uint8)
     assert publication.offer_batch(data, np.arange(2561) * 256, np.arange(2560)) == 2560
-    block = Subscription(tmp_path / "log").block_poll()
+    block = Image(tmp_path / "log").block_poll()
     assert block is not None
     assert block.data.readonly
     assert (block.begin, block.end, len(block.data)) == (0, 2560 * 288, 2560 * 288)
@@ -109,7 +110,7 @@ def test_a_block_can_be_offered_to_another_buffer_as_it_is(tmp_path: Path) -> No
     publication, copy = create(tmp_path / "log"), create(tmp_path / "copy")
     for number in range(100):
         offer(publication, bytes([number]) * 700, number)
-    subscription = Subscription(tmp_path / "log")
+    subscription = Image(tmp_path / "log")
     while (block := subscription.block_poll()) is not None:
         if block.padding:
             with pytest.raises(AdminAction):
@@ -131,14 +132,14 @@ def test_a_payload_that_looks_like_frames_is_not_taken_apart(tmp_path: Path) -> 
     forged[8:12] = (160).to_bytes(4, "little")
     offer(publication, bytes(forged) * 3)
     offer(publication, b"c" * 10)
-    block = Subscription(tmp_path / "other").block_poll()
+    block = Image(tmp_path / "other").block_poll()
     assert block is not None
     assert block.payloads().to_pylist() == [b"a" * 96, bytes(forged) * 3, b"c" * 10]
 
 
 def test_nothing_there_and_nothing_there_any_more_are_different(tmp_path: Path) -> None:
     publication = create(tmp_path / "log")
-    subscription = Subscription(tmp_path / "log")
+    subscription = Image(tmp_path / "log")
     assert subscription.block_poll() is None
     for _ in range(100):
         offer(publication, bytes(1000))
@@ -149,10 +150,10 @@ def test_nothing_there_and_nothing_there_any_more_are_different(tmp_path: Path) 
 
 def test_the_frames_of_a_recorded_buffer_come_as_blocks(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(unpacked("excl_sizes__01_maxlen.logbuffer"))
-    subscription = Subscription(tmp_path / "log")
+    subscription = Image(tmp_path / "log")
     block = subscription.block_poll()
     assert block is not None
-    with Subscription(tmp_path / "log") as other:
+    with Image(tmp_path / "log") as other:
         frames = other.poll()
         assert [zlib.crc32(frame.data) for frame in frames] == [
             zlib.crc32(payload) for payload in block.payloads().to_pylist()

@@ -7,12 +7,12 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock.logbuffer import AdminAction, Cleaning, FragmentAssembler, Frame, Lapped, Publication, Subscription
+from penstock.logbuffer import AdminAction, Frame, Lapped, Parameters
+from penstock.logbuffer.aeron import ExclusivePublication, FragmentAssembler, Image
 from penstock.logbuffer.aeron.inspector import Options, dump
 from tests.logbuffer.logbuffer_aeron import Driver, run
 
@@ -47,7 +47,7 @@ class Follower:
     """Reads a stream that is being written, and checks each message."""
 
     def __init__(self, path: Path, position: int) -> None:
-        self.subscription = Subscription(path, position)
+        self.subscription = Image(path, position)
         self.assembler = FragmentAssembler()
         self.expected = 0
 
@@ -95,7 +95,7 @@ def test_a_follower_that_the_driver_does_not_wait_for_is_told_when_it_is_overtak
     _, start, *paths = driver.answer()
     driver.say("consumed", 1 << 40)
     driver.say("stream", 0, 5 * COUNT, LONGEST)
-    followers = [Subscription(path, int(start), patience=0.3) for path in dict.fromkeys(paths)]
+    followers = [Image(path, int(start), patience=0.3) for path in dict.fromkeys(paths)]
     time.sleep(0.3)
     lapped = [overtaken(follower) for follower in followers]
     final = int(driver.answer()[1])
@@ -108,7 +108,7 @@ def test_a_follower_that_the_driver_does_not_wait_for_is_told_when_it_is_overtak
     assert driver.answer() == ["closed"]
 
 
-def overtaken(follower: Subscription) -> int:
+def overtaken(follower: Image) -> int:
     """Reads what is there, or goes on at the oldest frame when it was too slow: how often it was."""
     try:
         while follower.poll():
@@ -120,10 +120,10 @@ def overtaken(follower: Subscription) -> int:
     return 0
 
 
-def our_file(path: Path) -> Publication:
+def our_file(path: Path) -> ExclusivePublication:
     """Messages of all sizes, fragments, padding, claims kept and given up, a batch, several terms."""
-    settings: dict[str, Any] = {"session_id": -77, "stream_id": 5, "initial_term_id": 2**31 - 2}
-    publication = Publication.create(path, term_length=65536, mtu=1408, cleaning=Cleaning.LAGGING, **settings)
+    parameters = Parameters(65536, mtu=1408, session_id=-77, stream_id=5, initial_term_id=2**31 - 2)
+    publication = ExclusivePublication.create(path, parameters)
     for number in range(120):
         publication.consumed(publication.position)
         try:
@@ -133,7 +133,7 @@ def our_file(path: Path) -> Publication:
     return publication
 
 
-def offer_something(publication: Publication, number: int) -> None:
+def offer_something(publication: ExclusivePublication, number: int) -> None:
     data = bytes([number % 256]) * (number * 61 % 4000)
     if number % 10 == 3:
         publication.append_padding(number)
@@ -151,7 +151,7 @@ def offer_something(publication: Publication, number: int) -> None:
 def test_what_we_write_is_read_by_the_real_classes(tmp_path: Path) -> None:
     publication = our_file(tmp_path / "log")
     wanted = []
-    with Subscription.follow(tmp_path / "log", from_oldest=True) as subscription:
+    with Image.follow(tmp_path / "log", from_oldest=True) as subscription:
         oldest = subscription.position
         while subscription.position < publication.position:
             frames = subscription.poll()

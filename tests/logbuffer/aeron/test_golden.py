@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.logbuffer import Cleaning, FragmentAssembler, MessageTooLarge, Publication, Refused, Subscription
+from penstock.logbuffer import MessageTooLarge, Parameters, Refused, Subscription
+from penstock.logbuffer.aeron import Cleaning, ExclusivePublication, FragmentAssembler
 from penstock.logbuffer.descriptor import Kind
 from tests.logbuffer.logbuffer_golden import MANIFEST, comparable, message, trace, unpacked
 
@@ -15,20 +16,9 @@ POSITIONS = {entry["file"]: (entry["pub_position"], entry.get("pub_positionLimit
 SCENARIOS = ["excl_basic", "excl_sizes", "excl_pad", "excl_exact", "excl_claim", "excl_bp"]
 
 
-def publication(path: Path, kind: Kind = Kind.EXCLUSIVE) -> Publication:
-    return Publication.create(
-        path,
-        term_length=65536,
-        mtu=1408,
-        session_id=404496857,
-        stream_id=123,
-        initial_term_id=1598247139,
-        correlation_id=2,
-        cleaning=Cleaning.CONSUMED,
-        connected=False,
-        kind=kind,
-        sparse=True,
-    )
+def publication(path: Path, kind: Kind = Kind.EXCLUSIVE) -> ExclusivePublication:
+    parameters = Parameters(65536, 1408, 404496857, 123, 1598247139, kind, correlation_id=2, sparse=True)
+    return ExclusivePublication.create(path, parameters, cleaning=Cleaning.CONSUMED, connected=False)
 
 
 class Replay:

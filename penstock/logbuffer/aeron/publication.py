@@ -1,0 +1,193 @@
+"""Aeron's exclusive publication with every offer it has, and what its media driver does beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import IO, Any, NoReturn, Self
+
+import numpy as np
+
+from penstock.logbuffer import descriptor as d
+from penstock.logbuffer.aeron import blocks
+from penstock.logbuffer.aeron.appender import AeronAppender
+from penstock.logbuffer.aeron.claims import Claim
+from penstock.logbuffer.errors import BackPressured, MessageTooLarge, NotConnected
+from penstock.logbuffer.mapped import LogFile
+from penstock.logbuffer.publication import Publication
+from penstock.logbuffer.recovery import Recovered
+
+
+class Cleaning(Enum):
+    """How far the writer zeroes behind its readers, at most one term at a time."""
+
+    CONSUMED = "consumed"
+    """Up to the slowest reader whenever the limit is raised, as Aeron's driver does for IPC."""
+    LAGGING = "lagging"
+    """One term behind the slowest reader, as for UDP: what was read last stays in the file."""
+
+
+class ExclusivePublication(Publication):
+    """A Publication that also fragments, claims, and appends padding, blocks and batches."""
+
+    def __init__(self, log: LogFile, lock: IO[bytes], recovered: Recovered) -> None:
+        super().__init__(log, lock, recovered)
+        self.cleaning = Cleaning.LAGGING
+        self.max_payload_length = log.parameters.mtu - d.HEADER_LENGTH
+        self.max_message_length = d.max_message_length(log.term_length)
+        self._tail: AeronAppender = AeronAppender(log, recovered.position, recovered.cleaned, recovered.last)
+        self._consumed = recovered.position
+        self._trip = 0
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | str,
+        parameters: d.Parameters,
+        *,
+        position: int = 0,
+        readers: Sequence[int] = (),
+        cleaning: Cleaning = Cleaning.LAGGING,
+        connected: bool = True,
+    ) -> Self:
+        publication = super().create(path, parameters, position=position, readers=readers)
+        publication.cleaning, publication.connected = cleaning, connected
+        return publication
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        readers: Sequence[int] = (),
+        expected: d.Parameters | None = None,
+        cleaning: Cleaning = Cleaning.LAGGING,
+    ) -> Self:
+        publication = super().open(path, readers=readers, expected=expected)
+        publication.cleaning = cleaning
+        return publication
+
+    # Limit and cleaning
+
+    @property
+    def connected(self) -> bool:
+        return self._log.load(d.IS_CONNECTED) == 1
+
+    @connected.setter
+    def connected(self, value: bool) -> None:
+        self._log.store(d.IS_CONNECTED, int(value))
+
+    def consumed(self, position: int) -> None:
+        """The slowest reader has come to ``position``: raises the limit, and cleans behind it. See Cleaning.
+
+        The CONSUMED style raises the limit in steps of an eighth of the window, as Aeron's driver.
+        """
+        self._consumed = max(self._consumed, position)
+        limit = position + min(self.window, self._log.term_length)
+        if self.cleaning is Cleaning.LAGGING:
+            super().consumed(position)
+        elif limit >= self._trip:
+            self._tail.clean_some(position)
+            self.position_limit = limit
+            self._trip = limit + self.window // 8
+
+    def disconnect(self, furthest: int = 0) -> None:
+        """No reader is left: offers are refused as NotConnected until there is one again.
+
+        ``furthest``: how far one had come, where it was ahead of the slowest; the next reader begins there.
+        """
+        self.connected = False
+        self._consumed = max(self._consumed, furthest)
+        if self.position_limit > self._consumed:
+            self.position_limit = self._trip = self._consumed
+            if self.cleaning is Cleaning.CONSUMED:
+                self._tail.clean_some(self._consumed)
+
+    def clean_to(self, position: int) -> None:
+        """Zeroes everything before ``position``. No reader may need it any more."""
+        self._tail.clean_to(position)
+
+    # Offers
+
+    def offer_batch(self, data: Any, offsets: blocks.Integers, reserved_values: Any = 0) -> int:
+        """Appends many messages, ``data[offsets[i]:offsets[i + 1]]``, as one block of unfragmented frames.
+
+        ``offsets`` is (n + 1,) int64 and rises; ``reserved_values`` is one integer or (n,). Returns how
+        many were taken, from the first on: as many as fit into the term and begin before the limit. Raises
+        as ``offer`` when it is none, and MessageTooLarge when one needs more than a frame.
+        """
+        lengths = np.diff(offsets)
+        if not len(lengths):
+            return 0
+        self._check_payload(int(lengths.max()))
+        self._take(int(lengths[0]), d.align(int(lengths[0]) + d.HEADER_LENGTH))
+        begin, starts = self.position, blocks.frame_starts(lengths)
+        room = self._log.term_end(begin) - begin
+        count = blocks.how_many(starts, room, self.position_limit - begin)
+        values = reserved_values if np.ndim(reserved_values) == 0 else reserved_values[:count]
+        payload = np.frombuffer(memoryview(data).cast("B"), np.uint8)[int(offsets[0]) : int(offsets[count])]
+        self._tail.append_batch(payload, lengths[:count], starts[: count + 1], values)
+        return count
+
+    def offer_block(self, block: Any) -> int:
+        """Appends a prepared block of whole frames in one copy and returns the new position.
+
+        Its first frame must be a data frame of this stream for exactly this position, and it must fit
+        into the term: ValueError otherwise. Nothing else in it is looked at. A full term is left without
+        an AdminAction, as Aeron does here.
+        """
+        view = memoryview(block).cast("B")
+        if not self._log.closed:
+            self._tail.leave_full_term()
+        self._check_limit(len(view))
+        self._tail.check_block(view)
+        self._tail.append_block(view)
+        return self.position
+
+    def append_padding(self, length: int) -> int:
+        """Appends a padding frame with ``length`` bytes after its header; readers skip it."""
+        longest = d.fragmented_length(self.max_message_length, self._log.parameters.mtu)
+        if length > longest:
+            raise MessageTooLarge(f"padding exceeds maxFramedLength of {longest}, length={length}")
+        required = d.align(length + d.HEADER_LENGTH)
+        self._take(length, required)
+        begin = self._tail.position
+        self._tail.advance(required)
+        self._log.pad(begin, length + d.HEADER_LENGTH)
+        return self._tail.position
+
+    def try_claim(self, length: int) -> Claim:
+        """Room for a message of ``length`` bytes that the caller writes in place, then commits or aborts.
+
+        Readers go no further than the claim until then, so nothing else should be offered before.
+        """
+        self._check_payload(length)
+        required = d.align(length + d.HEADER_LENGTH)
+        self._take(length, required)
+        begin = self._tail.position
+        self._tail.advance(required)
+        self._log.begin_frame(begin, length + d.HEADER_LENGTH, d.UNFRAGMENTED, d.DATA, 0)
+        self._tail.last = begin
+        return Claim(self._log, begin, length + d.HEADER_LENGTH)
+
+    def end_of_stream(self) -> None:
+        """Says to readers that nothing will follow. Opening the file again takes it back."""
+        self._log.store(d.END_OF_STREAM_POSITION, self._tail.reserved)
+
+    def _take(self, length: int, required: int) -> None:
+        """Raises the Refused that stands against taking ``required`` bytes at the tail."""
+        self._check_limit(length)
+        self._tail.make_room(required)
+
+    def _refuse(self, length: int) -> NoReturn:
+        try:
+            super()._refuse(length)
+        except BackPressured:
+            if self.connected:
+                raise
+            raise NotConnected("no reader is connected") from None
+
+    def _check_payload(self, length: int) -> None:
+        if length > self.max_payload_length:
+            raise MessageTooLarge(f"claim exceeds maxPayloadLength of {self.max_payload_length}, length={length}")
