@@ -16,7 +16,7 @@ from penstock.server.http import openapi
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import dumps
-from penstock.slogd.json.go_json import first_value
+from penstock.slogd.json.values import first_value
 
 _Call = Callable[[Manage, Caller], Any]
 
