@@ -105,11 +105,6 @@ def annotation_dicts(column: pa.MapArray) -> list[dict[str, str] | None]:
     return [dict(pairs[begin:end]) or None for begin, end in pairwise(edges)]
 
 
-def from_batch(batch: pa.RecordBatch) -> list[LogEntry]:
-    """The messages of a SCHEMA batch."""
-    return list(to_response([batch]).logs)
-
-
 def to_response(batches: Iterable[pa.RecordBatch], next_offset: int = 0) -> GetLogsResponse:
     """The GetLogsResponse of the rows of SCHEMA batches."""
     answer = GetLogsResponse(next_offset=next_offset)

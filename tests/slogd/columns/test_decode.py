@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.slogd.columns.decode import Append, parse_append, parse_logs
 from penstock.slogd.columns.encode import response
-from penstock.slogd.columns.entries import from_batch, to_body
+from penstock.slogd.columns.entries import to_body
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
-from tests.slogd.columns.test_entries import entries, stored
+from tests.slogd.columns.test_entries import entries, from_batch, stored
 
 requests = st.builds(
     AppendRequest,
