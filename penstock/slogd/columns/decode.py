@@ -1,11 +1,12 @@
-"""Requests and answers from protobuf's bytes to record batches, one loop over protobuf's messages for each column.
+"""Requests and answers from protobuf's bytes to record batches: protobuf reads them, plain payloads by the column.
 
-Measured, 1,000 entries of 256 bytes a request: 0.4 us an entry; reading the bytes whole columns at a time with numpy
-took 0.3, but for 100 entries three times as long as this, and for payloads of many KiB five times.
+Measured, entries of 256 bytes: 0.14 us an entry where a request has 1,000 plain ones, 0.26 where it has 100; 1.1 us with
+two annotations each. (The wire format read with numpy took 0.31, 1.4, and 1.1 or, of 100, 4.2.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,8 +14,12 @@ from google.protobuf.message import DecodeError
 
 from penstock import records
 from penstock.slogd.columns.entries import to_body
+from penstock.slogd.columns.plain_payloads import plain_payloads
 from penstock.slogd.errors import BadRequest
-from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse
+from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
+
+FEW = 20
+"""Entries up to which a loop over them is as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ def parse_append(data: bytes) -> Append:
         request = AppendRequest.FromString(data)
     except DecodeError as error:
         raise BadRequest(f"error unmarshalling request: {error}") from None
-    body = to_body(request.logs)
+    body = _body(data, request.logs)
     return Append(request.topic, body, request.transaction_id, request.producer_id, request.sequence)
 
 
@@ -50,5 +55,11 @@ def parse_logs(data: bytes) -> tuple[pa.RecordBatch, int]:
         micros = pa.array([stamp.seconds * 1_000_000 + stamp.nanos // 1000 for stamp in stamps], pa.int64())
     except (DecodeError, OverflowError) as error:
         raise ValueError(f"not a GetLogsResponse: {error}") from None
-    columns = [offsets, micros.view(records.SCHEMA.field("timestamp").type), *to_body(entries).columns]
+    columns = [offsets, micros.view(records.SCHEMA.field("timestamp").type), *_body(data, entries).columns]
     return pa.RecordBatch.from_arrays(columns, schema=records.SCHEMA), answer.next_offset
+
+
+def _body(data: bytes, entries: Sequence[LogEntry]) -> pa.RecordBatch:
+    """The BODY batch of the entries in ``data``."""
+    payloads = plain_payloads(data, len(entries)) if len(entries) > FEW else None
+    return to_body(entries) if payloads is None else records.body(pa.array(payloads, pa.binary()))

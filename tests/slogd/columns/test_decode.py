@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.slogd.columns import decode
 from penstock.slogd.columns.decode import Append, parse_append, parse_logs
 from penstock.slogd.columns.encode import response
 from penstock.slogd.columns.entries import to_body
@@ -34,6 +35,11 @@ def by_protobuf(request: AppendRequest) -> tuple[object, ...]:
 def given_by(append: Append) -> tuple[object, ...]:
     rest = (append.transaction_id, append.producer_id, append.sequence)
     return (append.topic, from_batch(stored(append.body)), *rest)
+
+
+@pytest.fixture(autouse=True, params=[0, 100])
+def _many_or_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "FEW", request.param)
 
 
 @given(requests, st.data())
