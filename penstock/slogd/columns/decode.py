@@ -1,7 +1,7 @@
 """Requests and answers from protobuf's bytes to record batches: protobuf reads them, plain payloads by the column.
 
-Measured, entries of 256 bytes: 0.14 us an entry where a request has 1,000 plain ones, 0.26 where it has 100; 1.1 us with
-two annotations each. (The wire format read with numpy took 0.31, 1.4, and 1.1 or, of 100, 4.2.)
+Measured, entries of 256 bytes: 0.14 us an entry where a request has 1,000 plain ones, 0.26 where it has 100; 1.1 us
+with two annotations each. (The wire format read with numpy took 0.31, 1.4, and 1.1 or, of 100, 4.2.)
 """
 
 from __future__ import annotations
