@@ -1,0 +1,25 @@
+"""The log daemon: topics served by gRPC, HTTP and Flight, the ledger beside them.
+
+Read ``daemon`` (the process), ``servers``, ``entries_api`` (append, get, stream) with ``read_query``, ``entry_pages``
+and ``thread_results``, ``admin_api``, ``permitted_topics``, ``watch_api``, ``live_settings``, then the doors ``grpc``,
+``http``, ``flight``, and ``auth`` and ``metrics``. Imports every room above it: ``log``, ``handover``, ``supervise``,
+``slogd``, ``ledger``.
+"""
+
+__all__ = [
+    "admin_api",
+    "auth",
+    "daemon",
+    "entries_api",
+    "entry_pages",
+    "flight",
+    "grpc",
+    "http",
+    "live_settings",
+    "metrics",
+    "permitted_topics",
+    "read_query",
+    "servers",
+    "thread_results",
+    "watch_api",
+]

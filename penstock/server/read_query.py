@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.log.read.filters import BadFilter, Filter
 from penstock.slogd.errors import BadRequest
-from penstock.slogd.json.go_text import parse_number, parse_time
+from penstock.slogd.json.values import parse_time
 from penstock.slogd.slogd_pb2 import GetLogsRequest
 
 DEFAULT_MESSAGES = 1000
@@ -87,6 +88,7 @@ def _micros(timestamp: Timestamp) -> int:
     return int(timestamp.seconds) * 1_000_000 - (-timestamp.nanos // 1000)
 
 
+_INTEGER = re.compile("-?[0-9]{1,20}")
 _Reader = Callable[[GetLogsRequest, str], None]
 
 
@@ -113,9 +115,9 @@ def _offset(request: GetLogsRequest, value: str) -> None:
 
 def _timestamp(request: GetLogsRequest, value: str) -> None:
     try:
-        request.timestamp.seconds, request.timestamp.nanos = parse_time(value)
+        request.timestamp.CopyFrom(parse_time(value))
     except ValueError as error:
-        raise BadRequest(f"bad Timestamp: {error}") from None
+        raise BadRequest(str(error)) from None
 
 
 def _position(request: GetLogsRequest, value: str) -> None:
@@ -153,7 +155,6 @@ _STARTS: dict[str, _Reader] = {
 
 
 def _number(value: str, low: int, high: int) -> int:
-    try:
-        return parse_number(value, low, high)
-    except ValueError as error:
-        raise BadRequest(str(error)) from None
+    if not _INTEGER.fullmatch(value) or not low <= int(value) <= high:
+        raise BadRequest(f"Not a number from {low} to {high}: {value[:100]!r}")
+    return int(value)

@@ -14,8 +14,8 @@ from penstock.counts import Origin
 from penstock.records import body
 from penstock.server import entries_api
 from penstock.slogd import slogd_pb2 as pb
-from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
 from tests.server.running import Running
+from tests.server.stub import StructuredLogStub
 
 
 @pytest.fixture

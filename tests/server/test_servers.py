@@ -14,8 +14,8 @@ from penstock.server.entries_api import Api
 from penstock.server.http.routes import create_app
 from penstock.server.servers import AddressUnavailable, Bound, serve
 from penstock.slogd import slogd_pb2 as pb
-from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
 from tests.server.running import Running
+from tests.server.stub import StructuredLogStub
 
 
 def one_run(folder: Path, rpc: str, http: str) -> Bound:

@@ -19,8 +19,8 @@ import pytest
 from penstock.config import load
 from penstock.config.daemon_access import Access
 from penstock.slogd import slogd_pb2 as pb
-from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
 from tests.server import certificates
+from tests.server.stub import StructuredLogStub
 from tests.system.harness import Pipe, anonymous, until
 
 CALLERS, BATCH = 6, 5

@@ -1,1 +1,6 @@
-"""Who may do what. Read ``rights`` (a token's rights on topics), ``server_tls``. Imports ``config``."""
+"""Who may do what, and TLS.
+
+Read ``rights`` (a token's rights on topics), then ``server_tls``. Imports ``config``, ``log`` and ``slogd``.
+"""
+
+__all__ = ["rights", "server_tls"]

@@ -1,1 +1,7 @@
-"""Arrow Flight: topics in whole batches. Read ``server``, ``tickets``, ``actions``. Imports ``server``."""
+"""Arrow Flight: topics in whole batches.
+
+Read ``server``, ``tickets`` (what a reader asks for), then ``actions``. Imports ``records``, ``log``, ``slogd`` and
+``server``.
+"""
+
+__all__ = ["actions", "server", "tickets"]

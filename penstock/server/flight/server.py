@@ -37,7 +37,6 @@ PIPELINED = 16
 GRACE = 5.0
 """Seconds."""
 _MIDDLEWARE = "caller"
-_GIVEN_BY_THE_LOG = ("offset", "timestamp")
 
 
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]

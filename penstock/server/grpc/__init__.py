@@ -1,1 +1,6 @@
-"""The gRPC service ``slogd.StructuredLog``. Read ``service``, ``admin_calls``, ``call_errors``. Imports ``server``."""
+"""The gRPC service ``slogd.StructuredLog``, with reflection and health.
+
+Read ``service`` (calls with entries), ``admin_calls``, then ``call_errors``. Imports ``slogd`` and ``server``.
+"""
+
+__all__ = ["admin_calls", "call_errors", "service"]

@@ -1,4 +1,7 @@
-"""The HTTP API. Read ``routes`` (every route is made here or in ``admin_routes``), ``openapi``, ``docs_page``.
+"""The HTTP API: slogd's routes and what was added to them.
 
-Imports ``server`` and ``slogd.json``.
+Read ``routes`` (every route is made here, in ``admin_routes`` or in ``watch_api``), ``openapi`` (what the document says
+of parameters and bodies), then ``docs_page``. Imports ``config``, ``slogd`` and ``server``.
 """
+
+__all__ = ["admin_routes", "docs_page", "openapi", "routes"]

@@ -9,14 +9,15 @@ from fastapi import APIRouter, Request, Response
 from google.protobuf import json_format
 from google.protobuf.duration_pb2 import Duration
 
+from penstock.config import TopicConfig
 from penstock.server.admin_api import Manage
 from penstock.server.auth.rights import Caller
 from penstock.server.entries_api import Api
-from penstock.server.http import openapi
+from penstock.server.http.openapi import BeginBody, CursorBody, json_body
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import dumps
-from penstock.slogd.json.go_json import first_value
+from penstock.slogd.json.values import first_value
 
 _Call = Callable[[Manage, Caller], Any]
 
@@ -31,23 +32,23 @@ def manage_router(api: Api) -> APIRouter:
     routes = _Routes(api)
     router = APIRouter()
     topic, cursor = "/topics/{topic}", "/topic/{topic}/cursors/{name}"
-    for tag, method, path, call, body, summary in (
+    for tag, method, path, call, described, summary in (
         ("topics", "GET", "/describe", routes.describe_all, None, "All topics with their settings"),
         ("topics", "GET", topic, routes.describe, None, "A topic, its settings and cursors"),
-        ("topics", "PUT", topic, routes.create, openapi.SETTINGS, "Create a topic"),
-        ("topics", "PATCH", topic, routes.configure, openapi.SETTINGS, "Change settings"),
+        ("topics", "PUT", topic, routes.create, json_body(TopicConfig), "Create a topic"),
+        ("topics", "PATCH", topic, routes.configure, json_body(TopicConfig), "Change settings"),
         ("topics", "DELETE", topic, routes.delete, None, "Delete a topic"),
         ("topics", "POST", "/topic/{topic}/compact", routes.compact, None, "Rewrite sealed segments"),
         ("topics", "POST", "/cleanup", routes.cleanup, None, "Drop what retention allows, now"),
-        ("transactions", "POST", "/transactions", routes.begin, openapi.BEGIN, "Begin a transaction"),
+        ("transactions", "POST", "/transactions", routes.begin, json_body(BeginBody), "Begin a transaction"),
         ("transactions", "POST", "/transactions/{id}/commit", routes.commit, None, "Commit it"),
         ("transactions", "POST", "/transactions/{id}/abort", routes.abort, None, "Abort it"),
         ("cursors", "GET", "/cursors", routes.all_cursors, None, "All cursors and their lag"),
         ("cursors", "GET", "/topic/{topic}/cursors", routes.cursors, None, "A topic's cursors and their lag"),
-        ("cursors", "PUT", cursor, routes.commit_cursor, openapi.CURSOR, "Set a cursor"),
+        ("cursors", "PUT", cursor, routes.commit_cursor, json_body(CursorBody), "Set a cursor"),
         ("cursors", "DELETE", cursor, routes.remove_cursor, None, "Forget a cursor"),
     ):
-        router.add_api_route(path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=body)
+        router.add_api_route(path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=described)
     return router
 
 
@@ -69,10 +70,12 @@ class _Routes:
         return await self._do(request, lambda manage, caller: manage.describe([topic], caller)[0])
 
     async def create(self, topic: str, request: Request) -> Response:
+        """A size may also be written as ``16MiB``, a time as ``6h``."""
         settings = await _given(request)
         return await self._do(request, lambda manage, caller: manage.create(topic, settings, caller), 201)
 
     async def configure(self, topic: str, request: Request) -> Response:
+        """A size may also be written as ``16MiB``, a time as ``6h``."""
         settings = await _given(request)
         return await self._do(request, lambda manage, caller: manage.configure(topic, settings, caller))
 

@@ -1,75 +1,44 @@
-"""The page at /docs: the HTTP API described, made from its OpenAPI document. Nothing is loaded from elsewhere."""
+"""The page at /docs: the OpenAPI document as HTML for people. Nothing is loaded, from here or from elsewhere."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-_METHODS = ("get", "put", "post", "patch", "delete")
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
-h1 small { font-weight: normal; color: #666 }
-h2 { border-bottom: 1px solid #ddd; margin-top: 2.5rem }
-details { border: 1px solid #ddd; border-radius: 4px; margin: .5rem 0; padding: .4rem .8rem }
-summary { cursor: pointer }
-code, pre { font: 13px/1.4 ui-monospace, monospace; background: #f6f6f6 }
-pre { padding: .6rem; overflow: auto }
-b.get { color: #1a6 } b.post { color: #15b } b.put, b.patch { color: #a60 } b.delete { color: #b22 }
-td { padding: .1rem .8rem .1rem 0; vertical-align: top }
-@media (prefers-color-scheme: dark) { body { background: #1c1c1c; color: #ddd } code, pre { background: #2a2a2a } }
+html { color-scheme: light dark }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+details { margin: .5rem 0 } summary { cursor: pointer } b { text-transform: uppercase } pre { overflow: auto }
 """
 
 
 def docs_page(document: Mapping[str, Any]) -> str:
-    """HTML of an OpenAPI 3 document."""
+    """Returns the HTML of an OpenAPI 3 document."""
     title, version = escape(document["info"]["title"]), escape(document["info"]["version"])
+    operations = (_operation(path, *one) for path, item in document["paths"].items() for one in item.items())
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}: HTTP API</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
-        f"<h1>{title} <small>HTTP API, version {version}</small></h1>"
-        f'<p>Machines read <a href="openapi.json">openapi.json</a>.'
-        f"{''.join(_groups(document))}</html>"
+        f'<h1>{title}: HTTP API, version {version}</h1><p>Machines read <a href="openapi.json">openapi.json</a>.'
+        f"{''.join(operations)}</html>"
     )
 
 
-def _groups(document: Mapping[str, Any]) -> Iterator[str]:
-    groups: dict[str, list[str]] = {}
-    for path, item in document.get("paths", {}).items():
-        for method in _METHODS:
-            if method in item:
-                group = (item[method].get("tags") or ["log"])[0]
-                groups.setdefault(group, []).append(_operation(path, method, item[method], document))
-    for name, operations in groups.items():
-        yield f"<h2>{escape(name)}</h2>{''.join(operations)}"
-
-
-def _operation(path: str, method: str, operation: Mapping[str, Any], document: Mapping[str, Any]) -> str:
-    summary, told = operation.get("summary", ""), operation.get("description", "")
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    title = f"<b class={method}>{method.upper()}</b> <code>{escape(path)}</code> {escape(summary)}"
+def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
+    title = f"<b>{method}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
+    parameters = "".join(map(_parameter, operation.get("parameters", ())))
+    schema = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    body = f"<p>Body:</p><pre>{escape(json.dumps(schema.get('properties', {}), indent=2))}</pre>" if schema else ""
     return (
-        f"<details><summary>{title}</summary>"
-        f"<p>{escape(told)}</p>{_parameters(operation)}{_schema(body, document) if body else ''}</details>"
+        f"<details><summary>{title}</summary><p>{escape(operation.get('description', ''))}</p>"
+        f"<ul>{parameters}</ul>{body}</details>"
     )
 
 
-def _parameters(operation: Mapping[str, Any]) -> str:
-    rows = [
-        f"<tr><td><code>{escape(p['name'])}</code><td>{escape(p['in'])}<td>{escape(str(_type(p)))}"
-        f"<td>{escape(p.get('description', ''))}"
-        for p in operation.get("parameters", ())
-    ]
-    return f"<table>{''.join(rows)}</table>" if rows else ""
-
-
-def _type(parameter: Mapping[str, Any]) -> Any:
+def _parameter(parameter: Mapping[str, Any]) -> str:
     schema = parameter.get("schema", {})
-    return " | ".join(schema["enum"]) if "enum" in schema else schema.get("format") or schema.get("type", "")
-
-
-def _schema(schema: Mapping[str, Any], document: Mapping[str, Any]) -> str:
-    if "$ref" in schema:
-        schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-    return f"<p>Body:</p><pre>{escape(json.dumps(schema, indent=2))}</pre>"
+    kind = " | ".join(schema.get("enum", ())) or schema.get("format") or schema.get("type", "")
+    told = escape(f"{kind}, in the {parameter['in']}. {parameter.get('description', '')}")
+    return f"<li><code>{escape(parameter['name'])}</code>: {told}"

@@ -1,110 +1,97 @@
-"""What the description at /docs says of parameters and bodies that we read ourselves."""
+"""What the OpenAPI document says of parameters and bodies: models that describe what the routes read themselves.
+
+slogd's rules are not FastAPI's (both spellings of a name, the first of several values, any content type), so nothing is
+read by these, and every field may be left out.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI
+from pydantic import BaseModel, Field, WithJsonSchema
 
-from penstock.config import TopicConfig
-
-
-def _parameter(name: str, description: str, **schema: Any) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
-
-
-START = [
-    _parameter("offset", "Start at this offset.", type="integer", format="uint64"),
-    _parameter("timestamp", "Start at the first entry at this time or later (RFC 3339).", type="string"),
-    _parameter(
-        "position",
-        "EARLIEST, or LATEST: the end; with max_messages, that many entries before it.",
-        type="string",
-        enum=["UNSPECIFIED", "EARLIEST", "LATEST"],
-    ),
-    _parameter(
-        "max_messages",
-        "Most entries of an answer; 0 or missing: 1,000. In a stream, of a frame.",
-        type="integer",
-        format="int32",
-    ),
-    _parameter("cursor", "Start where the named cursor stands.", type="string"),
-    _parameter(
-        "filter",
-        "Only entries whose annotations match, such as (k:userid v:vip\\-[0-9]+) OR (k:important). The answer has "
-        "next_offset: where to go on.",
-        type="string",
-    ),
-]
-"""At most one of offset, timestamp, position and cursor."""
-
-BALANCE = [
-    _parameter("bucket", "The minute that begins then alone (seconds since the epoch).", type="integer"),
-    _parameter("since", "Minutes from then on (seconds since the epoch).", type="integer"),
-    _parameter("until", "Minutes before then (seconds since the epoch).", type="integer"),
-]
-
-_ENTRY: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "raw_bytes": {"type": "string", "format": "byte", "description": "The payload, in base64."},
-        "protobuf": {"type": "object", "description": "Or an Any: @type and the fields of that type."},
-        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
-        "key": {"type": "string", "format": "byte", "description": "Partition key, in base64."},
-    },
-}
+Int32 = Annotated[int, WithJsonSchema({"type": "integer", "format": "int32"})]
+Uint64 = Annotated[int, WithJsonSchema({"type": "integer", "format": "uint64"})]
+Uint64Text = Annotated[str, WithJsonSchema({"type": "string", "format": "uint64"})]
+Base64 = Annotated[str, WithJsonSchema({"type": "string", "format": "byte"})]
 
 
-def _body(**properties: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties}
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    schema.pop("required", None)
+    return schema
 
 
-def _text(description: str) -> dict[str, str]:
-    return {"type": "string", "description": description}
+class ReadQuery(BaseModel):
+    """Where to start (at most one of offset, timestamp, position and cursor), and what is wanted."""
+
+    offset: Uint64 = Field(description="Start at this offset.")
+    timestamp: str = Field(description="Start at the first entry at this time or later (RFC 3339).")
+    position: Literal["UNSPECIFIED", "EARLIEST", "LATEST"] = Field(
+        description="EARLIEST, or LATEST: the end; with max_messages, that many entries before it."
+    )
+    max_messages: Int32 = Field(description="Most entries of an answer; 0 or missing: 1,000. In a stream, of a frame.")
+    cursor: str = Field(description="Start where the named cursor stands.")
+    filter: str = Field(
+        description="Only entries whose annotations match, such as (k:userid v:vip\\-[0-9]+) OR (k:important). "
+        "The answer has next_offset: where to go on.",
+    )
 
 
-def _names(description: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"type": "string"}, "description": description}
+class BalanceQuery(BaseModel):
+    """The minutes that are asked for."""
+
+    bucket: int = Field(description="The minute that begins then alone (seconds since the epoch).")
+    since: int = Field(description="Minutes from then on (seconds since the epoch).")
+    until: int = Field(description="Minutes before then (seconds since the epoch).")
 
 
-APPEND = _body(
-    logs={"type": "array", "items": _ENTRY},
-    transaction_id=_text("Stage the entries for this transaction; its commit gives the offsets."),
-    producer_id=_text("With sequence: makes a retry harmless."),
-    sequence={"type": "string", "format": "uint64", "description": "Grows by one with each request to the topic."},
-)
-SETTINGS = _body(
-    **{
-        name: _names(field.description or "") if name in ("readers", "writers") else _text(field.description or "")
-        for name, field in TopicConfig.model_fields.items()
-        if name != "index_after_bytes"
-    }
-)
-BEGIN = _body(timeout=_text("Such as 30s: aborted after it; without, the configured time."))
-CURSOR = _body(offset={"type": "string", "format": "uint64", "description": "Of the next entry to read."})
+class Entry(BaseModel):
+    """An entry to append."""
 
-_ERROR: dict[str, Any] = {
-    "description": "An error: what is wrong, and gRPC's code of it.",
-    "content": {
-        "application/json": {
-            "schema": {"type": "object", "properties": {"error": _text("What is wrong."), "code": {"type": "integer"}}}
-        }
-    },
-}
+    raw_bytes: Base64 = Field(description="The payload, in base64.")
+    protobuf: dict[str, Any] = Field(description="Or an Any: @type and the fields of that type.")
+    annotations: dict[str, str]
+    key: Base64 = Field(description="Partition key, in base64.")
 
 
-def describe_errors(app: FastAPI) -> None:
-    """Have the document say how errors are answered: not as FastAPI does (422), which it says of itself."""
-    made = app.openapi
+class AppendBody(BaseModel):
+    """Entries, and what makes their append part of a transaction or safe to retry."""
 
-    def openapi() -> dict[str, Any]:
-        document = made()
-        for item in document["paths"].values():
-            for operation in item.values():
-                operation["responses"].pop("422", None)
-                operation["responses"]["default"] = _ERROR
-        document.pop("components", None)
-        return document
+    logs: Annotated[list[Entry], WithJsonSchema({"type": "array", "items": _schema(Entry)})]
+    transaction_id: str = Field(description="Stage the entries for this transaction; its commit gives the offsets.")
+    producer_id: str = Field(description="With sequence: makes a retry harmless.")
+    sequence: Uint64Text = Field(description="Grows by one with each request to the topic.")
 
-    app.openapi = openapi  # type: ignore[method-assign]
+
+class BeginBody(BaseModel):
+    """A transaction's time."""
+
+    timeout: str = Field(description="Such as 30s: aborted after it; without, the configured time.")
+
+
+class CursorBody(BaseModel):
+    """A cursor's place."""
+
+    offset: Uint64Text = Field(description="Of the next entry to read.")
+
+
+class Error(BaseModel):
+    """How every error is answered."""
+
+    error: str = Field(description="What is wrong.")
+    code: int = Field(description="gRPC's code of it.")
+
+
+def query_parameters(model: type[BaseModel]) -> dict[str, Any]:
+    """Returns what a route adds to the document for the parameters of a query."""
+    return {"parameters": [_parameter(name, schema) for name, schema in _schema(model)["properties"].items()]}
+
+
+def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "description": schema.pop("description"), "schema": schema}
+
+
+def json_body(model: type[BaseModel]) -> dict[str, Any]:
+    """Returns what a route adds to the document for a JSON body."""
+    return {"requestBody": {"content": {"application/json": {"schema": _schema(model)}}}}

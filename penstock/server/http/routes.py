@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock import __version__
 from penstock.server.auth.rights import Guard
 from penstock.server.entries_api import Api
-from penstock.server.http import openapi
 from penstock.server.http.admin_routes import json_response, manage_router
 from penstock.server.http.docs_page import docs_page
+from penstock.server.http.openapi import AppendBody, BalanceQuery, Error, ReadQuery, json_body, query_parameters
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 from penstock.server.read_query import Query, parse_query
 from penstock.slogd.errors import ApiError, BadRequest, Code, TooLong, Unauthenticated
@@ -55,7 +55,14 @@ def create_app(
     routers: Sequence[APIRouter] = (),
 ) -> FastAPI:
     """The application; ``routers`` bring further routes, such as those of the ledger."""
-    app = FastAPI(title="Penstock", version=__version__, redirect_slashes=False, redoc_url=None, docs_url=None)
+    app = FastAPI(
+        title="Penstock",
+        version=__version__,
+        redirect_slashes=False,
+        redoc_url=None,
+        docs_url=None,
+        responses={"default": {"model": Error, "description": "An error."}},
+    )
     app.add_route("/docs", lambda _: HTMLResponse(docs_page(app.openapi())), methods=["GET"], include_in_schema=False)
     _add_log_routes(app, _LogRoutes(api))
     app.include_router(manage_router(api))
@@ -65,12 +72,11 @@ def create_app(
         _queried(balance),
         methods=["GET"],
         summary="What became of every message",
-        openapi_extra={"parameters": openapi.BALANCE},
+        openapi_extra=query_parameters(BalanceQuery),
     )
     app.add_api_route("/metrics", _metrics(metrics), methods=["GET"], summary="Counts as Prometheus text")
     for router in routers:
         app.include_router(router)
-    openapi.describe_errors(app)
     _add_error_handlers(app)
     app.add_middleware(CleanPaths)
     app.add_middleware(KnownCallers, guard=api.guard)
@@ -78,12 +84,11 @@ def create_app(
 
 
 def _add_log_routes(app: FastAPI, routes: _LogRoutes) -> None:
-    read = {"parameters": openapi.START}
     for path, method, call, summary, extra in (
         ("/topics", "GET", routes.topics, "The topics", None),
-        ("/topic/{topic}/logs", "POST", routes.append, "Append", openapi.APPEND),
-        ("/topic/{topic}/logs", "GET", routes.get, "Read", read),
-        ("/topic/{topic}/logstream", "GET", routes.stream, "Read on and on", read),
+        ("/topic/{topic}/logs", "POST", routes.append, "Append", json_body(AppendBody)),
+        ("/topic/{topic}/logs", "GET", routes.get, "Read", query_parameters(ReadQuery)),
+        ("/topic/{topic}/logstream", "GET", routes.stream, "Read on and on", query_parameters(ReadQuery)),
     ):
         app.add_api_route(path, call, methods=[method], summary=summary, openapi_extra=extra)
 

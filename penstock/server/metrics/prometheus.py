@@ -4,49 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from penstock.counts import Name
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, str]
-
-HELP: Mapping[str, str] = {
-    Name.TAKEN: "Datagrams that the kernel handed over",
-    Name.UNBOXED: "Datagrams that were a message each",
-    Name.COMMAND: "Datagrams that were a command",
-    Name.EMPTY: "Empty datagrams",
-    Name.INVALID: "Datagrams that could not be read",
-    "fragment.": "Fragments of messages, by what became of them",
-    Name.KERNEL_DROPPED: "Datagrams that the kernel dropped, as it counts them",
-    Name.LINES: "Lines read from TCP connections",
-    "line.": "Lines, by what became of them",
-    Name.SEEN: "Messages seen, whole or not",
-    Name.ACCEPTED: "Messages accepted",
-    Name.INCOMPLETE: "Messages of which fragments were missing",
-    Name.BAD_CHECKSUM: "Messages whose checksum did not hold",
-    Name.REFUSED: "Messages refused",
-    Name.OPEN: "Messages that wait for their rest",
-    Name.HOLE: "Holes in the message numbers of senders",
-    Name.JUMP: "Jumps in the message numbers of senders",
-    Name.WISH_REFUSED: "Messages whose wish for a topic could not be granted",
-    Name.POLICY_DROP: "Messages dropped by the overflow policy",
-    Name.HANDLER_FAILED: "Messages that a handler failed on",
-    Name.NOT_ROUTED: "Messages that were not for the handler",
-    Name.CORRUPT: "Messages in frames of the log buffer that could not be read",
-    Name.LANDED: "Messages landed in a table",
-    Name.QUARANTINED: "Messages put into quarantine",
-    Name.DUPLICATE: "Messages that had landed before",
-    Name.SEGMENT: "Records of Kafka that are a part of a message only",
-    Name.PROMOTED: "Messages copied to Kafka before they had landed: they land from there",
-    Name.PASSED_OVER: "Records that were in Kafka before the pipeline went over to it",
-    Name.GAP: "Messages in gaps of the log",
-}
-"""What each count of the balance means; a name that ends in a dot is completed by a reason."""
-
-_DIFFERENCES = frozenset({Name.OPEN, Name.FRAGMENT_OPEN})
 
 
 @dataclass(slots=True)
@@ -84,31 +47,6 @@ def _value(value: float) -> str:
     if isinstance(value, int) or (math.isfinite(value) and value == int(value)):
         return str(int(value))
     return {math.inf: "+Inf", -math.inf: "-Inf"}.get(value, "NaN" if math.isnan(value) else repr(value))
-
-
-def of_counts(counts: Mapping[str, Mapping[str, int]], label: str = "source") -> list[Family]:
-    """Families of counts by source and name, such as ``{"events-udp": {"accepted": 5, "refused.oversize": 1}}``.
-
-    A reason becomes the label ``reason``; differences (``open``) are gauges without ``_total``.
-    """
-    samples: dict[str, list[tuple[Labels, float]]] = {}
-    families: dict[str, Family] = {}
-    for source, named in counts.items():
-        for name, count in sorted(named.items()):
-            family = _of_name(name)
-            reason = {} if "." not in name or name in _DIFFERENCES else {"reason": name.partition(".")[2]}
-            families.setdefault(family.name, family)
-            samples.setdefault(family.name, []).append(({label: source, **reason}, count))
-    return [replace(families[name], samples=samples[name]) for name in sorted(families)]
-
-
-def _of_name(name: str) -> Family:
-    stem, dot, _ = name.partition(".")
-    metric = _metric(stem)
-    if name in _DIFFERENCES:
-        metric = metric if name == Name.OPEN else f"{metric}_open"
-        return Family(f"penstock_{metric}", "gauge", HELP[Name.OPEN] if not dot else "Fragments that wait for the rest")
-    return Family(f"penstock_{metric}_total", "counter", HELP.get(name) or HELP.get(stem + dot) or stem)
 
 
 STATISTICS_HELP: Mapping[str, str] = {

@@ -1,5 +1,7 @@
-"""LogEntry messages to record batches and back, whole columns at a time.
+"""Entries as protobuf's bytes and as record batches, both ways.
 
-Read ``entries``, ``decode``, ``encode``, then ``wire_columns`` (protobuf's wire format over numpy arrays).
-Imports ``slogd``.
+Read ``entries`` (messages and rows), ``decode`` with ``plain_payloads``, ``encode``, then ``wire_columns`` (protobuf's
+wire format written for whole columns). Imports ``records`` and ``slogd``.
 """
+
+__all__ = ["decode", "encode", "entries", "plain_payloads", "wire_columns"]

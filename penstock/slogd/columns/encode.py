@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.records import SCHEMA
-from penstock.slogd.columns.entries import bounds, from_batches, lengths, valid
+from penstock.slogd.columns.entries import bounds, lengths, to_response, valid
 from penstock.slogd.columns.wire_columns import Block, Values, literal, number, packed, size_of, varint, widths
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse
 
@@ -25,7 +25,7 @@ def response(batches: Sequence[pa.RecordBatch], next_offset: int = 0) -> bytes:
     """The GetLogsResponse of the rows of SCHEMA batches."""
     rows = sum(batch.num_rows for batch in batches)
     if rows <= SMALL:
-        return GetLogsResponse(logs=from_batches(batches), next_offset=next_offset).SerializeToString()
+        return to_response(batches, next_offset).SerializeToString()
     encoded = logs(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
     return encoded + GetLogsResponse(next_offset=next_offset).SerializeToString() if next_offset else encoded
 

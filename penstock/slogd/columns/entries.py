@@ -1,13 +1,12 @@
 """LogEntry messages to record batches and back.
 
 An entry with raw bytes has a payload and no type URL, one with an Any has both, one with neither
-has neither: so all three come back as they were. Columns are made and read whole; what runs once
-per entry is the construction of the protobuf message.
+has neither: so all three come back as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,58 +14,57 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.any_pb2 import Any as ProtobufAny
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock import records
-from penstock.slogd.slogd_pb2 import LogEntry
+from penstock.slogd.slogd_pb2 import GetLogsResponse, LogEntry
 
 ENTRY_OVERHEAD = 64
 """Bytes that offset, timestamp and framing of an entry take in an answer, at most."""
-
-
-def to_body(entries: Sequence[LogEntry]) -> pa.RecordBatch:
-    """A BODY batch of the entries; their offsets and timestamps are left out, as the log gives them."""
-    if len(entries) == 1 and _is_plain(entries[0]):
-        return pa.RecordBatch.from_arrays(_around(pa.array([entries[0].raw_bytes], _TYPES[1])), schema=records.BODY)
-    kinds = [entry.WhichOneof("entry") for entry in entries]
-    payloads = [_payload(entry, kind) for entry, kind in zip(entries, kinds, strict=True)]
-    type_urls = [e.protobuf.type_url if kind == "protobuf" else None for e, kind in zip(entries, kinds, strict=True)]
-    keys = [entry.key if entry.HasField("key") else None for entry in entries]
-    annotations = [list(entry.annotations.items()) or None for entry in entries]
-    given: tuple[list[Any], ...] = (keys, payloads, type_urls, annotations)
-    columns = [_column(values, number) for number, values in enumerate(given)]
-    return pa.RecordBatch.from_arrays(columns, schema=records.BODY)
-
-
 _TYPES = [field.type for field in records.BODY]
 _NULLS = [pa.nulls(64, kind) for kind in _TYPES]
 """A slice of these costs a fifth of making them: most requests have few entries, and of those most columns are null."""
-
-
 _NO_KEY, _, _NO_URL, _NO_ANNOTATIONS = (column.slice(0, 1) for column in _NULLS)
 
 
+def to_body(messages: Iterable[LogEntry]) -> pa.RecordBatch:
+    """A BODY batch of the entries; their offsets and timestamps are left out, as the log gives them."""
+    entries = list(messages)
+    if not entries:
+        return records.EMPTY_BODY
+    if len(entries) == 1 and _is_plain(entries[0]):
+        payload = pa.array([entries[0].raw_bytes], pa.binary())
+        return pa.RecordBatch.from_arrays([_NO_KEY, payload, _NO_URL, _NO_ANNOTATIONS], schema=records.BODY)
+    keys = [entry.key if entry.HasField("key") else None for entry in entries]
+    maps = [entry.annotations for entry in entries]
+    annotations = [[(name, pairs[name]) for name in pairs] if pairs else None for pairs in maps]
+    given: tuple[list[Any], ...] = (keys, *_payloads(entries), annotations)
+    columns = [_column(*column) for column in zip(given, _TYPES, _NULLS, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=records.BODY)
+
+
 def _is_plain(entry: LogEntry) -> bool:
-    """Whether it has raw bytes and nothing else: most requests of one entry are such."""
+    """Whether it has raw bytes and nothing else: most requests of one entry are such, and pass in half of the time."""
     return entry.WhichOneof("entry") == "raw_bytes" and not entry.annotations and not entry.HasField("key")
 
 
-def _around(payload: pa.Array) -> list[pa.Array]:
-    return [_NO_KEY, payload, _NO_URL, _NO_ANNOTATIONS]
+def _payloads(entries: list[LogEntry]) -> tuple[list[bytes | None], list[str | None]]:
+    """Payload and type URL of each entry."""
+    payloads: list[bytes | None] = [entry.raw_bytes for entry in entries]
+    type_urls: list[str | None] = [None] * len(entries)
+    for row, entry in enumerate(entries):
+        if not payloads[row]:
+            kind = entry.WhichOneof("entry")
+            if kind == "protobuf":
+                payloads[row], type_urls[row] = entry.protobuf.value, entry.protobuf.type_url
+            elif kind is None:
+                payloads[row] = None
+    return payloads, type_urls
 
 
-def _column(values: list[Any], number: int) -> pa.Array:
-    """The values as a column of BODY."""
-    if any(value is not None for value in values):
-        return pa.array(values, _TYPES[number])
-    return _NULLS[number].slice(0, len(values)) if len(values) <= 64 else pa.nulls(len(values), _TYPES[number])
-
-
-def _payload(entry: LogEntry, kind: str | None) -> bytes | None:
-    if kind is None:
-        return None
-    return entry.raw_bytes if kind == "raw_bytes" else entry.protobuf.value
+def _column(values: list[Any], kind: pa.DataType, nulls: pa.Array) -> pa.Array:
+    if values[0] is not None or values.count(None) < len(values):
+        return pa.array(values, kind)
+    return nulls.slice(0, len(values)) if len(values) <= len(nulls) else pa.nulls(len(values), kind)
 
 
 @dataclass(slots=True)
@@ -107,27 +105,29 @@ def annotation_dicts(column: pa.MapArray) -> list[dict[str, str] | None]:
     return [dict(pairs[begin:end]) or None for begin, end in pairwise(edges)]
 
 
-def from_batch(batch: pa.RecordBatch) -> list[LogEntry]:
-    """The messages of a SCHEMA batch."""
-    return [_message(row) for row in rows(batch)]
+def to_response(batches: Iterable[pa.RecordBatch], next_offset: int = 0) -> GetLogsResponse:
+    """The GetLogsResponse of the rows of SCHEMA batches."""
+    answer = GetLogsResponse(next_offset=next_offset)
+    for batch in batches:
+        for row in rows(batch):
+            _fill(answer.logs.add(), row)
+    return answer
 
 
-def from_batches(batches: Iterable[pa.RecordBatch]) -> list[LogEntry]:
-    """The messages of several SCHEMA batches."""
-    return [message for batch in batches for message in from_batch(batch)]
-
-
-def _message(row: Row) -> LogEntry:
-    seconds, micros = divmod(row.timestamp, 1_000_000)
-    given = row.payload or b"" if row.type_url is not None else None
-    return LogEntry(
-        offset=row.offset,
-        timestamp=Timestamp(seconds=seconds, nanos=micros * 1000),
-        key=row.key,
-        raw_bytes=row.payload if given is None else None,
-        protobuf=None if given is None else ProtobufAny(type_url=row.type_url, value=given),
-        annotations=row.annotations,
-    )
+def _fill(entry: LogEntry, row: Row) -> None:
+    """Set the fields one by one: a third of the time that a constructor with keywords takes."""
+    entry.offset = row.offset
+    stamp = entry.timestamp
+    stamp.seconds, micros = divmod(row.timestamp, 1_000_000)
+    stamp.nanos = micros * 1000
+    if row.key is not None:
+        entry.key = row.key
+    if row.type_url is not None:
+        entry.protobuf.type_url, entry.protobuf.value = row.type_url, row.payload or b""
+    elif row.payload is not None:
+        entry.raw_bytes = row.payload
+    for name, text in (row.annotations or {}).items():
+        entry.annotations[name] = text
 
 
 def sizes(batch: pa.RecordBatch) -> np.ndarray:

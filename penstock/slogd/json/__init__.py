@@ -1,5 +1,7 @@
-"""slogd's JSON: what its gateway takes and answers.
+"""slogd's JSON: what its HTTP gateway takes and answers.
 
-Read ``append_request``, ``entry_documents``, then ``go_json`` and ``go_text`` (what Go's decoders accept).
-Imports ``slogd.columns``.
+Read ``values`` (JSON, base64, times), ``append_request``, then ``entry_documents``. Imports ``records``, ``slogd`` and
+``slogd.columns``.
 """
+
+__all__ = ["append_request", "entry_documents", "values"]

@@ -1,4 +1,4 @@
-"""An append request as JSON, read as slogd's gateway does, and refused with its words.
+"""An append request as JSON, read as slogd's gateway does.
 
 The rules are those of proto3's JSON mapping as Go's jsonpb has it: both spellings of a name (the camel one wins),
 ``null`` means not given, numbers may be texts, fields that are not known are passed over, and so is what follows the
@@ -19,12 +19,9 @@ from google.protobuf.any_pb2 import Any as ProtobufAny
 from penstock import records
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import BadRequest
-from penstock.slogd.json.entry_documents import UNREADABLE, is_known
-from penstock.slogd.json.go_json import first_value, kind_of, mismatch
-from penstock.slogd.json.go_text import from_base64, parse_time
+from penstock.slogd.json.entry_documents import UNREADABLE
+from penstock.slogd.json.values import first_value, from_base64, mismatch, parse_time
 
-_RAW_MESSAGES, _RAW_FIELDS = "[]json.RawMessage", "map[string]json.RawMessage"
-_WELL_KNOWN = "google.protobuf."
 ENTRY_NAMES = frozenset({"offset", "timestamp", "annotations", "protobuf", "raw_bytes", "rawBytes", "key"})
 _MEANT = frozenset({"payload", "message", "data", "value", "body", "content", "text", "any"})
 _MEANT_BY = re.compile(r"raw|byte|proto", re.IGNORECASE)
@@ -41,9 +38,9 @@ def parse_append(topic: str, data: bytes) -> Append:
 
 
 def _request(topic: str, document: Any) -> Append:
-    request = _object(document, _RAW_FIELDS)
+    request = _object(document)
     _text(request.get("topic"))
-    entries = [_object(entry, _RAW_FIELDS) for entry in _array(request.get("logs"))]
+    entries = [_object(entry) for entry in _array(request.get("logs"))]
     unknown = [name for entry in entries for name in entry if name not in ENTRY_NAMES]
     return Append(
         topic,
@@ -69,7 +66,7 @@ def _entry(document: Mapping[str, Any]) -> _Entry:
     """Key, payload, type URL and annotations of one entry; offset and timestamp are checked and left out."""
     _uint64(document.get("offset"))
     if document.get("timestamp") is not None:
-        _check_time(_text(document["timestamp"]))
+        parse_time(_text(document["timestamp"]))
     annotations, key = _annotations(document.get("annotations")), _bytes(document.get("key"))
     raw, given = _bytes(_either(document, "raw_bytes", "rawBytes")), document.get("protobuf")
     if given is None and raw is None:
@@ -77,7 +74,7 @@ def _entry(document: Mapping[str, Any]) -> _Entry:
     # Given both, raw bytes are taken, as slogd does.
     if given is None or raw is not None:
         return key, raw, None, annotations
-    message = _any(_object(given, "map[string]*json.RawMessage"))
+    message = _any(_object(given))
     return key, message.value, message.type_url, annotations
 
 
@@ -94,11 +91,11 @@ def _either(document: Mapping[str, Any], name: str, camel: str) -> Any:
     return document.get(camel, document.get(name))
 
 
-def _object(value: Any, wanted: str) -> dict[str, Any]:
+def _object(value: Any) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise mismatch(value, wanted)
+        raise mismatch(value, "map[string]json.RawMessage")
     return value
 
 
@@ -106,7 +103,7 @@ def _array(value: Any) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise mismatch(value, _RAW_MESSAGES)
+        raise mismatch(value, "[]json.RawMessage")
     if None in value:
         raise ValueError("proto: repeated field Logs has nil element")
     return value
@@ -122,11 +119,9 @@ def _text(value: Any) -> str:
 
 
 def _bytes(value: Any) -> bytes | None:
-    """Base64, or (as Go takes it) an array of numbers."""
+    """Base64."""
     if value is None:
         return None
-    if isinstance(value, list):
-        return bytes(_uint(number, 8) for number in value)
     if not isinstance(value, str):
         raise mismatch(value, "[]uint8")
     return from_base64(value)
@@ -134,55 +129,23 @@ def _bytes(value: Any) -> bytes | None:
 
 def _uint64(value: Any) -> int:
     """A number, or a text of one."""
-    if not isinstance(value, str):
-        return _uint(value, 64)
-    if not value.strip():
-        raise ValueError("unexpected end of JSON input")
-    inner = first_value(value.encode("utf-8", "replace"))
-    return _uint(inner, 64)
-
-
-def _uint(value: Any, bits: int) -> int:
-    if value is None:
+    number = first_value(value.encode("utf-8", "replace")) if isinstance(value, str) else value
+    if number is None:
         return 0
-    if type(value) is int and 0 <= value < 1 << bits:
-        return value
-    raise mismatch(value, f"uint{bits}", f" {value}"[:100] if kind_of(value) == "number" else "")
-
-
-def _check_time(text: str) -> None:
-    try:
-        parse_time(text)
-    except ValueError as error:
-        raise ValueError(f"bad Timestamp: {error}") from None
+    if type(number) is int and 0 <= number < 1 << 64:
+        return number
+    raise mismatch(number, "uint64")
 
 
 def _annotations(value: Any) -> list[tuple[str, str]] | None:
-    given = _object(value, _RAW_FIELDS)
+    given = _object(value)
     return [(_text(name), _text(text)) for name, text in given.items()] or None
 
 
 def _any(document: dict[str, Any]) -> ProtobufAny:
-    if document.get("@type") is None:
+    if not document:
         raise ValueError("Any JSON doesn't have '@type'")
-    type_url = document["@type"]
-    if not isinstance(type_url, str):
-        raise ValueError(f"can't unmarshal Any's '@type': {json.dumps(json.dumps(type_url))}")
-    name = type_url.rpartition("/")[2]
-    if not is_known(type_url):
-        raise ValueError(f"unknown message type {json.dumps(name)}")
-    if name.startswith(_WELL_KNOWN) and "value" not in document and name not in _WITH_FIELDS:
-        raise ValueError("Any JSON doesn't have 'value'")
-    message = ProtobufAny()
     try:
-        json_format.ParseDict(document, message, ignore_unknown_fields=True)
+        return json_format.ParseDict(document, ProtobufAny(), ignore_unknown_fields=True)
     except UNREADABLE as error:
-        raise ValueError(f"can't unmarshal Any nested proto *types.{name.rpartition('.')[2]}: {error}") from None
-    return message
-
-
-_WITH_FIELDS = frozenset(
-    _WELL_KNOWN + name
-    for name in ("Api", "Method", "Mixin", "SourceContext", "Type", "Field", "Enum", "EnumValue", "Option", "Empty")
-)
-"""Those of protobuf's own types whose JSON is that of a plain message. (FieldMask too for Go, but not for protobuf.)"""
+        raise ValueError(f"can't unmarshal Any: {error}") from None

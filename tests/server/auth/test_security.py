@@ -17,10 +17,10 @@ from penstock.config import ConfigError, SecurityConfig, Settings, TokenConfig
 from penstock.config.daemon_access import TOKEN_FILE, Access, internal_token, reachable
 from penstock.records import body
 from penstock.slogd import slogd_pb2 as pb
-from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
 from tests.server import certificates
 from tests.server.certificates import Pair
 from tests.server.running import INTERNAL_TOKEN, Running
+from tests.server.stub import StructuredLogStub
 
 WRITER, READER = "the secret of the writer", "the secret of the reader"
 TOKENS = {

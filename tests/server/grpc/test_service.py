@@ -12,9 +12,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from penstock.server.grpc.service import MAX_MESSAGE
 from penstock.slogd import slogd_pb2 as pb
-from penstock.slogd.slogd_pb2_grpc import StructuredLogStub
 from tests.server.http.test_routes import wait_for
 from tests.server.running import Running
+from tests.server.stub import StructuredLogStub
 
 CALLERS, CALLS, BATCH = 64, 5, 3
 

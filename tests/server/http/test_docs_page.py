@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from html.parser import HTMLParser
 
@@ -28,18 +27,10 @@ def test_the_page_describes_every_route_and_loads_nothing_from_elsewhere(running
         assert f"<code>{path}</code>" in page
 
 
-def test_the_document_says_how_errors_are_answered(running: Running) -> None:
-    document = json.loads(running.ask("GET", "/openapi.json")[2])
-    assert "components" not in document
-    for item in document["paths"].values():
-        for operation in item.values():
-            assert operation["responses"].keys() == {"200", "default"}
-
-
 def test_what_is_said_cannot_become_markup() -> None:
     document = {
         "info": {"title": "<b>", "version": "&"},
         "paths": {"/<i>": {"get": {"summary": "<u>", "parameters": [{"name": "<s>", "in": "query"}]}}},
     }
     page = docs_page(document)
-    assert not any(f"<{tag}>" in page.replace("<b class=get>", "") for tag in ("b", "i", "u", "s"))
+    assert not any(f"<{tag}>" in page.replace("<b>get</b>", "") for tag in ("b", "i", "u", "s"))

@@ -3,11 +3,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
-from penstock.counts import Name
-from penstock.server.metrics.prometheus import HELP, Family, of_counts, of_statistics, render
+from penstock.server.metrics.prometheus import Family, of_statistics, render
 from penstock.wire.plog.statistics import Statistics
 
 
@@ -25,21 +22,6 @@ def test_special_values_have_their_names() -> None:
     samples = [({"v": str(i)}, value) for i, value in enumerate((math.inf, -math.inf, math.nan, 2.0, -1))]
     values = [line.rpartition(" ")[2] for line in render([Family("x", "gauge", "", samples)]).splitlines()[2:]]
     assert values == ["+Inf", "-Inf", "NaN", "2", "-1"]
-
-
-def test_counts_become_families_by_name_with_reasons_as_labels() -> None:
-    families = of_counts({"a": {"taken": 2, "refused.oversize": 1}, "b": {"taken": 3, "open": -1, "fragment.open": 4}})
-    assert [(f.name, f.kind, f.samples) for f in families] == [
-        ("penstock_fragment_open", "gauge", [({"source": "b"}, 4)]),
-        ("penstock_open", "gauge", [({"source": "b"}, -1)]),
-        ("penstock_refused_total", "counter", [({"source": "a", "reason": "oversize"}, 1)]),
-        ("penstock_taken_total", "counter", [({"source": "a"}, 2), ({"source": "b"}, 3)]),
-    ]
-
-
-def test_every_count_of_the_balance_has_a_help() -> None:
-    for name in Name:
-        assert name in HELP or name.partition(".")[0] + "." in HELP
 
 
 def test_all_that_stat_answers_is_a_metric() -> None:
@@ -62,11 +44,3 @@ def test_all_that_stat_answers_is_a_metric() -> None:
     assert families["penstock_plog_handlers_delivered"].samples[0] == ({"listener": "a", "handler": "bin"}, 4)
     assert len(families["penstock_plog_kafka_rate"].samples) == 36
     assert render(list(families.values()))
-
-
-@given(st.dictionaries(st.text(), st.dictionaries(st.text(min_size=1), st.integers(-5, 2**60), max_size=4), max_size=3))
-def test_each_family_is_rendered_once(counts: dict[str, dict[str, int]]) -> None:
-    lines = render(of_counts(counts)).split("\n")
-    types = [line for line in lines if line.startswith("# TYPE")]
-    assert len(types) == len(set(types))
-    assert sum(not line.startswith("#") for line in lines if line) >= sum(map(len, counts.values()))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from google.protobuf.any_pb2 import Any as ProtobufAny
@@ -9,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.slogd.columns import decode
-from penstock.slogd.columns.decode import Append, parse_append, parse_logs, topic_of
+from penstock.slogd.columns.decode import Append, parse_append, parse_logs
 from penstock.slogd.columns.encode import response
-from penstock.slogd.columns.entries import from_batch, to_body
-from penstock.slogd.columns.wire_columns import Irregular
+from penstock.slogd.columns.entries import to_body
 from penstock.slogd.errors import BadRequest
-from penstock.slogd.slogd_pb2 import AppendRequest, LogEntry
-from tests.slogd.columns.test_entries import entries, stored
+from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
+from tests.slogd.columns.test_entries import entries, from_batch, stored
 
 requests = st.builds(
     AppendRequest,
@@ -37,16 +37,9 @@ def given_by(append: Append) -> tuple[object, ...]:
     return (append.topic, from_batch(stored(append.body)), *rest)
 
 
-@pytest.fixture(autouse=True)
-def _always_by_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "SMALL", -1)
-
-
-@given(requests)
-def test_columns_read_what_protobuf_reads(request: AppendRequest) -> None:
-    read = decode._columnar(request.SerializeToString())
-    assert given_by(read) == by_protobuf(request)
-    read.body.validate(full=True)
+@pytest.fixture(autouse=True, params=[0, 100])
+def _many_or_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "FEW", request.param)
 
 
 @given(requests, st.data())
@@ -64,25 +57,15 @@ def test_any_bytes_are_read_as_protobuf_reads_them_or_refused(request: AppendReq
         assert expected is None
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        LogEntry(raw_bytes=b"a").SerializeToString() * 2,  # a field given twice
-        LogEntry(raw_bytes=b"a").SerializeToString() + LogEntry(protobuf=ProtobufAny(value=b"b")).SerializeToString(),
-        LogEntry(annotations={"a": "1"}).SerializeToString() + LogEntry(annotations={"a": "2"}).SerializeToString(),
-        b"\x3a\x01a",  # a field that is not known
-        b"\x0d\x01\x01\x01\x01",  # a number where another kind of number is expected
-    ],
-)
-def test_what_columns_cannot_take_is_left_to_protobuf(entry: bytes) -> None:
-    wire = b"\x0a\x01t\x12" + bytes([len(entry)]) + entry
-    with pytest.raises(Irregular):
-        decode._columnar(wire)
-    assert given_by(parse_append(wire)) == by_protobuf(AppendRequest.FromString(wire))
+def test_of_a_field_given_twice_the_last_counts() -> None:
+    plain, any_ = LogEntry(raw_bytes=b"a").SerializeToString(), LogEntry(protobuf=ProtobufAny(value=b"b"))
+    wire = b"".join(b"\x12" + bytes([len(one)]) + one for one in (plain * 2, plain + any_.SerializeToString()))
+    rows = parse_append(wire).body.to_pylist()
+    assert [(row["payload"], row["type_url"]) for row in rows] == [(b"a", None), (b"b", "")]
 
 
 @given(st.lists(entries, max_size=8), st.integers(0, 2**62), st.integers(0, 2**62))
-def test_answers_are_read_by_columns_too(sent: list[LogEntry], first: int, following: int) -> None:
+def test_answers_are_read_as_they_were_written(sent: list[LogEntry], first: int, following: int) -> None:
     batch = stored(to_body(sent), first)
     read, next_offset = parse_logs(response([batch] if sent else [], following))
     assert (from_batch(read), next_offset) == (from_batch(batch), following)
@@ -94,6 +77,7 @@ def test_an_answer_of_any_bytes_is_read_or_refused(data: bytes) -> None:
         parse_logs(data)
 
 
-def test_the_topic_is_known_before_the_request_is_read() -> None:
-    assert topic_of(AppendRequest(topic="events", logs=[LogEntry()]).SerializeToString()) == "events"
-    assert [topic_of(data) for data in (b"", b"\x12\x00", b"\x0a", b"\x0a\x05\xff")] == ["", "", "", "�"]
+@pytest.mark.parametrize("fields", [{"offset": 2**63}, {"timestamp": {"seconds": 2**62}}])
+def test_an_answer_of_impossible_numbers_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a GetLogsResponse"):
+        parse_logs(GetLogsResponse(logs=[LogEntry(**fields)]).SerializeToString())

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from penstock.slogd.columns import encode
 from penstock.slogd.columns.encode import append_request, logs, response
-from penstock.slogd.columns.entries import from_batch, to_body
+from penstock.slogd.columns.entries import to_body
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
-from tests.slogd.columns.test_entries import entries, stored
+from tests.slogd.columns.test_entries import entries, from_batch, stored
 
 
 @given(st.lists(entries, min_size=1, max_size=8), st.integers(0, 2**62), st.data())

@@ -9,11 +9,11 @@ from penstock.records import ANNOTATIONS, SCHEMA, body
 from penstock.slogd.columns.entries import (
     ENTRY_OVERHEAD,
     annotation_dicts,
-    from_batch,
     lengths,
     rows,
     sizes,
     to_body,
+    to_response,
     valid,
 )
 from penstock.slogd.slogd_pb2 import GetLogsResponse, LogEntry
@@ -42,6 +42,11 @@ def stored(part: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
     offsets = pa.array(range(first, first + count), pa.int64())
     stamps = pa.array([START + first + i for i in range(count)], pa.int64()).cast(pa.timestamp("us", "UTC"))
     return pa.RecordBatch.from_arrays([offsets, stamps, *part.columns], schema=SCHEMA)
+
+
+def from_batch(batch: pa.RecordBatch) -> list[LogEntry]:
+    """The messages of a batch."""
+    return list(to_response([batch]).logs)
 
 
 @given(st.lists(entries, max_size=8))

@@ -82,6 +82,7 @@ def test_offset_and_timestamp_are_checked_and_left_out() -> None:
         {"raw_bytes": "YQ"},
         {"raw_bytes": "_-8="},
         {"raw_bytes": 5},
+        {"raw_bytes": [97, 98]},
         {"offset": -1},
         {"offset": "18446744073709551616"},
         {"offset": True},
@@ -90,7 +91,10 @@ def test_offset_and_timestamp_are_checked_and_left_out() -> None:
         {"annotations": {"a": 1}},
         {"annotations": []},
         {"protobuf": {}},
+        {"protobuf": {"value": "1s"}},
+        {"protobuf": {"@type": 5}},
         {"protobuf": {"@type": "acme.Unknown", "field": 1}},
+        {"protobuf": {"@type": "type.googleapis.com/google.protobuf.Duration"}},
         {"protobuf": {"@type": "type.googleapis.com/google.protobuf.Duration", "value": "long"}},
         None,
     ],
@@ -115,30 +119,16 @@ def test_a_request_without_entries_is_an_empty_batch(data: bytes) -> None:
     [
         ("not json", "invalid character 'o' in literal null (expecting 'u')"),
         ("", "EOF"),
-        ('{"logs":', "unexpected EOF"),
         ("[]", "json: cannot unmarshal array into Go value of type map[string]json.RawMessage"),
         ('{"logs":{}}', "json: cannot unmarshal object into Go value of type []json.RawMessage"),
-        ('{"logs":[5]}', "json: cannot unmarshal number into Go value of type map[string]json.RawMessage"),
-        ('{"logs":[{"raw_bytes":5}]}', "json: cannot unmarshal number into Go value of type []uint8"),
         ('{"logs":[{"raw_bytes":"***"}]}', "illegal base64 data at input byte 0"),
         ('{"logs":[{"offset":"abc"}]}', "invalid character 'a' looking for beginning of value"),
-        ('{"logs":[{"offset":-1}]}', "json: cannot unmarshal number -1 into Go value of type uint64"),
-        ('{"logs":[{"offset":true}]}', "json: cannot unmarshal bool into Go value of type uint64"),
-        ('{"logs":[{"annotations":{"a":1}}]}', "json: cannot unmarshal number into Go value of type string"),
-        ('{"logs":[{"protobuf":{}}]}', "Any JSON doesn't have '@type'"),
-        ('{"logs":[{"protobuf":{"@type":"a/acme.Unknown","value":""}}]}', 'unknown message type "acme.Unknown"'),
-        ('{"logs":[{"protobuf":{"@type":"a/google.protobuf.Duration"}}]}', "Any JSON doesn't have 'value'"),
-        ('{"topic":1}', "json: cannot unmarshal number into Go value of type string"),
     ],
 )
-def test_refusals_have_the_words_of_slogd(body: str, said: str) -> None:
+def test_recorded_refusals_have_the_words_of_slogd(body: str, said: str) -> None:
     with pytest.raises(BadRequest) as raised:
         parse_append("t", body.encode())
     assert raised.value.message == said
-
-
-def test_an_array_of_numbers_is_bytes() -> None:
-    assert parse({"raw_bytes": [97, 98]})[0]["payload"] == b"ab"
 
 
 def test_the_other_fields_are_read_in_both_spellings() -> None:

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.server.running import Running
+
+
+@pytest.fixture
+def document(running: Running) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(running.ask("GET", "/openapi.json")[2])
+    return document
+
+
+def test_the_document_says_how_errors_are_answered(document: dict[str, Any]) -> None:
+    for item in document["paths"].values():
+        for operation in item.values():
+            assert operation["responses"].keys() == {"200", "default"}
+    assert document["components"]["schemas"].keys() == {"Error"}
+
+
+def test_every_reference_leads_to_a_schema(document: dict[str, Any]) -> None:
+    found = re.findall(r'"\$ref": "([^"]*)"', json.dumps(document))
+    assert set(found) == {"#/components/schemas/Error"}
+
+
+def test_what_the_routes_read_themselves_is_described(document: dict[str, Any]) -> None:
+    logs = document["paths"]["/topic/{topic}/logs"]
+    body = logs["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"]["logs"]["items"]["properties"]["raw_bytes"]["format"] == "byte"
+    given = {each["name"]: each["required"] for each in logs["get"]["parameters"]}
+    assert given.pop("topic") is True
+    assert set(given) == {"offset", "timestamp", "position", "max_messages", "cursor", "filter"}
+    assert not any(given.values())
+    assert "required" not in json.dumps(body)
