@@ -14,7 +14,7 @@ from penstock.config.handlers import (
     UserHandler,
 )
 from penstock.config.ingest import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
-from penstock.config.loader import load
+from penstock.config.loader import ignored_keys, load
 from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.otel import OtelConfig
 from penstock.config.pipeline import PipelineConfig
@@ -50,6 +50,7 @@ __all__ = [
     "TransactionsConfig",
     "UserHandler",
     "default_listeners",
+    "ignored_keys",
     "is_loopback",
     "load",
     "masked",

@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, errors, fail, file_of, settings_of
-from penstock.config import ConfigError, Settings, load, split_address
+from penstock.cli.common import errors, fail, file_of
+from penstock.cli.options import Config, Override, settings_of
+from penstock.config import ConfigError, Settings, ignored_keys, load, split_address
 from penstock.config.daemon_access import reachable
 from penstock.ingest.sockets import CannotListen
 from penstock.process.child import die_with_parent
@@ -32,7 +33,9 @@ def serve(
     """Run the listeners and the log daemon until Ctrl-C."""
     flags = {"log.http": http_addr, "log.grpc": rpc_addr, "data_dir": str(data_dir) if data_dir else None}
     overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
-    run(settings_of(config, overrides), partial(load, file_of(config), overrides), verbose)
+    settings = settings_of(config, overrides)
+    _say_ignored(config, overrides)
+    run(settings, partial(load, file_of(config), overrides), verbose)
 
 
 def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:
@@ -67,6 +70,11 @@ def _describe(settings: Settings) -> None:
     _say(f"log: gRPC {settings.log.grpc}, HTTP {settings.log.http}, data in {settings.data_dir}")
 
 
+def _say_ignored(config: Path | None, overrides: list[str]) -> None:
+    if line := ignored_keys(config, overrides):
+        _say(line)
+
+
 def _say(line: str) -> None:
     errors.print(f"penstock: {line}", markup=False, soft_wrap=True)
 
@@ -76,6 +84,7 @@ def main() -> None:
     die_with_parent()
     task = json.load(sys.stdin)
     file = Path(task["config"]) if task["config"] else None
+    _say_ignored(file, task["overrides"])
     run(Settings.model_validate(task["settings"]), partial(load, file, task["overrides"]))
 
 

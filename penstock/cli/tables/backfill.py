@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.common import console, errors, fail
+from penstock.cli.options import AsJson, Configured
 from penstock.cli.tables.wait import moment
 
 if TYPE_CHECKING:
@@ -26,15 +27,13 @@ Topics = Annotated[
 
 
 def backfill(
+    settings: Configured,
     begin: Annotated[str, typer.Option("--from", metavar="PLACE", help="An offset, 14:00, or an ISO date and time.")],
     end: Annotated[str | None, typer.Option("--to", metavar="PLACE", help="The first not wanted.")] = None,
     topic: Topics = None,
-    config: Config = None,
-    override: Override = None,
     as_json: AsJson = False,
 ) -> None:
     """Land what the tables do not have of a stretch of topics; what they have is left alone."""
-    settings = settings_of(config, override)
     if settings.pipeline.source == "kafka":
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
     from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source

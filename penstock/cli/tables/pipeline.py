@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.common import console, errors, fail
+from penstock.cli.options import AsJson, Commands, Config, Configured, Override, settings_of
 from penstock.cli.tables.backfill import backfill
 from penstock.cli.tables.quarantine import quarantine
 from penstock.cli.tables.replay import replay
@@ -22,7 +23,7 @@ from penstock.process.child import die_with_parent
 
 STATUS_PATIENCE = 3.0
 """Seconds for which a log daemon that is away is waited for."""
-pipeline = typer.Typer(no_args_is_help=True, help="Topics to tables on Spark.")
+pipeline = Commands(no_args_is_help=True, help="Topics to tables on Spark.")
 pipeline.command()(wait)
 pipeline.command()(backfill)
 pipeline.command()(replay)
@@ -43,14 +44,12 @@ def run(
 
 @pipeline.command()
 def query(
+    settings: Configured,
     sql: Annotated[str, typer.Argument(help="A query over landed, events, syslog, messages, quarantine, watermarks.")],
-    config: Config = None,
-    override: Override = None,
     limit: Annotated[int, typer.Option("-n", help="Most rows shown.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Ask the tables with Spark SQL."""
-    settings = settings_of(config, override)
     _need_spark()
     from penstock.landing.table_layout import Layout
     from penstock.spark.extensions import package_settings
@@ -75,7 +74,7 @@ def query(
 
 
 @pipeline.command()
-def status(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+def status(settings: Configured, as_json: AsJson = False) -> None:
     """How far the tables are behind the topics, how fast it goes, and what was proved."""
     from penstock.client.log.types import LogError
     from penstock.landing.daemon_connection import connection_of
@@ -83,7 +82,6 @@ def status(config: Config = None, override: Override = None, as_json: AsJson = F
     from penstock.landing.table_layout import Layout
     from penstock.landing.topics.from_flight import FlightStore
 
-    settings = settings_of(config, override)
     connection = connection_of(settings)
     topics = FlightStore(replace(connection, retry_for=STATUS_PATIENCE)) if connection else settings.topics
     try:
@@ -108,9 +106,8 @@ def status(config: Config = None, override: Override = None, as_json: AsJson = F
 
 
 @pipeline.command()
-def compact(config: Config = None, override: Override = None) -> None:
+def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
-    settings = settings_of(config, override)
     _need_spark()
     from penstock.landing.table_layout import Layout
     from penstock.spark.extensions import package_settings

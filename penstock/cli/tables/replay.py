@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, console, errors, fail
+from penstock.cli.common import console, errors, fail
 from penstock.cli.kafka.broker import Setting, parse_properties
 from penstock.cli.log.connect import Where
+from penstock.cli.options import Config, Override
 from penstock.cli.tables.wait import moment
 
 if TYPE_CHECKING:

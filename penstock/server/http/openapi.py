@@ -78,7 +78,6 @@ SETTINGS = _body(
     **{
         name: _names(field.description or "") if name in ("readers", "writers") else _text(field.description or "")
         for name, field in TopicConfig.model_fields.items()
-        if name != "index_after_bytes"
     }
 )
 BEGIN = _body(timeout=_text("Such as 30s: aborted after it; without, the configured time."))
