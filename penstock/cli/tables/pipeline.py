@@ -17,6 +17,7 @@ from penstock.cli.options import AsJson, Commands, Config, Configured, Override,
 from penstock.cli.tables.backfill import backfill
 from penstock.cli.tables.quarantine import quarantine
 from penstock.cli.tables.replay import replay
+from penstock.cli.tables.spark_session import need_spark, tables_session
 from penstock.cli.tables.wait import wait
 from penstock.config import Settings
 from penstock.process.child import die_with_parent
@@ -50,27 +51,26 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Ask the tables with Spark SQL."""
-    _need_spark()
-    from penstock.landing.table_layout import Layout
-    from penstock.spark.extensions import package_settings
-    from penstock.spark.session import build_session
-    from penstock.spark.views import DELTA, begun_as, register_views
-
-    packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
     with console.status("starting Spark") if not as_json else errors.status("starting Spark"):
-        session = build_session({**package_settings(packages), **settings.pipeline.spark})
-        register_views(session, settings.tables)
-        try:
-            rows = session.sql(sql).limit(limit)
-            found = rows.toJSON().collect() if as_json else []
-            if not as_json:
-                rows.show(limit, truncate=80)
-        except Exception as error:
-            fail(str(error).splitlines()[0])
-        finally:
-            session.stop()
+        found = _asked(settings, sql, limit, as_json)
     for row in found:
         print(row)
+
+
+def _asked(settings: Settings, sql: str, limit: int, as_json: bool) -> list[str]:
+    """The rows as JSON, or none where they are shown."""
+    with tables_session(settings) as session:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            rows = session.sql(sql).limit(limit)
+            if as_json:
+                return list(rows.toJSON().collect())
+            rows.show(limit, truncate=80)
+        except (PySparkException, Py4JError) as error:
+            fail(str(error).strip().splitlines()[0])
+    return []
 
 
 @pipeline.command()
@@ -108,10 +108,7 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 @pipeline.command()
 def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
-    _need_spark()
     from penstock.landing.table_layout import Layout
-    from penstock.spark.extensions import package_settings
-    from penstock.spark.session import build_session
     from penstock.spark.views import DELTA, begun_as
 
     layout = Layout.of(settings.tables)
@@ -120,19 +117,14 @@ def compact(settings: Configured) -> None:
             "the files of a Parquet table stay as they were written: for tables that can be compacted choose "
             'pipeline.format = "delta" and another folder of tables'
         )
-    with console.status("starting Spark"):
-        session = build_session({**package_settings([DELTA]), **settings.pipeline.spark})
-    try:
-        with console.status("merging small files"):
-            done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
-    finally:
-        session.stop()
+    with console.status("merging small files"), tables_session(settings) as session:
+        done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
     console.print(f"{done['numFilesRemoved']:,} files became {done['numFilesAdded']:,}")
 
 
 def land(settings: Settings, once: bool = False) -> int:
     """Run the landing pipeline until SIGTERM or SIGINT; the exit status."""
-    _need_spark()
+    need_spark()
     from penstock.config.daemon_access import Access
     from penstock.landing.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
@@ -147,13 +139,6 @@ def land(settings: Settings, once: bool = False) -> int:
         return run_landing(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=once, stop=stop)
     except (RuntimeError, ValueError) as error:
         fail(error)
-
-
-def _need_spark() -> None:
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        fail("this needs Spark: pip install 'penstock[spark]'")
 
 
 def main() -> None:
