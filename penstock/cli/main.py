@@ -30,7 +30,7 @@ COMMANDS = {
     "pipeline": "penstock.cli.tables.pipeline",
     "promote": "penstock.cli.kafka.promote",
     "tables": "penstock.cli.tables.contents",
-    "balance": "penstock.cli.balance.balance",
+    "balance": "penstock.cli.balance",
     "trace": "penstock.cli.tables.trace",
     "inspect": "penstock.cli.listener.inspect",
     "kafka": "penstock.cli.kafka.broker",

@@ -1,6 +1,9 @@
-"""One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``.
+"""One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; what is wrong stops the start.
 
-Unknown keys and bad values stop the start with the key's name and the nearest known one.
+Read ``settings`` (the whole tree), then a module for each part of it (``ingest``, ``handlers``, ``log``, ``security``,
+``pipeline``, ``console``, ``otel``), ``values``, ``sources`` with ``ignored``, ``loader``, ``explain`` with
+``secrets``, ``reloadable``, and ``daemon_access`` with ``tls`` (how other processes reach the daemon). Imports
+``errors`` only.
 """
 
 from penstock.config.handlers import (

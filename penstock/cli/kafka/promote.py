@@ -61,7 +61,6 @@ def promote(
 
 
 def _move(settings: Settings, layout: Layout) -> None:
-    from penstock.config.daemon_access import Access
     from penstock.landing.checkpoint_repair import mend
     from penstock.landing.promote.moved_topics import tell
     from penstock.landing.promote.promotion import move
@@ -73,9 +72,8 @@ def _move(settings: Settings, layout: Layout) -> None:
         console.print(
             f"the pipeline had landed {topic} up to {one.landed:,}; it goes on in Kafka: {where}", markup=False
         )
-    access = Access(settings)
     try:
-        tell(settings.topics, layout, LedgerClient(access.http_url, access.headers, access.verify))
+        tell(settings.topics, layout, LedgerClient.of(settings))
     except (LedgerAway, LedgerRefused) as error:
         fail(f"the ledger was not told ({error}): run this again while the log daemon runs")
     if settings.pipeline.source != "kafka":

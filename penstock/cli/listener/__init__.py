@@ -1,1 +1,7 @@
-"""Commands that talk to listeners, or look into their log buffers: send, ctl, stress, inspect."""
+"""Commands that talk to listeners, or look into their log buffers: send, ctl, stress, inspect.
+
+Read ``listeners`` (which one, and where it is), then ``send``, ``ctl``, ``stress`` and ``inspect``. Imports ``client``,
+``config``, ``handover``, ``logbuffer`` and, for where listeners are, ``supervise``.
+"""
+
+__all__ = ["listeners", "send", "ctl", "stress", "inspect"]  # noqa: RUF022 reading order

@@ -83,7 +83,6 @@ def _ask(
 
 def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -> int:
     """Have the requests landed: by the pipeline that runs, or by one for this alone. The exit status."""
-    from penstock.config.daemon_access import Access
     from penstock.landing.proof.ledger_posts import LedgerClient
     from penstock.landing.refill.backfill import is_done
     from penstock.landing.status import is_running
@@ -94,8 +93,7 @@ def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -
             time.sleep(LOOK_EVERY)
     if is_done(landing.layout, asked):
         return 0
-    access = Access(settings)
-    ledger = LedgerClient(access.http_url, access.headers, access.verify)
+    ledger = LedgerClient.of(settings)
     return run(replace(landing, only_refills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)
 
 

@@ -125,7 +125,6 @@ def compact(settings: Configured) -> None:
 def land(settings: Settings, once: bool = False) -> int:
     """Run the landing pipeline until SIGTERM or SIGINT; the exit status."""
     need_spark()
-    from penstock.config.daemon_access import Access
     from penstock.landing.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
@@ -133,8 +132,7 @@ def land(settings: Settings, once: bool = False) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    access = Access(settings)
-    ledger = LedgerClient(access.http_url, access.headers, access.verify)
+    ledger = LedgerClient.of(settings)
     try:
         return run_landing(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=once, stop=stop)
     except (RuntimeError, ValueError) as error:

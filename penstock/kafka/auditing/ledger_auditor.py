@@ -87,10 +87,6 @@ class LedgerAuditor(AbstractAuditor):
         """Posts that did not arrive; what they told is told again."""
         super().configure(config)
 
-    def audit_token(self, key: Any, value: Any) -> Any:
-        """None."""
-        return None
-
     def audit_key(
         self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
     ) -> Hashable:

@@ -21,10 +21,9 @@ from penstock.kafka.auditing import (
     LoggingAuditor,
     NoOpAuditor,
     StatsClosed,
-    load_auditor,
 )
 from penstock.kafka.auditing.stats import Count
-from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.client.plugins import CannotLoad, load_auditor
 from penstock.testing import FakeClock
 from tests.kafka.auditing.test_log_auditor import eventually
 
@@ -237,6 +236,6 @@ def test_an_auditor_may_be_given_itself_or_by_its_class() -> None:
     own = Adding()
     assert load_auditor(own, {}) is own
     assert isinstance(load_auditor(Adding, {}), Adding)
-    assert isinstance(load_auditor("test_kafka_auditing_abstract:Adding", {}), AbstractAuditor)
+    assert isinstance(load_auditor("tests.kafka.auditing.test_interval_auditor:Adding", {}), AbstractAuditor)
     with pytest.raises(CannotLoad, match="is not an Auditor"):
         load_auditor("builtins:dict", {})

@@ -107,7 +107,7 @@ class Own:
 
 
 def test_a_partitioner_of_ones_own_is_configured_and_asked() -> None:
-    own = load_partitioner("test_kafka_partitioner:Own", {"own.shift": 2})
+    own = load_partitioner("tests.kafka.client.test_java_partitioner:Own", {"own.shift": 2})
     assert chosen(own, "topic", None, b"\x01", 4) == 3
     with pytest.raises(ValueError, match="chose 7, but 'topic' has 4 partitions"):
         chosen(own, "topic", None, b"\x05", 4)

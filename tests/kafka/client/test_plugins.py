@@ -46,9 +46,7 @@ def test_the_default_is_known_by_its_names(name: str) -> None:
     assert load_segment_deserializer(name.replace("Serializer", "Deserializer"), {}) is deserialize_segment
 
 
-@pytest.mark.parametrize(
-    "given", ["test_kafka_plugins:Reversing", "test_kafka_plugins.Reversing", Reversing, Reversing()]
-)
+@pytest.mark.parametrize("given", [f"{__name__}:Reversing", f"{__name__}.Reversing", Reversing, Reversing()])
 def test_a_class_is_found_by_its_path_or_given_itself(given: Any) -> None:
     data = load_segment_serializer(given, CONFIG)("topic", SEGMENT)
     assert data == b"!cba"
@@ -65,7 +63,7 @@ def test_an_installed_entry_point_is_found_by_its_name(tmp_path: Path, monkeypat
     info = tmp_path / "reversing-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
-    lines = "[penstock.kafka.segment_serializers]\nreversing = test_kafka_plugins:Reversing\ngone = nowhere:At\n"
+    lines = f"[penstock.kafka.segment_serializers]\nreversing = {__name__}:Reversing\ngone = nowhere:At\n"
     (info / "entry_points.txt").write_text(lines)
     monkeypatch.syspath_prepend(str(tmp_path))
     assert load_segment_serializer("reversing", CONFIG)("topic", SEGMENT) == b"!cba"
@@ -91,7 +89,7 @@ def test_composite_map() -> None:
     [
         ("defualt", "segment.serializer: there is no 'defualt'.*did you mean 'default'"),
         ("no.such.module.Name", "segment.serializer: 'no.such.module.Name' cannot be loaded"),
-        ("test_kafka_plugins:Nobody", "cannot be loaded"),
+        ("tests.kafka.client.test_plugins:Nobody", "cannot be loaded"),
         (Reversing, "cannot be made: 'own.mark'"),
         (5, "has no serialize"),
     ],

@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from penstock.cli.balance.balance import _drawn, balance, moment_or_age
+from penstock.cli.balance import _drawn, balance, moment_or_age
 from penstock.cli.options import Commands
 from penstock.counts import Counts, Origin
 from penstock.records import body
