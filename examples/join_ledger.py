@@ -2,9 +2,7 @@
 
 import sys
 
-from penstock.spark.session import build_session
-from penstock.spark.source.data_source import register
-from penstock.spark.views import register_views
+from penstock.spark import build_session, register, register_views
 
 data = (*sys.argv[1:], "penstock-data")[0]
 spark = build_session()

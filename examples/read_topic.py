@@ -2,8 +2,7 @@
 
 import sys
 
-from penstock.spark.session import build_session
-from penstock.spark.source.data_source import register
+from penstock.spark import build_session, register
 
 data, topic = (*sys.argv[1:], *("penstock-data", "events")[len(sys.argv) - 1 :])
 spark = build_session()

@@ -1,21 +1,14 @@
-"""What all commands share: the options of the configuration, and how an error is shown."""
+"""What all commands share: the two consoles, how an error is shown, and a question to the daemon."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-import typer
 from rich.console import Console
 
-from penstock.config import DEFAULT_FILE, ConfigError, Settings, load
-
-Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (TOML).", show_default=False)]
-Override = Annotated[
-    list[str] | None, typer.Option("-o", help="One setting, as key=value; may be repeated.", show_default=False)
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from penstock.config import DEFAULT_FILE, Settings
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -31,14 +24,6 @@ def fail(message: object, status: int = 1) -> NoReturn:
 def file_of(config: Path | None) -> Path | None:
     """The configuration file in force: to be read again, it has to be there again."""
     return config or next((path for path in [Path(DEFAULT_FILE)] if path.exists()), None)
-
-
-def settings_of(config: Path | None, override: list[str] | None) -> Settings:
-    """The settings, or the end with what is wrong with them."""
-    try:
-        return load(config, override or [])
-    except ConfigError as error:
-        fail(error, 2)
 
 
 def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:

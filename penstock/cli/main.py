@@ -11,6 +11,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli.completion import typed_words
+from penstock.cli.options import Commands
 
 COMMANDS = {
     "up": "penstock.cli.run.up",
@@ -29,7 +30,7 @@ COMMANDS = {
     "pipeline": "penstock.cli.tables.pipeline",
     "promote": "penstock.cli.kafka.promote",
     "tables": "penstock.cli.tables.contents",
-    "balance": "penstock.cli.balance.balance",
+    "balance": "penstock.cli.balance",
     "trace": "penstock.cli.tables.trace",
     "inspect": "penstock.cli.listener.inspect",
     "kafka": "penstock.cli.kafka.broker",
@@ -43,7 +44,7 @@ COMPLETION = ("--install-completion", "--show-completion")
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The command line. Only what ``arguments`` ask for is imported: some commands need libraries that are slow to."""
-    app = typer.Typer(
+    app = Commands(
         name="penstock",
         help="Event and log messages from sockets to Spark tables, and what became of every one of them.",
         no_args_is_help=True,

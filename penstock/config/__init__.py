@@ -1,6 +1,9 @@
-"""One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``.
+"""One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; what is wrong stops the start.
 
-Unknown keys and bad values stop the start with the key's name and the nearest known one.
+Read ``settings`` (the whole tree), then a module for each part of it (``ingest``, ``handlers``, ``log``, ``security``,
+``pipeline``, ``console``, ``otel``), ``values``, ``sources`` with ``ignored``, ``loader``, ``explain`` with
+``secrets``, ``reloadable``, and ``daemon_access`` with ``tls`` (how other processes reach the daemon). Imports
+``errors`` only.
 """
 
 from penstock.config.handlers import (
@@ -14,7 +17,7 @@ from penstock.config.handlers import (
     UserHandler,
 )
 from penstock.config.ingest import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
-from penstock.config.loader import load
+from penstock.config.loader import ignored_keys, load
 from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.otel import OtelConfig
 from penstock.config.pipeline import PipelineConfig
@@ -50,6 +53,7 @@ __all__ = [
     "TransactionsConfig",
     "UserHandler",
     "default_listeners",
+    "ignored_keys",
     "is_loopback",
     "load",
     "masked",

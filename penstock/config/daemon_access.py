@@ -60,12 +60,6 @@ class Access:
         return reachable(self.settings.log.grpc)
 
     @cached_property
-    def flight_location(self) -> str:
-        """Location of the Flight server; "" when there is none."""
-        scheme = "grpc+tls" if self.settings.security.tls_cert else "grpc"
-        return f"{scheme}://{reachable(self.settings.log.flight)}" if self.settings.log.flight else ""
-
-    @cached_property
     def token(self) -> str | None:
         """The bearer token to show. Raises OSError when it may not be read."""
         return internal_token(self.settings.data_dir) if self.settings.security.tokens else None

@@ -27,6 +27,14 @@ def load(
         raise ConfigError("the configuration is nested too deeply") from None
 
 
+def ignored_keys(
+    file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> str:
+    """One line that names the keys given to ``load`` that have no effect; empty where there are none."""
+    found = gather(file, overrides, environment).ignored
+    return f"without effect: {', '.join(f'{key} ({why})' for key, why in found.items())}" if found else ""
+
+
 def check(given: Given) -> Settings:
     """The settings of what was given. Raises ConfigError naming every key that is unknown or bad."""
     try:

@@ -14,7 +14,6 @@ class TopicConfig(Group):
 
     message_size_limit: Size = Field(16 << 20, description="largest payload of one message")
     segment_size_limit: Size = Field(16 << 20, description="a segment is closed at this size")
-    index_after_bytes: Size = Field(4 << 10, description="accepted for slogd's sake; every batch is indexed")
     rotate_after: Seconds = Field(6 * 3600, description="a segment is closed when its oldest entry is this old")
     stale_after: Seconds = Field(7 * 86400, description="a segment is dropped when its newest entry is this old")
     retain_bytes: Size = Field(0, description="older segments are dropped when a topic is larger; 0 = no limit")

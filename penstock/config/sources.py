@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.config.ignored import drop_ignored
 from penstock.config.settings import default_listener_tables
 from penstock.config.values import ConfigError
 
@@ -20,10 +21,14 @@ ENVIRONMENT_PREFIX = "PENSTOCK_"
 
 @dataclass(slots=True)
 class Given:
-    """The values given, not yet checked, and for each key (dotted, listeners by name) who gave it."""
+    """The values given, not yet checked, and for each key (dotted, listeners by name) who gave it.
+
+    ``ignored``: keys that were given and have no effect, each with the reason; they are not in ``tree``.
+    """
 
     tree: dict[str, Any]
     origins: dict[str, str] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
 
 
 def gather(
@@ -42,6 +47,7 @@ def gather(
         if not equals:
             raise ConfigError(f"-o {override}: write it as key=value")
         _set(given, key.strip().split("."), _value(text.strip()), f"-o {key}")
+    given.ignored = drop_ignored(tree)
     _inherit(given)
     return given
 

@@ -1,1 +1,19 @@
-"""The web console: what became of every message, at a glance. It reads only the daemon's public HTTP API."""
+"""The web console: what became of every message, at a glance.
+
+Read ``main`` (its process), ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of: ``theme``,
+``pipe_picture``, ``charts``, ``findings``, ``totals``, ``wording``. Imports ``config``, ``landing`` and
+``process``; of the daemon it reads only the public HTTP API.
+"""
+
+__all__ = [  # noqa: RUF022 reading order
+    "main",
+    "daemon_poll",
+    "history",
+    "pages",
+    "theme",
+    "pipe_picture",
+    "charts",
+    "findings",
+    "totals",
+    "wording",
+]

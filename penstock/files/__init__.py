@@ -3,3 +3,5 @@
 Read ``file_system`` (the protocol, the real one, ``replace_durably``), then ``checked_document`` (a JSON object with a
 checksum and a format version). Imports ``errors`` only.
 """
+
+__all__ = ["file_system", "checked_document", "errors"]  # noqa: RUF022 reading order

@@ -3,3 +3,5 @@
 Read ``runtime`` (which Java, the machine's or a wheel's), then ``jars`` (what is fetched once into the user's cache).
 Imports nothing of Penstock.
 """
+
+__all__ = ["runtime", "jars"]  # noqa: RUF022 reading order

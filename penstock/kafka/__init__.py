@@ -1,26 +1,47 @@
-"""Kafka: messages of any size, encrypted ones, and where they go.
+"""Kafka: messages of any size, encrypted ones, and what clients count.
 
-``Producer`` and ``Consumer`` need confluent-kafka, which is an extra; the rest does not.
+Read ``errors``, then ``large/`` (the formats, without I/O), ``client/``, ``auditing/``, and ``broker`` (one node, for
+trying out). ``Producer`` and ``Consumer`` are imported when they are asked for, as they need confluent-kafka, an extra.
+Imports ``errors``, ``counts``, ``process`` and ``java``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from penstock.kafka.errors import (
+    InvalidOffset,
+    InvalidSegment,
+    LargeMessageError,
+    MessageDropped,
+    NoCommittedOffset,
+    OffsetNotTracked,
+    Partition,
+    RecordFailed,
+    RecordsFailed,
+    SendFailed,
+    Skip,
+)
+from penstock.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from penstock.kafka.client.consumer import Consumer
     from penstock.kafka.client.producer import Producer
+else:
+    __getattr__ = lazy_names(__name__, {"Consumer": "client.consumer", "Producer": "client.producer"})
 
-__all__ = ["Consumer", "Producer"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Consumer":
-        from penstock.kafka.client.consumer import Consumer
-
-        return Consumer
-    if name == "Producer":
-        from penstock.kafka.client.producer import Producer
-
-        return Producer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "Consumer",
+    "InvalidOffset",
+    "InvalidSegment",
+    "LargeMessageError",
+    "MessageDropped",
+    "NoCommittedOffset",
+    "OffsetNotTracked",
+    "Partition",
+    "Producer",
+    "RecordFailed",
+    "RecordsFailed",
+    "SendFailed",
+    "Skip",
+]

@@ -1,5 +1,26 @@
 """What becomes of a micro-batch, and the proof that nothing of it was lost; everything that needs no pyspark.
 
-Read ``table_layout``, ``event_rules``, ``journal`` (what was committed), ``table_files``, then ``proof/``, ``refill/``,
-``promote/``, ``quarantine/`` and ``trace/``. Imports ``log``, ``kafka``, ``ledger`` and ``client``.
+Read ``table_layout``, ``event_rules``, ``admitted_types``, ``journal`` (what was committed), ``table_files``,
+``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``, then the folders: where rows come from
+(``topics``, ``from_kafka``), the ``proof``, ``refill``, ``promote``, ``quarantine`` and ``trace``.
+Imports ``log``, ``kafka``, ``ledger``, ``client`` and ``config``.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "table_layout",
+    "event_rules",
+    "admitted_types",
+    "journal",
+    "table_files",
+    "row_counts",
+    "status",
+    "checkpoint_repair",
+    "daemon_connection",
+    "topics",
+    "from_kafka",
+    "proof",
+    "refill",
+    "promote",
+    "quarantine",
+    "trace",
+]

@@ -115,19 +115,6 @@ def committed_batches(checkpoint: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def committed_ranges(checkpoint: Path) -> dict[int, dict[str, tuple[int, int]]]:
-    """For each committed batch that Spark remembers whole: [begin, end) by topic."""
-    found = {}
-    for batch in committed_batches(checkpoint):
-        try:
-            begin = read_plan(checkpoint, batch - 1).end if batch else {}
-            end = read_plan(checkpoint, batch).end
-        except FileNotFoundError:
-            continue
-        found[batch] = {t: (begin.get(t, 0), last) for t, last in end.items() if last > begin.get(t, 0)}
-    return found
-
-
 class Journal:
     """The commits of all batches, one JSON object a line; ``update`` adds what Spark committed since.
 

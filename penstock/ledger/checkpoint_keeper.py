@@ -41,6 +41,6 @@ class Keeper:
         begin = time.thread_time()
         try:
             self._ledger.keep()
-        except Exception as error:  # a full disk, say: the next one may fit
+        except Exception as error:  # noqa: BLE001 - a full disk, say: the thread goes on, the next one may fit
             _LOGGER.warning("the ledger's checkpoint is not kept: %s", error)
         self._pause = max(self._interval, (time.thread_time() - begin) / SHARE)

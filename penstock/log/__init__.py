@@ -1,4 +1,9 @@
-"""Topics as plain Arrow IPC streams: appended in groups, read from the folder alone, recovered after anything."""
+"""Topics as plain Arrow IPC streams: appended in groups, read from the folder alone, recovered after anything.
+
+Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an append durable), ``read/``,
+``retention/``, ``transactions/``, then ``cursors`` and ``settings``. Imports ``files``, ``records``, ``counts`` and
+``errors``.
+"""
 
 from penstock.log.commit.batching import Appended
 from penstock.log.commit.producers import Producer

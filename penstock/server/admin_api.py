@@ -199,7 +199,7 @@ def parsed(changes: Mapping[str, object]) -> dict[str, object]:
         key = ".".join(map(str, first["loc"]))
         known = f" (known: {', '.join(SETTINGS)})" if first["type"] == "extra_forbidden" else ""
         raise BadRequest(f"{key}: {first['msg'].removeprefix('Value error, ')}{known}") from None
-    return {name: getattr(config, name) for name in changes if name in SETTINGS}
+    return {name: getattr(config, name) for name in changes}
 
 
 def changes_of(settings: pb.TopicSettings) -> dict[str, Any]:

@@ -1,0 +1,23 @@
+"""Everything that imports pyspark: the session, the data source ``penstock``, and the landing query.
+
+Read ``session`` with ``extensions`` and ``package_zip``, ``views`` (the tables for readers), ``source/``, ``query/``,
+``pipeline`` (all of it as one process), ``replay``. The public names are imported when they are asked for: pyspark is
+an extra. Imports ``landing``, ``log``, ``client``, ``config`` and ``java``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from penstock.spark.session import build_session
+    from penstock.spark.source.data_source import register
+    from penstock.spark.views import register_views
+else:
+    __getattr__ = lazy_names(
+        __name__, {"build_session": "session", "register": "source.data_source", "register_views": "views"}
+    )
+
+__all__ = ["build_session", "register", "register_views"]

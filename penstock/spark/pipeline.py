@@ -23,7 +23,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock import config
-from penstock.config.daemon_access import Access
 from penstock.errors import PenstockError
 from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
@@ -212,8 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    access = Access(settings)
-    ledger = None if given.no_ledger else LedgerClient(access.http_url, access.headers, access.verify)
+    ledger = None if given.no_ledger else LedgerClient.of(settings)
     try:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=given.once, stop=stop)
     except (RuntimeError, ValueError) as error:

@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 from penstock.kafka.broker import Broker
+from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
-from penstock.landing.from_kafka.rows import Assembler
 from penstock.landing.promote.kafka_writer import KafkaOut
 from penstock.landing.quarantine.send_once import Resender
 from penstock.records import body
@@ -58,7 +58,7 @@ def landing(spark: SparkSession, topics: Path, tmp_path: Path) -> Landing:
 def messages(broker: Broker, topic: str) -> Iterator[tuple[bytes, dict[str, str]]]:
     """The whole messages of a topic of one partition."""
     kafka = {"bootstrap.servers": broker.address}
-    assembler = Assembler(LookBack(kafka, 100), 100)
+    assembler = RangeAssembler(LookBack(kafka, 100), 100)
     with consumer(kafka) as client:
         _, end = client.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
         for batch in read(client, (topic, 0), 0, end):

@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import AsJson, Config, Override, errors, fail, settings_of
+from penstock.cli.common import errors, fail
+from penstock.cli.options import AsJson, Config, Override, settings_of
 from penstock.config import parse_size
 from penstock.process.reporting import configure
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from penstock.cli.common import Config, Override, console, fail, settings_of
+from penstock.cli.common import console, fail
 from penstock.cli.kafka.broker import Setting, parse_properties
+from penstock.cli.options import Configured
 from penstock.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ NAME = re.compile(r"[A-Za-z0-9_\-.]{1,249}")
 
 
 def promote(
+    settings: Configured,
     topic: Annotated[str, typer.Argument(help="The topic of the log.")],
     to: Annotated[Literal["kafka"], typer.Option(help="Where it goes.")] = "kafka",
     name: Annotated[str | None, typer.Option("--as", help="Its name in Kafka.", show_default="the same")] = None,
@@ -29,11 +31,8 @@ def promote(
     ] = None,
     copy_only: Annotated[bool, typer.Option("--copy-only", help="Leave the pipeline where it is.")] = False,
     setting: Setting = None,
-    config: Config = None,
-    override: Override = None,
 ) -> None:
     """Copy a topic to Kafka, each row once, and have the pipeline go on there. Killed, it goes on when run again."""
-    settings = settings_of(config, override)
     servers = {"bootstrap.servers": bootstrap} if bootstrap else {}
     kafka = {**settings.pipeline.kafka, **servers, **parse_properties(setting or [])}
     if not kafka.get("bootstrap.servers"):
@@ -62,7 +61,6 @@ def promote(
 
 
 def _move(settings: Settings, layout: Layout) -> None:
-    from penstock.config.daemon_access import Access
     from penstock.landing.checkpoint_repair import mend
     from penstock.landing.promote.moved_topics import tell
     from penstock.landing.promote.promotion import move
@@ -74,9 +72,8 @@ def _move(settings: Settings, layout: Layout) -> None:
         console.print(
             f"the pipeline had landed {topic} up to {one.landed:,}; it goes on in Kafka: {where}", markup=False
         )
-    access = Access(settings)
     try:
-        tell(settings.topics, layout, LedgerClient(access.http_url, access.headers, access.verify))
+        tell(settings.topics, layout, LedgerClient.of(settings))
     except (LedgerAway, LedgerRefused) as error:
         fail(f"the ledger was not told ({error}): run this again while the log daemon runs")
     if settings.pipeline.source != "kafka":

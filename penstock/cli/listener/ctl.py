@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.cli.common import console, fail
 from penstock.cli.listener.listener_commands import Asking, NoAnswer
 from penstock.cli.listener.listeners import address_of, listener_of
+from penstock.cli.options import AsJson, Commands, Config, MadeOf, Override, settings_of
+from penstock.config import ListenerConfig, Settings
 
-ctl = typer.Typer(help="Ask a listener, or end its receiver.", no_args_is_help=True)
+ctl = Commands(help="Ask a listener, or end its receiver.", no_args_is_help=True)
 Listener = Annotated[str | None, typer.Option(help="A listener by name; else the first.", show_default=False)]
 Timeout = Annotated[float, typer.Option(help="Seconds to wait for the answer.", min=0.01)]
 LOOK_EVERY = 0.1
@@ -22,130 +27,114 @@ RESTART = 10.0
 """Seconds that a receiver may take to come back after KILL."""
 
 
+@dataclass(frozen=True, slots=True)
+class Listened:
+    """The listener that a command talks to."""
+
+    settings: Settings
+    config: ListenerConfig
+    timeout: float
+
+    @classmethod
+    def of(
+        cls, config: Config = None, override: Override = None, listener: Listener = None, timeout: Timeout = 2.0
+    ) -> Listened:
+        """From the options of a command; ends it with one line when there is no such listener."""
+        settings = settings_of(config, override)
+        return cls(settings, listener_of(settings, listener), timeout)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.config.name
+
+    def connected(self) -> Asking:
+        """A connection to it. Raises NoAnswer."""
+        return Asking(*address_of(self.settings, self.config), self.config.protocol, self.timeout)
+
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[Asking]:
+        """A connection to it; ends the command with one line where it does not answer."""
+        try:
+            with contextlib.closing(self.connected()) as asking:
+                yield asking
+        except NoAnswer as error:
+            fail(f"listener {self.name!r}: {error}")
+
+
+Target = Annotated[Listened, MadeOf(Listened.of)]
+
+
 @ctl.command()
-def ping(
-    config: Config = None,
-    override: Override = None,
-    listener: Listener = None,
-    timeout: Timeout = 2.0,
-    as_json: AsJson = False,
-) -> None:
+def ping(target: Target, as_json: AsJson = False) -> None:
     """Whether the listener answers, and how quickly."""
     trail = secrets.token_hex(8).encode()
     began = time.perf_counter()
-    name, answer = _ask(config, override, listener, timeout, "PING", trail)
+    answer = _ask(target, "PING", trail)
     took = (time.perf_counter() - began) * 1000
     if answer != b"PONG" + trail:
-        fail(f"listener {name!r} answers something else: {answer[:100]!r}")
+        fail(f"listener {target.name!r} answers something else: {answer[:100]!r}")
     if as_json:
-        print(json.dumps({"listener": name, "milliseconds": round(took, 3)}))
+        print(json.dumps({"listener": target.name, "milliseconds": round(took, 3)}))
     else:
-        console.print(f"PONG from {name} in {took:.2f} ms")
+        console.print(f"PONG from {target.name} in {took:.2f} ms")
 
 
 @ctl.command()
-def stat(
-    config: Config = None,
-    override: Override = None,
-    listener: Listener = None,
-    timeout: Timeout = 2.0,
-    as_json: AsJson = False,
-) -> None:
+def stat(target: Target, as_json: AsJson = False) -> None:
     """The statistics of the listener's receiver."""
-    name, answer = _ask(config, override, listener, timeout, "STAT")
-    statistics = _parsed(name, answer)
+    statistics = _parsed(target.name, _ask(target, "STAT"))
     if as_json:
         print(json.dumps(statistics, indent=2))
         return
-    table = Table(title=f"listener {name}", title_justify="left", box=None, show_header=False)
+    table = Table(title=f"listener {target.name}", title_justify="left", box=None, show_header=False)
     for key, value in statistics.items():
         table.add_row(key, _shown(value))
     console.print(table)
 
 
 @ctl.command()
-def envi(
-    config: Config = None,
-    override: Override = None,
-    listener: Listener = None,
-    timeout: Timeout = 2.0,
-    as_json: AsJson = False,
-) -> None:
+def envi(target: Target, as_json: AsJson = False) -> None:
     """The configuration that is in effect, secrets masked."""
-    name, answer = _ask(config, override, listener, timeout, "ENVI")
-    print(json.dumps(_parsed(name, answer), indent=None if as_json else 2))
+    print(json.dumps(_parsed(target.name, _ask(target, "ENVI")), indent=None if as_json else 2))
 
 
 @ctl.command()
-def kill(
-    config: Config = None,
-    override: Override = None,
-    listener: Listener = None,
-    timeout: Timeout = 2.0,
-    as_json: AsJson = False,
-) -> None:
+def kill(target: Target, as_json: AsJson = False) -> None:
     """End the listener's receiver at once; the supervisor starts it again."""
-    name, asking = _asking(config, override, listener, timeout)
-    try:
-        before = int(_parsed(name, asking.ask("STAT"))["uptime"])
+    with target.asked() as asking:
+        before = int(_parsed(target.name, asking.ask("STAT"))["uptime"])
         asked = time.monotonic()
         asking.tell("KILL")
-    except NoAnswer as error:
-        fail(error)
-    finally:
-        asking.close()
     time.sleep(LOOK_EVERY)
     while time.monotonic() - asked < RESTART:
-        uptime = _uptime(config, override, listener, timeout)
+        uptime = _uptime(target)
         if uptime is not None and uptime < before + (time.monotonic() - asked) * 500:
             break
         if uptime is not None:
-            fail(f"listener {name!r} does not obey KILL: it needs kill = true")
+            fail(f"listener {target.name!r} does not obey KILL: it needs kill = true")
         time.sleep(LOOK_EVERY)
     else:
-        fail(f"listener {name!r} is gone and did not come back within {RESTART:g} s")
+        fail(f"listener {target.name!r} is gone and did not come back within {RESTART:g} s")
     if as_json:
-        print(json.dumps({"listener": name, "killed": True}))
+        print(json.dumps({"listener": target.name, "killed": True}))
     else:
-        console.print(f"{name}: its receiver was killed and is back")
+        console.print(f"{target.name}: its receiver was killed and is back")
 
 
-def _uptime(config: Any, override: Any, listener: str | None, timeout: float) -> int | None:
+def _uptime(target: Listened) -> int | None:
     """Milliseconds; None while nobody answers."""
     try:
-        name, asking = _asking(config, override, listener, timeout, patient=True)
-        try:
-            return int(_parsed(name, asking.ask("STAT"))["uptime"])
-        finally:
-            asking.close()
+        with contextlib.closing(target.connected()) as asking:
+            return int(_parsed(target.name, asking.ask("STAT"))["uptime"])
     except NoAnswer:
         return None
 
 
-def _ask(
-    config: Any, override: Any, listener: str | None, timeout: float, verb: str, trail: bytes = b""
-) -> tuple[str, bytes]:
-    """The listener's name and its answer, or the end with one line."""
-    name, asking = _asking(config, override, listener, timeout)
-    try:
-        return name, asking.ask(verb, trail)
-    except NoAnswer as error:
-        fail(f"listener {name!r}: {error}")
-    finally:
-        asking.close()
-
-
-def _asking(
-    config: Any, override: Any, listener: str | None, timeout: float, patient: bool = False
-) -> tuple[str, Asking]:
-    settings = settings_of(config, override)
-    found = listener_of(settings, listener)
-    try:
-        return found.name, Asking(*address_of(settings, found), found.protocol, timeout)
-    except NoAnswer as error:
-        if patient:
-            raise
-        fail(f"listener {found.name!r}: {error}")
+def _ask(target: Listened, verb: str, trail: bytes = b"") -> bytes:
+    """The listener's answer, or the end with one line."""
+    with target.asked() as asking:
+        return asking.ask(verb, trail)
 
 
 def _parsed(name: str, answer: bytes) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 import typer
 from rich.table import Table
 
-from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.cli.common import console, fail
+from penstock.cli.options import AsJson, Config, Override, settings_of
 from penstock.handover.paths import buffer_file
 from penstock.logbuffer.aeron import inspector
 from penstock.logbuffer.errors import LogBufferError

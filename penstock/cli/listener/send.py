@@ -12,8 +12,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, console, fail, settings_of
+from penstock.cli.common import console, fail
 from penstock.cli.listener.listeners import address_of, listener_of
+from penstock.cli.options import Configured
 from penstock.client import LedgerReport, TcpSender, UdpSender
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
@@ -22,9 +23,8 @@ GROUP = 1000
 
 
 def send(
+    settings: Configured,
     files: Annotated[list[Path] | None, typer.Argument(help="Files; else standard input.", show_default=False)] = None,
-    config: Config = None,
-    override: Override = None,
     listener: Annotated[
         str | None, typer.Option(help="A listener by name; else the first.", show_default=False)
     ] = None,
@@ -35,7 +35,7 @@ def send(
     ] = False,
 ) -> None:
     """Send each line as one message."""
-    sender = _sender(settings_of(config, override), listener, fragment_size, report)
+    sender = _sender(settings, listener, fragment_size, report)
     if tag and isinstance(sender, TcpSender):
         fail("--tag needs a UDP listener: lines have no tags", 2)
     send_many = partial(sender.send_many, tags=tag or ()) if isinstance(sender, UdpSender) else sender.send_many

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.cli.common import AsJson, Config, Override, ask_daemon, console, errors, fail, settings_of
+from penstock.cli.common import ask_daemon, console, errors, fail
 from penstock.cli.listener.listeners import address_of, listener_of
 from penstock.cli.listener.load import Stress, StressSettings
+from penstock.cli.options import AsJson, Configured
 from penstock.config import ListenerConfig, Settings
 from penstock.counts import Name
 
@@ -26,8 +27,7 @@ DEFAULTS = StressSettings()
 
 
 def stress(
-    config: Config = None,
-    override: Override = None,
+    settings: Configured,
     listener: Annotated[str | None, typer.Option(help="A UDP listener; else the first.", show_default=False)] = None,
     threads: Annotated[int, typer.Option(help="Threads.")] = DEFAULTS.threads,
     rate: Annotated[int, typer.Option(help="Messages a second of all threads; 0: all that can be.")] = DEFAULTS.rate,
@@ -44,7 +44,6 @@ def stress(
     as_json: AsJson = False,
 ) -> None:
     """Send random messages in fragments; the exit status is 1 when something of them is not accounted for."""
-    settings = settings_of(config, override)
     target = listener_of(settings, listener or _first_udp(settings))
     if target.protocol != "udp" or target.codec != "plog":
         fail(f"listener {target.name!r} takes no fragments: stress needs one with protocol udp and codec plog", 2)

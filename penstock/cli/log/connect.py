@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, errors, fail, settings_of
+from penstock.cli.common import errors, fail
+from penstock.cli.options import Config, MadeOf, Override, settings_of
 from penstock.client import ClientError, Log, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config import ConfigError, Settings
@@ -70,6 +71,10 @@ class Where:
             except Unavailable as error:
                 fail(f"{error}; {NOT_RUNNING}", 2)
             yield log
+
+
+Daemon = Annotated[Where, MadeOf(Where.of)]
+"""The daemon that a command uses: it has the options --config, -o, --rpc, --token-file and --ca."""
 
 
 def _tls(access: Access, ca: Path | None) -> Tls | None:

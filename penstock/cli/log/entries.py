@@ -19,9 +19,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, fail
+from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
-from penstock.cli.log.connect import Ca, Rpc, TokenFile, Where
+from penstock.cli.log.connect import Daemon
 from penstock.cli.progress import Progress
 from penstock.client import AtCursor, ClientError, Entry, Log, Page, Start, Unsupported
 from penstock.client.log.connection import RETRY_FOR
@@ -49,17 +49,12 @@ class Format(StrEnum):
 
 
 def produce(
+    where: Daemon,
     topic: Annotated[str, typer.Argument(help="Topic to append to.", autocompletion=topic_names)],
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     annotate: Annotated[list[str] | None, typer.Option(metavar="K=V", help="Annotate every message.")] = None,
 ) -> None:
     """Append the lines of standard input, in batches of 100 lines or one second."""
     annotations = parse_annotations(annotate or ())
-    where = Where.of(config, override, rpc, token_file, ca)
     lines = Lines(_standard_input())
     count, interrupted = 0, False
 
@@ -82,12 +77,8 @@ def produce(
 
 
 def consume(
+    where: Daemon,
     topic: Annotated[str, typer.Argument(help="Topic to read.", autocompletion=topic_names)],
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     start: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +101,6 @@ def consume(
     begin = parse_start(start) if start else AtCursor(cursor) if cursor else "earliest"
     if match is not None:
         check_filter(match)
-    where = Where.of(config, override, rpc, token_file, ca)
     with where.opened(math.inf if follow else RETRY_FOR) as log, _quiet_pipe():
         pages = consume_pages(log, topic, begin, count, follow, match)
         with _Place(log, topic, cursor) as place, Progress("reading", shown=not sys.stdout.isatty()) as progress:

@@ -14,16 +14,17 @@ from typing import Annotated
 import typer
 
 from penstock import log as files
-from penstock.cli.common import AsJson, Config, Override, fail
+from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
-from penstock.cli.log.connect import Ca, Rpc, TokenFile, Where, one_line
+from penstock.cli.log.connect import Daemon, Where, one_line
 from penstock.cli.log.topics import size
+from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Compacted, Gap, Log, Unavailable
 from penstock.files.file_system import OS
 from penstock.log.store.gaps import CORRUPT, Gaps
 
-log = typer.Typer(help="Check and rewrite the files of the log.", no_args_is_help=True)
+log = Commands(help="Check and rewrite the files of the log.", no_args_is_help=True)
 Topics = Annotated[
     list[str] | None, typer.Argument(metavar="[TOPIC]...", help="These topics; else all.", autocompletion=topic_names)
 ]
@@ -32,12 +33,8 @@ LAST = 2**63 - 1
 
 @log.command()
 def verify(
+    where: Daemon,
     topics: Topics = None,
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Check every checksum and index. What is bad is put aside and becomes a gap; indices are rebuilt.
@@ -45,7 +42,7 @@ def verify(
     Ends with status 1 when there was something bad.
     """
     found: dict[str, Checked] = {}
-    with _opened(Where.of(config, override, rpc, token_file, ca)) as what, Progress("checking") as progress:
+    with _opened(where) as what, Progress("checking") as progress:
         names = topics or what.names()
         for number, name in enumerate(names, 1):
             progress.tell(f"{name}, {number} of {len(names)}")
@@ -86,17 +83,13 @@ def _checked(what: _Topics, name: str) -> Checked:
 
 @log.command()
 def compact(
+    where: Daemon,
     topics: Topics = None,
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Rewrite closed segments in larger batches, compressed where the topic is so configured."""
     done: dict[str, Compacted] = {}
-    with _opened(Where.of(config, override, rpc, token_file, ca)) as what, Progress("rewriting") as progress:
+    with _opened(where) as what, Progress("rewriting") as progress:
         names = topics or what.names()
         for number, name in enumerate(names, 1):
             progress.tell(f"{name}, {number} of {len(names)}")

@@ -14,13 +14,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.cli.common import AsJson, Config, Override, console, fail
+from penstock.cli.common import console, fail
 from penstock.cli.completion import topic_names
-from penstock.cli.log.connect import Ca, Rpc, TokenFile, Where
+from penstock.cli.log.connect import Daemon
+from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Log, NoSuchTopic, Swept, Topic, Unsupported
 
-topic = typer.Typer(help="Create, configure, show and delete topics.", no_args_is_help=True)
+topic = Commands(help="Create, configure, show and delete topics.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=topic_names)]
 Settings = Annotated[
     list[str] | None,
@@ -33,16 +34,12 @@ TIME_STEPS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def topics(
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
+    where: Daemon,
     rate: Annotated[float | None, typer.Option(help="Measure what is appended for so many seconds.", min=0.1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the topics: what they hold, and how far their readers are."""
-    with Where.of(config, override, rpc, token_file, ca).opened() as log:
+    with where.opened() as log:
         try:
             found = log.describe()
             _tell_unopened(log, found)
@@ -70,67 +67,51 @@ def _tell_unopened(log: Log, found: Sequence[Topic]) -> None:
 
 @topic.command()
 def create(
+    where: Daemon,
     name: Name,
     settings: Settings = None,
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Create a topic."""
     given = parse_settings(settings or ())
-    with Where.of(config, override, rpc, token_file, ca).opened() as log:
+    with where.opened() as log:
         show_topic(log.create_topic(name, **given), as_json)
 
 
 @topic.command()
 def configure(
+    where: Daemon,
     name: Name,
     settings: Settings = None,
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a topic, at once and for good."""
     given = parse_settings(settings or ())
     if not given:
         fail("name the settings to change, as KEY=VALUE", 2)
-    with Where.of(config, override, rpc, token_file, ca).opened() as log:
+    with where.opened() as log:
         show_topic(log.configure_topic(name, **given), as_json)
 
 
 @topic.command()
 def show(
+    where: Daemon,
     name: Name,
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     as_json: AsJson = False,
 ) -> None:
     """Settings, gaps and cursors of a topic."""
-    with Where.of(config, override, rpc, token_file, ca).opened() as log:
+    with where.opened() as log:
         show_topic(log.describe(name)[0], as_json)
 
 
 @topic.command()
 def delete(
+    where: Daemon,
     name: Name,
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Delete a topic with all that is in it."""
-    with Where.of(config, override, rpc, token_file, ca).opened() as log:
+    with where.opened() as log:
         (found,) = log.describe(name)
         if not yes and not sys.stdin.isatty():
             fail("deleting cannot be undone: add --yes", 2)
@@ -142,16 +123,12 @@ def delete(
 
 @topic.command("forget-cursor")
 def forget_cursor(
+    where: Daemon,
     name: Name,
     cursor: Annotated[str, typer.Argument(help="A cursor of it.")],
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
 ) -> None:
     """Forget a reader that will not come back: with retention_policy=keep nothing is kept for it any more."""
-    with Where.of(config, override, rpc, token_file, ca).opened() as log:
+    with where.opened() as log:
         known = [one.name for one in log.cursors(name)]
         if cursor not in known:
             fail(f"{name} has no cursor {cursor!r} (there are: {', '.join(known) or 'none'})")
@@ -160,15 +137,11 @@ def forget_cursor(
 
 
 def cleanup(
-    config: Config = None,
-    override: Override = None,
-    rpc: Rpc = None,
-    token_file: TokenFile = None,
-    ca: Ca = None,
+    where: Daemon,
     as_json: AsJson = False,
 ) -> None:
     """Drop what retention allows, now; the daemon does so every five minutes."""
-    with Where.of(config, override, rpc, token_file, ca).opened() as log, Progress("cleaning up"):
+    with where.opened() as log, Progress("cleaning up"):
         swept = log.cleanup()
     if as_json:
         print(json.dumps([asdict(one) for one in swept], indent=2))

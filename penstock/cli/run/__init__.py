@@ -1,1 +1,20 @@
-"""Commands that run the pipe and look after the machine: up, serve, reload, console, doctor, config."""
+"""Commands that run the pipe and look after the machine: up, serve, reload, console, doctor, config.
+
+Read ``up`` (with ``sample_tour`` and ``sample_messages``), ``serve``, ``reload``, ``console``, ``doctor`` with
+``machine_checks``, ``config`` with ``config_reference`` and ``api_reference``. Imports ``supervise``, ``ingest``,
+``server`` and what is above them; the console and Spark are started as processes of their own.
+"""
+
+__all__ = [  # noqa: RUF022 reading order
+    "up",
+    "sample_tour",
+    "sample_messages",
+    "serve",
+    "reload",
+    "console",
+    "doctor",
+    "machine_checks",
+    "config",
+    "config_reference",
+    "api_reference",
+]

@@ -12,23 +12,23 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.cli.common import console, fail
 from penstock.cli.completion import key_names
+from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.cli.run.api_reference import grpc_page, http_page
 from penstock.cli.run.config_reference import reference_page
 from penstock.config import ConfigError
 from penstock.config.explain import DEFAULT, Key
 from penstock.config.explain import explain as explain_keys
 
-config = typer.Typer(no_args_is_help=True, help="What is configured, and whether it can be.")
+config = Commands(no_args_is_help=True, help="What is configured, and whether it can be.")
 
 
 @config.command()
-def check(config: Config = None, override: Override = None) -> None:
+def check(settings: Configured) -> None:
     """Say what is wrong with the configuration, or that nothing is, as a start would."""
     from penstock.supervise.supervisor import check_listeners  # slow to import
 
-    settings = settings_of(config, override)
     try:
         settings.security.check_files()
         check_listeners(settings, settings.listener)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.config.explain import Key, explain
+from penstock.config.ignored import IGNORED
 
 EXAMPLES = (
     'listener.events-udp.handlers=[{type="log"}, {type="console"}, {type="discard"}, {type="kafka", '
@@ -37,7 +38,9 @@ comes from, `penstock config explain --changed` only the changed ones.
 
 `[defaults.udp]` and `[defaults.tcp]` have the keys of a listener, for all listeners of that protocol that do not say
 otherwise; `[topic.NAME]` has those of `[log.topic_defaults]` for one topic, `[security.tokens.NAME]` has `token`,
-`read` and `write` (topics, or `*`), `admin` and `ledger`."""
+`read` and `write` (topics, or `*`), `admin` and `ledger`.
+
+Accepted without effect, and named at the start: {ignored}."""
 
 
 def reference_page() -> str:
@@ -47,7 +50,9 @@ def reference_page() -> str:
         if not key.name.startswith(REPEATED):
             group, _, name = _split(key.name)
             groups.setdefault(group, []).append(Key(name, key.value, key.default, key.meaning, key.origin))
-    return "\n".join([INTRODUCTION, *(line for group, keys in groups.items() for line in _section(group, keys)), ""])
+    ignored = "; ".join(f"`{key}` ({why})" for key, why in IGNORED.items())
+    sections = [line for group, keys in groups.items() for line in _section(group, keys)]
+    return "\n".join([INTRODUCTION.format(ignored=ignored), *sections, ""])
 
 
 def _split(name: str) -> tuple[str, str, str]:

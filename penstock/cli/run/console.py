@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, fail, settings_of
 from penstock.cli.common import console as terminal
+from penstock.cli.common import fail
+from penstock.cli.options import Config, Override, settings_of
 from penstock.ingest.sockets import CannotListen, check_address
 
 

@@ -13,7 +13,8 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from penstock.cli.common import AsJson, Config, Override, console, settings_of
+from penstock.cli.common import console
+from penstock.cli.options import AsJson, Configured
 from penstock.cli.run.machine_checks import MACHINE, Check, Finding
 from penstock.config import ListenerConfig, Settings
 from penstock.ingest.sockets import ask_buffer, granted_buffer
@@ -23,9 +24,8 @@ SMALL_DATAGRAM = 1280
 STYLES = {"good": "green", "warning": "yellow", "bad": "red"}
 
 
-def doctor(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+def doctor(settings: Configured, as_json: AsJson = False) -> None:
     """Look for what is wrong; the exit status is 1 where something is."""
-    settings = settings_of(config, override)
     findings = [finding for check in CHECKS for finding in check(settings)]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

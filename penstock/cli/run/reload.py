@@ -6,20 +6,20 @@ import json
 import sys
 from dataclasses import asdict
 
-from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.cli.common import console, fail
+from penstock.cli.options import AsJson, Configured
 from penstock.supervise.reload import NoAnswer, NotRunning, ask_reload
 
 MARGIN = 30.0
 """Seconds that a reload may take beyond those that processes have to end."""
 
 
-def reload(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+def reload(settings: Configured, as_json: AsJson = False) -> None:
     """Have the running penstock read its configuration anew; status 2 where that is no good, and nothing changes.
 
     It reads the file, and has the options, that it was started with; those given here are checked first, and say
     which data directory it runs on.
     """
-    settings = settings_of(config, override)
     try:
         outcome = ask_reload(settings.data_dir, 2 * settings.shutdown_time + MARGIN)
     except (NotRunning, NoAnswer) as error:

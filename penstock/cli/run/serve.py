@@ -12,8 +12,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, fail, file_of, settings_of
-from penstock.config import ConfigError, Settings, load, split_address
+from penstock.cli.common import fail, file_of
+from penstock.cli.options import Config, Override, settings_of
+from penstock.config import ConfigError, Settings, ignored_keys, load, split_address
 from penstock.config.daemon_access import reachable
 from penstock.ingest.sockets import CannotListen
 from penstock.process.parent_death import die_with_parent
@@ -36,12 +37,14 @@ def serve(
     """Run the listeners and the log daemon until Ctrl-C."""
     flags = {"log.http": http_addr, "log.grpc": rpc_addr, "data_dir": str(data_dir) if data_dir else None}
     overrides = [*(override or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
-    run(settings_of(config, overrides), partial(load, file_of(config), overrides), verbose)
+    configure("supervisor")
+    settings = settings_of(config, overrides)
+    _log_ignored(config, overrides)
+    run(settings, partial(load, file_of(config), overrides), verbose)
 
 
 def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False) -> None:
     """Supervise until SIGTERM or SIGINT; on SIGHUP go on with what ``read`` gives."""
-    configure("supervisor")
     signals = Signals()
     try:
         settings.security.check_files()
@@ -73,11 +76,18 @@ def _describe(settings: Settings) -> None:
     _LOGGER.info("log: gRPC %s, HTTP %s, data in %s", settings.log.grpc, settings.log.http, settings.data_dir)
 
 
+def _log_ignored(config: Path | None, overrides: list[str]) -> None:
+    if line := ignored_keys(config, overrides):
+        _LOGGER.warning(line)
+
+
 def main() -> None:
     """As a child: the settings, and where they came from, stand on standard input."""
     die_with_parent()
+    configure("supervisor")
     task = json.load(sys.stdin)
     file = Path(task["config"]) if task["config"] else None
+    _log_ignored(file, task["overrides"])
     run(Settings.model_validate(task["settings"]), partial(load, file, task["overrides"]))
 
 

@@ -18,7 +18,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, console, errors, fail, file_of, settings_of
+from penstock.cli.common import console, errors, fail, file_of
+from penstock.cli.options import Config, Override, settings_of
 from penstock.cli.run.sample_tour import Show
 from penstock.config import Settings
 from penstock.ingest.sockets import CannotListen, check_address

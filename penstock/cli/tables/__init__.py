@@ -1,1 +1,16 @@
-"""Commands on the pipeline and its tables: pipeline, tables, trace."""
+"""Commands on the pipeline and its tables: pipeline, tables, trace.
+
+Read ``pipeline`` with its commands ``wait``, ``backfill``, ``replay`` and ``quarantine``, ``spark_session``, then
+``contents`` and ``trace``. Imports ``landing``, and ``spark`` inside functions only: it takes seconds.
+"""
+
+__all__ = [  # noqa: RUF022 reading order
+    "pipeline",
+    "wait",
+    "backfill",
+    "replay",
+    "quarantine",
+    "spark_session",
+    "contents",
+    "trace",
+]

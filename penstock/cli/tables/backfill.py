@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.common import console, errors, fail
+from penstock.cli.options import AsJson, Configured
 from penstock.cli.tables.wait import moment
 from penstock.process.reporting import configure
 
@@ -27,15 +28,13 @@ Topics = Annotated[
 
 
 def backfill(
+    settings: Configured,
     begin: Annotated[str, typer.Option("--from", metavar="PLACE", help="An offset, 14:00, or an ISO date and time.")],
     end: Annotated[str | None, typer.Option("--to", metavar="PLACE", help="The first not wanted.")] = None,
     topic: Topics = None,
-    config: Config = None,
-    override: Override = None,
     as_json: AsJson = False,
 ) -> None:
     """Land what the tables do not have of a stretch of topics; what they have is left alone."""
-    settings = settings_of(config, override)
     if settings.pipeline.source == "kafka":
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
     from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source
@@ -85,7 +84,6 @@ def _ask(
 
 def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -> int:
     """Have the requests landed: by the pipeline that runs, or by one for this alone. The exit status."""
-    from penstock.config.daemon_access import Access
     from penstock.landing.proof.ledger_posts import LedgerClient
     from penstock.landing.refill.backfill import is_done
     from penstock.landing.status import is_running
@@ -97,8 +95,7 @@ def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -
     if is_done(landing.layout, asked):
         return 0
     configure("backfill")
-    access = Access(settings)
-    ledger = LedgerClient(access.http_url, access.headers, access.verify)
+    ledger = LedgerClient.of(settings)
     return run(replace(landing, only_refills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)
 
 

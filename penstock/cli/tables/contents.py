@@ -14,26 +14,25 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.common import AsJson, Config, Override, console, fail, settings_of
+from penstock.cli.common import console, fail
+from penstock.cli.options import AsJson, Commands, Configured
 from penstock.landing.table_files import table_list
 from penstock.landing.table_layout import Layout
 from penstock.spark.views import VIEWS
 
-tables = typer.Typer(no_args_is_help=True, help="The tables, looked at without Spark.")
+tables = Commands(no_args_is_help=True, help="The tables, looked at without Spark.")
 COLUMNS = ("offset", "payload")
 PAYLOAD_SHOWN = 48
 
 
 @tables.command()
 def files(
+    settings: Configured,
     view: Annotated[str | None, typer.Option(help="Of this view alone.", show_default=False)] = None,
     type_: Annotated[str | None, typer.Option("--type", help="Of this event type.", show_default=False)] = None,
-    config: Config = None,
-    override: Override = None,
     as_json: AsJson = False,
 ) -> None:
     """The committed files of the table, for tools that read Parquet: one a line."""
-    settings = settings_of(config, override)
     if view is not None and view not in VIEWS:
         fail(f"--view: there is no view {view!r} (known are {', '.join(VIEWS)})", 2)
     layout = Layout.of(settings.tables)
@@ -50,9 +49,9 @@ def files(
 
 
 @tables.command()
-def rows(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+def rows(settings: Configured, as_json: AsJson = False) -> None:
     """How many rows each view has."""
-    counted = rows_by_view(settings_of(config, override).tables)
+    counted = rows_by_view(settings.tables)
     if as_json:
         print(json.dumps(counted))
         return

@@ -12,10 +12,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.common import console, errors, fail
+from penstock.cli.options import AsJson, Commands, Config, Configured, Override, settings_of
 from penstock.cli.tables.backfill import backfill
 from penstock.cli.tables.quarantine import quarantine
 from penstock.cli.tables.replay import replay
+from penstock.cli.tables.spark_session import need_spark, tables_session
 from penstock.cli.tables.wait import wait
 from penstock.config import Settings
 from penstock.process.parent_death import die_with_parent
@@ -23,7 +25,7 @@ from penstock.process.reporting import configure
 
 STATUS_PATIENCE = 3.0
 """Seconds for which a log daemon that is away is waited for."""
-pipeline = typer.Typer(no_args_is_help=True, help="Topics to tables on Spark.")
+pipeline = Commands(no_args_is_help=True, help="Topics to tables on Spark.")
 pipeline.command()(wait)
 pipeline.command()(backfill)
 pipeline.command()(replay)
@@ -44,39 +46,36 @@ def run(
 
 @pipeline.command()
 def query(
+    settings: Configured,
     sql: Annotated[str, typer.Argument(help="A query over landed, events, syslog, messages, quarantine, watermarks.")],
-    config: Config = None,
-    override: Override = None,
     limit: Annotated[int, typer.Option("-n", help="Most rows shown.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Ask the tables with Spark SQL."""
-    settings = settings_of(config, override)
-    _need_spark()
-    from penstock.landing.table_layout import Layout
-    from penstock.spark.extensions import package_settings
-    from penstock.spark.session import build_session
-    from penstock.spark.views import DELTA, begun_as, register_views
-
-    packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
     with console.status("starting Spark") if not as_json else errors.status("starting Spark"):
-        session = build_session({**package_settings(packages), **settings.pipeline.spark})
-        register_views(session, settings.tables)
-        try:
-            rows = session.sql(sql).limit(limit)
-            found = rows.toJSON().collect() if as_json else []
-            if not as_json:
-                rows.show(limit, truncate=80)
-        except Exception as error:
-            fail(str(error).splitlines()[0])
-        finally:
-            session.stop()
+        found = _asked(settings, sql, limit, as_json)
     for row in found:
         print(row)
 
 
+def _asked(settings: Settings, sql: str, limit: int, as_json: bool) -> list[str]:
+    """The rows as JSON, or none where they are shown."""
+    with tables_session(settings) as session:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            rows = session.sql(sql).limit(limit)
+            if as_json:
+                return list(rows.toJSON().collect())
+            rows.show(limit, truncate=80)
+        except (PySparkException, Py4JError) as error:
+            fail(str(error).strip().splitlines()[0])
+    return []
+
+
 @pipeline.command()
-def status(config: Config = None, override: Override = None, as_json: AsJson = False) -> None:
+def status(settings: Configured, as_json: AsJson = False) -> None:
     """How far the tables are behind the topics, how fast it goes, and what was proved."""
     from penstock.client import ClientError
     from penstock.landing.daemon_connection import connection_of
@@ -84,7 +83,6 @@ def status(config: Config = None, override: Override = None, as_json: AsJson = F
     from penstock.landing.table_layout import Layout
     from penstock.landing.topics.from_flight import FlightStore
 
-    settings = settings_of(config, override)
     connection = connection_of(settings)
     topics = FlightStore(replace(connection, retry_for=STATUS_PATIENCE)) if connection else settings.topics
     try:
@@ -109,13 +107,9 @@ def status(config: Config = None, override: Override = None, as_json: AsJson = F
 
 
 @pipeline.command()
-def compact(config: Config = None, override: Override = None) -> None:
+def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
-    settings = settings_of(config, override)
-    _need_spark()
     from penstock.landing.table_layout import Layout
-    from penstock.spark.extensions import package_settings
-    from penstock.spark.session import build_session
     from penstock.spark.views import DELTA, begun_as
 
     layout = Layout.of(settings.tables)
@@ -124,20 +118,14 @@ def compact(config: Config = None, override: Override = None) -> None:
             "the files of a Parquet table stay as they were written: for tables that can be compacted choose "
             'pipeline.format = "delta" and another folder of tables'
         )
-    with console.status("starting Spark"):
-        session = build_session({**package_settings([DELTA]), **settings.pipeline.spark})
-    try:
-        with console.status("merging small files"):
-            done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
-    finally:
-        session.stop()
+    with console.status("merging small files"), tables_session(settings) as session:
+        done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
     console.print(f"{done['numFilesRemoved']:,} files became {done['numFilesAdded']:,}")
 
 
 def land(settings: Settings, once: bool = False) -> int:
     """Run the landing pipeline until SIGTERM or SIGINT; the exit status."""
-    _need_spark()
-    from penstock.config.daemon_access import Access
+    need_spark()
     from penstock.landing.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
@@ -146,19 +134,11 @@ def land(settings: Settings, once: bool = False) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    access = Access(settings)
-    ledger = LedgerClient(access.http_url, access.headers, access.verify)
+    ledger = LedgerClient.of(settings)
     try:
         return run_landing(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=once, stop=stop)
     except (RuntimeError, ValueError) as error:
         fail(error)
-
-
-def _need_spark() -> None:
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        fail("this needs Spark: pip install 'penstock[spark]'")
 
 
 def main() -> None:

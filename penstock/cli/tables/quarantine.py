@@ -9,13 +9,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.common import console, errors, fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Where
+from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.landing.quarantine.send_back import BadFix, Replay, load_fix, rows, to_json
 from penstock.landing.table_layout import Layout
 
-quarantine = typer.Typer(no_args_is_help=True, help="Messages that look like events and are none.")
+quarantine = Commands(no_args_is_help=True, help="Messages that look like events and are none.")
 Reason = Annotated[
     str | None, typer.Option("--where", metavar="REASON", help="Only with this reason.", show_default=False)
 ]
@@ -27,15 +28,14 @@ SHOWN = 60
 
 @quarantine.command("list")
 def list_rows(
+    settings: Configured,
     where: Reason = None,
     topic: OfTopic = None,
     limit: Annotated[int, typer.Option("-n", help="Most rows shown.")] = 20,
-    config: Config = None,
-    override: Override = None,
     as_json: AsJson = False,
 ) -> None:
     """Show messages in quarantine, with the reason."""
-    layout = Layout.of(settings_of(config, override).tables)
+    layout = Layout.of(settings.tables)
     found = list(itertools.islice(rows(layout, reason=where, topic=topic), limit))
     if as_json:
         print(to_json(found))

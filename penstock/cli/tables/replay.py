@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.common import Config, Override, console, errors, fail
+from penstock.cli.common import console, errors, fail
 from penstock.cli.kafka.broker import Setting, parse_properties
 from penstock.cli.log.connect import Where
+from penstock.cli.options import Config, Override
+from penstock.cli.tables.spark_session import tables_session
 from penstock.cli.tables.wait import moment
 
 if TYPE_CHECKING:
@@ -60,25 +62,16 @@ def replay(
 def _replay(
     settings: Settings, table: str, where: str | None, bounds: list[float | None], to: str, resender: Resender
 ) -> tuple[int, int]:
-    from penstock.landing.table_layout import Layout
-    from penstock.spark.extensions import package_settings
-    from penstock.spark.replay import chosen, replay
-    from penstock.spark.session import build_session
-    from penstock.spark.views import DELTA, begun_as, register_views
+    with errors.status("sending"), tables_session(settings) as session:
+        from pyspark.errors import PySparkException
 
-    packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
-    with errors.status("sending"):
-        session = build_session({**package_settings(packages), **settings.pipeline.spark})
-        register_views(session, settings.tables)
+        from penstock.spark.replay import chosen, replay
+
         try:
             rows = chosen(session, table, where, *bounds)
-        except Exception as error:  # Spark's, for a condition that is none
-            session.stop()
-            fail(f"--where: {str(error).splitlines()[0]}", 2)
-        try:
-            return replay(rows, to, resender)
-        finally:
-            session.stop()
+        except PySparkException as error:
+            fail(f"--where: {str(error).strip().splitlines()[0]}", 2)
+        return replay(rows, to, resender)
 
 
 @contextlib.contextmanager

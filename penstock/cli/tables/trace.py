@@ -12,7 +12,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.common import AsJson, Config, Override, console, errors, fail, settings_of
+from penstock.cli.common import console, errors, fail
+from penstock.cli.options import AsJson, Configured
 from penstock.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,21 +24,19 @@ PLACE = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9
 
 
 def trace(
+    settings: Configured,
     message: Annotated[
         str,
         typer.Argument(
             metavar="UUID|TOPIC:OFFSET", help="An event's uuid, or a place (of Kafka: TOPIC/PARTITION:OFFSET)."
         ),
     ],
-    config: Config = None,
-    override: Override = None,
     as_json: AsJson = False,
 ) -> None:
     """Show where a message has been; works on the files alone. The exit status is 1 where that is not known."""
     from penstock.landing.table_layout import Layout
     from penstock.landing.trace.tracer import Tracer  # Parquet takes a moment to import
 
-    settings = settings_of(config, override)
     with Progress("searching") as progress:
         patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
         tracer = Tracer(settings.topics, Layout.of(settings.tables), patterns, progress.tell)

@@ -10,23 +10,22 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.common import AsJson, Config, Override, ask_daemon, errors, fail, settings_of
+from penstock.cli.common import ask_daemon, errors, fail
+from penstock.cli.options import AsJson, Configured
 from penstock.config import ConfigError, parse_time
 
 LOOK_EVERY = 1.0
 
 
 def wait(
+    settings: Configured,
     until: Annotated[str, typer.Option(help="A time of today such as 14:00, or an ISO date and time.")],
     table: Annotated[str, typer.Option(help="events, syslog or messages.")] = "events",
     topic: Annotated[str | None, typer.Option(help="Of this topic alone.", show_default=False)] = None,
     timeout: Annotated[str, typer.Option(help="Give up after this time; the exit status is then 3.")] = "1h",
-    config: Config = None,
-    override: Override = None,
     as_json: AsJson = False,
 ) -> None:
     """Wait until a table is complete up to a time, and say how complete."""
-    settings = settings_of(config, override)
     try:
         wanted, patience = moment(until), float(str(parse_time(timeout)))
     except (ValueError, ConfigError) as error:

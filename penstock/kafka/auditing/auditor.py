@@ -30,9 +30,9 @@ class Auditor(ABC):
     def start(self) -> None:
         """Begin."""
 
-    @abstractmethod
     def audit_token(self, key: Any, value: Any) -> Any:
-        """What ``record`` is to be told of a message beside its topic, time and size."""
+        """What ``record`` gets of a message beside its topic, time and size; by default nothing."""
+        return None
 
     @abstractmethod
     def record(
@@ -56,10 +56,6 @@ class NoOpAuditor(Auditor):
 
     def start(self) -> None:
         """Nothing to start."""
-
-    def audit_token(self, key: Any, value: Any) -> Any:
-        """None."""
-        return None
 
     def record(
         self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType

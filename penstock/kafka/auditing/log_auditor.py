@@ -33,10 +33,6 @@ class LoggingAuditor(AbstractAuditor):
         self._bucket = millis(config, BUCKET, DEFAULT_BUCKET, least=1)
         super().configure(config)
 
-    def audit_token(self, key: Any, value: Any) -> Any:
-        """None."""
-        return None
-
     def audit_key(
         self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
     ) -> Hashable:

@@ -1,5 +1,23 @@
 """``Producer`` and ``Consumer`` with the interface of confluent-kafka, for messages of any size.
 
-Read ``config``, ``producer``, ``consumer`` with ``consumer_state``, then what they are made of.
-Imports ``kafka.large`` and ``kafka.auditing``.
+Read ``config`` with ``properties``, ``producer`` (with ``delivery_reports`` and ``claim_check_advice``), ``consumer``
+with ``consumer_state``, ``seekable_consumer`` and ``start_offsets``; then ``plugins`` with ``plugin_instances``, the
+partitioners and ``encryption``. Imports ``kafka.large`` and ``kafka.auditing``, and needs confluent-kafka.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "config",
+    "properties",
+    "producer",
+    "delivery_reports",
+    "claim_check_advice",
+    "consumer",
+    "consumer_state",
+    "seekable_consumer",
+    "start_offsets",
+    "plugins",
+    "plugin_instances",
+    "java_partitioner",
+    "flink_partitioner",
+    "encryption",
+]

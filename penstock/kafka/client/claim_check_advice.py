@@ -44,7 +44,7 @@ class Advice:
     def _look_at(self, topic: str) -> None:
         try:
             policy = self._policy(topic)
-        except Exception as error:  # not allowed to ask, or nobody answers: no advice
+        except Exception as error:  # noqa: BLE001 - not allowed to ask, or nobody answers: no advice
             _LOGGER.debug("the cleanup policy of %s is not known: %s", topic, error)
             return
         if "compact" in policy:

@@ -7,13 +7,14 @@ from typing import Any
 
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from penstock.kafka.auditing import AUDITORS, OWN
 from penstock.kafka.auditing.auditor import Auditor, NoOpAuditor
 from penstock.kafka.client.config import ConsumerConfig, ProducerConfig
 from penstock.kafka.client.consumer_state import ConsumerState
 from penstock.kafka.client.java_partitioner import PARTITIONERS
 from penstock.kafka.client.plugins import (
+    AUDITORS,
     ID_FACTORIES,
+    OWN_AUDITORS,
     SEGMENT_DESERIALIZERS,
     SEGMENT_SERIALIZERS,
     load_id_factory,
@@ -28,7 +29,7 @@ from penstock.kafka.large.segments import deserialize_segment, serialize_segment
 from penstock.kafka.large.splitter import Packer, Splitter, random_id
 
 GROUPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "auditor.class": (AUDITORS, OWN),
+    "auditor.class": (AUDITORS, OWN_AUDITORS),
     "segment.serializer": (SEGMENT_SERIALIZERS, {"DefaultSegmentSerializer": None, "default": None}),
     "segment.deserializer.class": (SEGMENT_DESERIALIZERS, {"DefaultSegmentDeserializer": None, "default": None}),
     "uuid.factory.class": (ID_FACTORIES, {"DefaultUUIDFactory": None, "default": None}),

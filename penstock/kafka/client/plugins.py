@@ -13,12 +13,22 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.kafka.auditing import Auditor, LedgerAuditor, LoggingAuditor, NoOpAuditor
 from penstock.kafka.large.segments import SegmentDeserializer, SegmentSerializer, deserialize_segment, serialize_segment
 from penstock.kafka.large.splitter import IdFactory, random_id
 
 SEGMENT_SERIALIZERS = "penstock.kafka.segment_serializers"
 SEGMENT_DESERIALIZERS = "penstock.kafka.segment_deserializers"
 ID_FACTORIES = "penstock.kafka.id_factories"
+AUDITORS = "penstock.kafka.auditors"
+OWN_AUDITORS: Mapping[str, type[Auditor]] = {
+    "NoOpAuditor": NoOpAuditor,
+    "LoggingAuditor": LoggingAuditor,
+    "LedgerAuditor": LedgerAuditor,
+    "none": NoOpAuditor,
+    "logging": LoggingAuditor,
+    "ledger": LedgerAuditor,
+}
 JAVA_PACKAGE = "com.linkedin.kafka.clients."
 """Names of the Java library's own classes mean ours of the same name."""
 
@@ -66,6 +76,16 @@ def load_id_factory(given: Any, config: Mapping[str, Any]) -> IdFactory:
     own = {"DefaultUUIDFactory": random_id, "default": random_id}
     made = load("uuid.factory.class", given, ID_FACTORIES, own, config)
     return _callable("uuid.factory.class", made, "new_id")
+
+
+def load_auditor(given: Any, config: Mapping[str, Any]) -> Auditor:
+    """What ``auditor.class`` names, configured and not yet started; None is NoOpAuditor. Raises CannotLoad."""
+    if given is None:
+        return NoOpAuditor()
+    made = load("auditor.class", given, AUDITORS, OWN_AUDITORS, config)
+    if not isinstance(made, Auditor):
+        raise CannotLoad(f"auditor.class: {made!r} is not an Auditor")
+    return made
 
 
 def _callable(key: str, made: Any, method: str) -> Callable[..., Any]:

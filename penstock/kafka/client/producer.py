@@ -16,12 +16,13 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from penstock.kafka.auditing import AuditType, NoOpAuditor, load_auditor
+from penstock.kafka.auditing import AuditType, NoOpAuditor
 from penstock.kafka.client.claim_check_advice import Advice
 from penstock.kafka.client.config import CURRENT_PRODUCER, checked, producer_config, producer_names
 from penstock.kafka.client.delivery_reports import SegmentReports
 from penstock.kafka.client.java_partitioner import chosen, load_partitioner
 from penstock.kafka.client.plugin_instances import declared_properties, packer
+from penstock.kafka.client.plugins import load_auditor
 from penstock.kafka.client.properties import names
 from penstock.kafka.errors import SendFailed
 from penstock.kafka.large.headers import TIMESTAMP, Header, encode_long

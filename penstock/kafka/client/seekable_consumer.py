@@ -259,7 +259,7 @@ def _patiently(ask: Callable[[float], list[TopicPartition]], seconds: float) -> 
 def _put_answer(answer: Queue[Any], ask: Callable[[], Any]) -> None:
     try:
         answer.put(ask())
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - raised by the thread that waits for the answer
         answer.put(error)
 
 

@@ -1,5 +1,16 @@
 """Large messages split over Kafka records, in the format of li-apache-kafka-clients, without I/O.
 
-Read ``segments`` and ``headers`` (the formats), ``splitter``, ``assembler`` with ``incomplete_messages``,
-``record_processor``, ``safe_offsets``. Imports ``kafka.errors`` only.
+Read ``segments`` and ``headers`` (the formats), ``splitter``, ``incomplete_messages`` (the buffer that puts them
+together, for consumers and for the landing) with ``assembler``, ``record_processor``, ``safe_offsets``.
+Imports ``kafka.errors`` and the interface of auditors.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "segments",
+    "headers",
+    "splitter",
+    "incomplete_messages",
+    "assembler",
+    "record_processor",
+    "safe_offsets",
+]

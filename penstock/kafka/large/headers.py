@@ -85,22 +85,18 @@ def decode_large_message_header(data: str | Bytes | None) -> LargeMessageHeader:
 
 def encode_long(value: int) -> bytes:
     """A time in milliseconds or an offset, as ``_t`` and ``_so`` hold it. Raises ValueError beyond 64 bits."""
-    return _packed(_LONG, value)
+    try:
+        return _LONG.pack(value)
+    except struct.error:
+        raise ValueError(f"{value!r} is not a number of 64 bits") from None
 
 
 def decode_long(data: str | Bytes | None) -> int:
     """The reverse of ``encode_long``. Raises ValueError for other lengths."""
-    return _unpacked(_LONG, data)
-
-
-def encode_int(value: int) -> bytes:
-    """A number of 32 bits. Raises ValueError beyond."""
-    return _packed(_INT, value)
-
-
-def decode_int(data: str | Bytes | None) -> int:
-    """The reverse of ``encode_int``. Raises ValueError for other lengths."""
-    return _unpacked(_INT, data)
+    data = data.encode() if isinstance(data, str) else data
+    if data is None or len(data) != _LONG.size:
+        raise ValueError(f"a number of 64 bits has 8 bytes, not {len(data or b'')}")
+    return int(_LONG.unpack(data)[0])
 
 
 def message_key(message_id: UUID) -> bytes:
@@ -120,17 +116,3 @@ def find_last(headers: Iterable[Header] | None, name: str) -> Header | None:
 def without(headers: Iterable[Header] | None, name: str) -> list[Header]:
     """A new list of the headers of other names, in order."""
     return [header for header in headers or () if header[0] != name]
-
-
-def _packed(form: struct.Struct, value: int) -> bytes:
-    try:
-        return form.pack(value)
-    except struct.error:
-        raise ValueError(f"{value!r} is not a number of {8 * form.size} bits") from None
-
-
-def _unpacked(form: struct.Struct, data: str | Bytes | None) -> int:
-    data = data.encode() if isinstance(data, str) else data
-    if data is None or len(data) != form.size:
-        raise ValueError(f"a number of {8 * form.size} bits has {form.size} bytes, not {len(data or b'')}")
-    return int(form.unpack(data)[0])

@@ -75,7 +75,7 @@ class BufferPool:
             raise
         if added.message is not None:
             self._remember(partition, offset, segment)
-        self._expire(partition, offset)
+        self.expire(partition, offset)
         return added
 
     def lose(self, partition: Key, reason: str) -> None:
@@ -159,7 +159,8 @@ class BufferPool:
                     f"{message.buffered} of {message.size} bytes were there"
                 )
 
-    def _expire(self, partition: Key, offset: int) -> None:
+    def expire(self, partition: Key, offset: int) -> None:
+        """Drop the messages of a partition that begin more than the expiration gap before ``offset``."""
         oldest = offset - self._gap
         pending = self._pending.get(partition)
         while pending:
@@ -174,7 +175,7 @@ class BufferPool:
 
     def safe_offset(self, partition: Key, current: int) -> int:
         """Where the oldest incomplete message begins once reading has come to ``current``; else NOTHING_PENDING."""
-        self._expire(partition, current)
+        self.expire(partition, current)
         pending = self._pending.get(partition)
         return next(iter(pending.values())) if pending else NOTHING_PENDING
 

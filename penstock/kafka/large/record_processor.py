@@ -131,7 +131,7 @@ class Processor:
             except Skip:
                 self.skipped += 1
                 self.assembler.pool.lose(partition, "skipped")
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - deserializers and auditors are the user's; the caller gets it
                 result.failures[partition] = RecordFailed(Partition(*partition), record.offset(), error)
         if self._auditor is not None:
             for (topic, reason), messages in self.assembler.pool.take_lost().items():

@@ -1,1 +1,6 @@
-"""Kafka's records as rows of the landing. Read ``rows``, then ``read_back``. Imports ``kafka``."""
+"""Kafka's records as rows of the landing, with large messages put together.
+
+Read ``rows``, ``range_assembler``, then ``read_back``, which alone needs Kafka's client. Imports ``kafka.large``.
+"""
+
+__all__ = ["rows", "range_assembler", "read_back"]  # noqa: RUF022 reading order

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
-from penstock.landing.from_kafka.rows import RECORD, Open, Part, Place, find_segments, part_of
+from penstock.landing.from_kafka.range_assembler import Part, find_segments, part_of
+from penstock.landing.from_kafka.rows import RECORD, Place
 
 FIRST_CHUNK = 32
 """Records read back at first; then four times as many, up to the expiry gap."""
@@ -37,7 +38,7 @@ class LookBack:
     def __init__(self, kafka: Mapping[str, str], gap: int) -> None:
         self._kafka, self._gap = dict(kafka), gap
 
-    def __call__(self, place: Place, offset: int, wanted: Mapping[UUID, Open]) -> Iterable[Part]:
+    def __call__(self, place: Place, offset: int, wanted: Mapping[UUID, Collection[int]]) -> Iterable[Part]:
         """The segments of ``wanted`` in the ``gap`` offsets before ``offset``, read no further back than needed."""
         found: dict[tuple[UUID, int], Part] = {}
         end, chunk = offset, FIRST_CHUNK
@@ -50,16 +51,16 @@ class LookBack:
         return found.values()
 
 
-def _missing(wanted: Mapping[UUID, Open], found: Mapping[tuple[UUID, int], Part]) -> bool:
+def _missing(wanted: Mapping[UUID, Collection[int]], found: Mapping[tuple[UUID, int], Part]) -> bool:
     """Whether a segment before the last known one of some message has not been found yet."""
-    for uuid, message in wanted.items():
-        for number in range(max(message.parts)):
-            if number not in message.parts and (uuid, number) not in found:
-                return True
-    return False
+    return any(
+        number not in known and (uuid, number) not in found
+        for uuid, known in wanted.items()
+        for number in range(max(known))
+    )
 
 
-def _parts(batches: Iterable[pa.RecordBatch], wanted: Mapping[UUID, Open]) -> Iterator[Part]:
+def _parts(batches: Iterable[pa.RecordBatch], wanted: Mapping[UUID, Collection[int]]) -> Iterator[Part]:
     for batch in batches:
         for row, segment in find_segments(batch).items():
             if segment.message_id in wanted:

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 
+from penstock.config import Settings
+from penstock.config.daemon_access import Access
 from penstock.errors import PenstockError
 from penstock.landing.proof.prover import Proof, Refill
 
@@ -36,6 +38,12 @@ class LedgerClient:
     ) -> None:
         url = address if "://" in address else f"http://{address}"
         self._http = httpx.Client(base_url=url, timeout=TIMEOUT, headers=headers, verify=verify, trust_env=False)
+
+    @classmethod
+    def of(cls, settings: Settings) -> LedgerClient:
+        """The client of the daemon of these settings."""
+        access = Access(settings)
+        return cls(access.http_url, access.headers, access.verify)
 
     def through(self) -> dict[str, int]:
         """For each topic the offset up to which the ledger has counts. Raises LedgerAway."""

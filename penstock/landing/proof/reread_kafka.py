@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
 
+from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
-from penstock.landing.from_kafka.rows import SOURCE, Assembler, Place, rows_of
+from penstock.landing.from_kafka.rows import SOURCE, Place, rows_of
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.evidence import Offsets
 from penstock.landing.proof.evidence import Place as Origin
@@ -46,7 +47,7 @@ class KafkaRecords:
         name, _, partition = topic.rpartition(PARTITION_MARK)
         place = (name, int(partition))
         found, places = Again(), {}
-        assembler = Assembler(LookBack(self._kafka, self._gap), self._gap)
+        assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
         for batch in self._read(place, offsets):
             places.update(_places(batch))
             for rows in assembler.take(batch):

@@ -1,1 +1,6 @@
-"""Landing offsets out of turn. Read ``requests``, then ``backfill``. Imports ``landing.proof``."""
+"""Offsets that land out of turn, because somebody asked for them.
+
+Read ``requests``, then ``backfill``. Imports ``landing``, ``landing.proof`` and ``log``.
+"""
+
+__all__ = ["requests", "backfill"]  # noqa: RUF022 reading order

@@ -3,3 +3,5 @@
 Read ``batching``, ``deduplication``, ``producers``, ``writer`` (which fsyncs a topic), ``committer_threads``.
 Imports ``log.store``.
 """
+
+__all__ = ["batching", "deduplication", "producers", "writer", "committer_threads"]  # noqa: RUF022 reading order

@@ -2,3 +2,5 @@
 
 Read ``segment_view``, ``topic_reader``, then ``filters`` and ``filter_syntax``. Imports ``log.store``.
 """
+
+__all__ = ["segment_view", "topic_reader", "filters", "filter_syntax"]  # noqa: RUF022 reading order

@@ -2,3 +2,5 @@
 
 Read ``maintenance``, ``dropping``, ``compaction``, ``verify``, ``sweeper``. Imports ``log.store`` and ``log.commit``.
 """
+
+__all__ = ["maintenance", "dropping", "compaction", "verify", "sweeper"]  # noqa: RUF022 reading order

@@ -3,3 +3,14 @@
 Read ``batch_format``, ``segment``, ``index``, ``scan`` (batches found in damaged bytes), ``recovery``, ``gaps``, then
 ``provenance`` and ``visibility`` (how a transaction shows itself in all topics at once). Imports ``files``.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "batch_format",
+    "segment",
+    "index",
+    "scan",
+    "recovery",
+    "gaps",
+    "provenance",
+    "visibility",
+]

@@ -2,3 +2,5 @@
 
 Read ``transactions``, ``staging`` (what waits aside), ``decision`` (the commit). Imports the rest of ``log``.
 """
+
+__all__ = ["transactions", "staging", "decision"]  # noqa: RUF022 reading order

@@ -3,3 +3,11 @@
 Read ``landing_query``, ``message_kinds``, ``type_schemas``, ``kafka_source``, ``proof_worker``.
 Imports ``spark.source`` and ``landing``.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "landing_query",
+    "message_kinds",
+    "type_schemas",
+    "kafka_source",
+    "proof_worker",
+]

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.landing.admitted_types import TypeRegistry
 from penstock.landing.event_rules import Kind
-from penstock.landing.from_kafka.rows import RECORD, ROW, Assembler
+from penstock.landing.from_kafka.range_assembler import RangeAssembler
+from penstock.landing.from_kafka.rows import RECORD, ROW
 from penstock.spark.source.type_admission import admitted
 
 SCHEMA = (
@@ -70,7 +71,7 @@ def _task(
         from penstock.landing.from_kafka.read_back import LookBack  # on the executor: only here is the client needed
 
         types = TypeRegistry(*registry)
-        assembler = Assembler(LookBack(kafka, gap), gap)
+        assembler = RangeAssembler(LookBack(kafka, gap), gap)
         for batch in batches:
             for rows in assembler.take(as_records(batch)):
                 yield _admitted(rows, types)

@@ -117,7 +117,7 @@ class Reconciler:
     def _step_safely(self) -> bool:
         try:
             return self.step()
-        except Exception as error:  # such as a full disk: reported, and tried again
+        except Exception as error:  # noqa: BLE001 - such as a full disk: reported, and tried again
             self._wait(f"{type(error).__name__}: {error}")
             return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 from pyspark.sql.types import (
@@ -35,8 +36,8 @@ def parse_schemas(spark: SparkSession, schemas: Mapping[str, str]) -> dict[str, 
 def _parse(spark: SparkSession, name: str, ddl: str) -> StructType:
     try:
         return spark.createDataFrame([], ddl).schema
-    except Exception as error:
-        raise BadSchema(f"pipeline.schemas.{name}: {ddl!r}: {str(error).splitlines()[0]}") from None
+    except PySparkException as error:
+        raise BadSchema(f"pipeline.schemas.{name}: {ddl!r}: {str(error).strip().splitlines()[0]}") from None
 
 
 def not_met(schemas: Mapping[str, StructType]) -> Column:

@@ -4,3 +4,15 @@ Read ``header``, ``grouping`` (messages whose fragments came in one round), ``re
 fragment's checksum is judged), ``holes``, ``statistics``; ``codec`` puts them together; ``cutting`` is the
 sender's side. Imports ``records``, ``counts`` and the files of ``wire`` beside this folder.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "header",
+    "grouping",
+    "fragments",
+    "reassembly",
+    "holes",
+    "statistics",
+    "codec",
+    "commands",
+    "cutting",
+]

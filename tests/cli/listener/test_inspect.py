@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from penstock import records
 from penstock.cli.listener.inspect import inspect as command
+from penstock.cli.options import Commands
 from penstock.logbuffer import Parameters, Publication, mtu_for
 
 GOLDEN = Path(__file__).parents[2] / "logbuffer" / "golden"
@@ -33,7 +33,7 @@ def unpacked(name: str) -> bytes:
 
 def inspect(*arguments: object) -> tuple[int, str, str]:
     """Exit status, standard output and standard error."""
-    app = typer.Typer()
+    app = Commands()
     app.command("inspect")(command)
     result = CliRunner().invoke(app, [*map(str, arguments)])
     return result.exit_code, result.stdout_bytes.decode(), result.stderr

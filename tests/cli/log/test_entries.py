@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 
 from penstock.cli.log import entries as commands
 from penstock.cli.log.entries import Format, Lines, consume_pages, format_entry, parse_annotations, parse_start
+from penstock.cli.options import Commands
 from penstock.client import Entry, Log
 from tests.server.running import Running
 
-app = typer.Typer()
+app = Commands()
 for command in (commands.produce, commands.consume):
     app.command()(command)
 
@@ -157,10 +158,8 @@ def test_errors_are_one_line(running: Running) -> None:
 
 def test_consume_survives_a_reader_that_leaves(running: Running) -> None:
     invoke(running, "produce", "t", lines=b"x\n" * 5000)
-    code = f"from penstock.cli.log.entries import *; consume('t', rpc={running.bound.grpc!r})"
-    pipe = subprocess.run(
-        f'"{sys.executable}" -c "{code}" | head -n 1', shell=True, capture_output=True, timeout=60, env=dict(os.environ)
-    )
+    command = f'"{sys.executable}" -m penstock.cli.main consume t --rpc {running.bound.grpc} | head -n 1'
+    pipe = subprocess.run(command, shell=True, capture_output=True, timeout=60, env=dict(os.environ))
     assert pipe.stdout.startswith(b"0 ")
     assert pipe.stderr == b""
 

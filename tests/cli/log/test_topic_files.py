@@ -6,17 +6,17 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from penstock.cli.log.topic_files import log as group
+from penstock.cli.options import Commands
 from penstock.client import Log as Client
 from penstock.counts import Origin
 from penstock.log import Log, TopicReader, TopicSettings
 from penstock.records import body
 from tests.server.running import Running
 
-app = typer.Typer()
+app = Commands()
 app.add_typer(group, name="log")
 NOBODY = "127.0.0.1:1"
 

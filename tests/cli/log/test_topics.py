@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pyarrow.flight as flight
 import pytest
-import typer
 from crc32c import crc32c
 from typer.testing import CliRunner
 
 import penstock.log
 from penstock.cli.log import topics as commands
+from penstock.cli.options import Commands
 from penstock.client import Cursor, Gap, Log, Swept, Topic
 from tests.server.running import Running
 
-app = typer.Typer()
+app = Commands()
 app.command()(commands.topics)
 app.command()(commands.cleanup)
 app.add_typer(commands.topic, name="topic")

@@ -12,7 +12,7 @@ import pytest
 from penstock.cli.run import doctor
 from penstock.cli.run.doctor import receive_buffers
 from penstock.cli.run.machine_checks import Finding
-from penstock.config import ListenerConfig, Settings
+from penstock.config import ListenerConfig, Settings, load
 
 
 def settings(so_rcvbuf: int) -> Settings:
@@ -47,12 +47,12 @@ def test_the_command_prints_findings_and_fails_where_something_is_wrong(
     names = ("events-udp", "syslog-udp")
     options = [f"data_dir={tmp_path}", *(f"listener.{name}.so_rcvbuf={asked}" for name in names)]
     with pytest.raises(SystemExit) as ended:
-        doctor.doctor(None, options, as_json=True)
+        doctor.doctor(load(overrides=options, environment={}), as_json=True)
     findings = [Finding(**finding) for finding in json.loads(capsys.readouterr().out)]
     assert ended.value.code == status
     assert {finding.state for finding in findings} == {"warning" if status else "good"}
     with pytest.raises(SystemExit):
-        doctor.doctor(None, options, as_json=False)
+        doctor.doctor(load(overrides=options, environment={}), as_json=False)
     shown = capsys.readouterr().out
     assert all(finding.text in shown and finding.advice in shown for finding in findings)
 

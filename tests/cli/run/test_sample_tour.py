@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from penstock.cli.balance.balance import show
-from penstock.cli.balance.rebuild import differences
+from penstock.cli.balance import show
 from penstock.cli.run.sample_tour import fates, growth, settled
 from penstock.counts import Counts
+from penstock.ledger.rebuild import differences
 
 TOPIC = {"topic": "events", "end": 3, "logged": 3, "fates": {"duplicate": 1, "landed.event": 2}, "pending": 0}
 ROUTE = {"source": "in", "handler": "log", "accepted": 4, "delivered": 3, "policy_drop": 1, "in_buffer": 0}

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
+from penstock.cli.options import Commands
 from penstock.cli.tables.trace import PLACE
 from penstock.cli.tables.trace import trace as command
 from penstock.landing.journal import Journal
@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def run(data: Path, *arguments: str) -> tuple[int, str, str]:
-    app = typer.Typer()
+    app = Commands()
     app.command("trace")(command)
     result = CliRunner().invoke(app, ["-o", f"data_dir={data}", *arguments])
     return result.exit_code, result.stdout, result.stderr

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from penstock.cli.log import entries as commands
 from penstock.cli.log.topics import topics
+from penstock.cli.options import Commands
 from penstock.client import AsyncLog, Log, NotAllowed, Tls, Unavailable
 from penstock.config import SecurityConfig
 from tests.server.certificates import Pair, make
 from tests.server.running import Running
 
 WRITER, READER = "a token of the writer", "a token of the reader"
-app = typer.Typer()
+app = Commands()
 for command in (commands.produce, commands.consume, topics):
     app.command()(command)
 

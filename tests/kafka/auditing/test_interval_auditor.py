@@ -21,10 +21,9 @@ from penstock.kafka.auditing import (
     LoggingAuditor,
     NoOpAuditor,
     StatsClosed,
-    load_auditor,
 )
 from penstock.kafka.auditing.stats import Count
-from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.client.plugins import CannotLoad, load_auditor
 from penstock.testing import FakeClock
 from tests.kafka.auditing.test_log_auditor import eventually
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kafka.auditing import AuditType, LedgerAuditor, load_auditor
+from penstock.kafka.auditing import AuditType, LedgerAuditor
 from penstock.kafka.auditing.ledger_auditor import FUTURE, MOST_ENTRIES, PAST
-from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.client.plugins import CannotLoad, load_auditor
 from penstock.landing.event_rules import MAX_TIMESTAMP, MAX_UUID_BYTES
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.book import Book

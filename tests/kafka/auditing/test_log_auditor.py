@@ -142,7 +142,7 @@ def test_two_auditors_have_each_their_own_configuration() -> None:
 
 @pytest.mark.parametrize("name", ["LoggingAuditor", "logging", "com.linkedin.kafka.clients.auditing.LoggingAuditor"])
 def test_the_logging_auditor_is_known_by_its_names(name: str) -> None:
-    from penstock.kafka.auditing import load_auditor
+    from penstock.kafka.client.plugins import load_auditor
 
     assert isinstance(load_auditor(name, {}), LoggingAuditor)
 

@@ -165,8 +165,9 @@ def test_the_product_gets_in_by_tls_and_its_own_token(
         assert [entry.raw_bytes for entry in page.logs] == [b"a"]
         shown = {"cert_chain": chain, "private_key": key} if key else {}
         options = flight.FlightCallOptions(headers=[(k.encode(), v.encode()) for k, v in access.headers.items()])
-        location = access.flight_location
-        with flight.connect(location, tls_root_certs=roots, override_hostname=access.peer, **shown) as connected:
+        with flight.connect(
+            f"grpc+tls://{running.bound.flight}", tls_root_certs=roots, override_hostname=access.peer, **shown
+        ) as connected:
             assert [info.total_records for info in connected.list_flights(options=options)] == [1]
         _outsiders(running, pairs, with_client_ca)
     finally:

@@ -16,10 +16,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.common import AsJson, Config, Override, ask_daemon, console, fail, settings_of
+from penstock.cli.common import ask_daemon, console, fail
+from penstock.cli.options import AsJson, Configured
 from penstock.cli.progress import Progress
 from penstock.cli.tables.wait import moment
 from penstock.config import Settings, parse_time
+from penstock.config.daemon_access import Access
 
 if TYPE_CHECKING:
     from penstock.landing.row_counts import Tallies
@@ -35,8 +37,7 @@ FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 
 
 def balance(
-    config: Config = None,
-    override: Override = None,
+    settings: Configured,
     as_json: AsJson = False,
     bucket: Annotated[
         int | None, typer.Option(help="One minute alone: its start in seconds since the epoch.", show_default=False)
@@ -55,7 +56,7 @@ def balance(
         fail("--watch: goes with the running daemon, not with --rebuild", 2)
     if bucket is not None and (since or until):
         fail("--bucket: is one minute alone, and goes with neither --since nor --until", 2)
-    ask = Ask(settings_of(config, override), _parameters(bucket, since, until), by, rebuild)
+    ask = Ask(settings, _parameters(bucket, since, until), by, rebuild)
     if watch:
         sys.exit(_watch(ask, as_json))
     document = ask.now()
@@ -103,13 +104,29 @@ class Ask:
 
     def now(self) -> dict[str, Any]:
         """The balance, with ``by`` where it was asked for."""
-        if self._rebuild:
-            from penstock.cli.balance.rebuild import rebuilt  # the tables' side needs pyarrow's dataset
-
-            document = rebuilt(self._settings, self._within(), **self._parameters)
-        else:
-            document = ask_daemon(self._settings, "/balance", **self._parameters)
+        document = self._rebuilt() if self._rebuild else ask_daemon(self._settings, "/balance", **self._parameters)
         return document | ({"by": self._by, "rows": self._rows(document)} if self._by else {})
+
+    def _rebuilt(self) -> dict[str, Any]:
+        from penstock.landing.proof.table_posts import table_posts  # it needs pyarrow's dataset
+        from penstock.ledger.rebuild import rebuilt
+
+        settings = self._settings
+        listeners = [listener.name for listener in settings.listener]
+        posts = table_posts(settings)
+        return rebuilt(settings.topics, settings.buffers, listeners, posts, self._running, self._within())
+
+    def _running(self) -> dict[str, Any] | None:
+        """The balance of the running daemon; None where none runs."""
+        import httpx  # slow to import
+
+        try:
+            with Access(self._settings).client() as client:
+                answer = client.get("/balance", params=self._parameters).raise_for_status()
+        except httpx.HTTPError:
+            return None
+        document: dict[str, Any] = answer.json()
+        return document
 
     def _within(self) -> int | range | None:
         given = {name: int(text) for name, text in self._parameters.items()}

@@ -17,11 +17,11 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from penstock.cli.balance.balance import _drawn, balance, moment_or_age
+from penstock.cli.balance import _drawn, balance, moment_or_age
+from penstock.cli.options import Commands
 from penstock.counts import Counts, Origin
 from penstock.records import body
 from tests.spark.spark_daemon import Daemon, daemon
@@ -52,7 +52,7 @@ def options(running: Daemon, tmp_path: Path) -> list[str]:
 
 
 def run(running: Daemon, tmp_path: Path, *arguments: str) -> tuple[int, str]:
-    app = typer.Typer()
+    app = Commands()
     app.command("balance")(balance)
     result = CliRunner().invoke(app, [*options(running, tmp_path), *arguments])
     return result.exit_code, result.output

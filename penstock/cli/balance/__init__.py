@@ -1,1 +1,0 @@
-"""``penstock balance``: what became of every message, and the same computed anew."""

@@ -1,0 +1,78 @@
+"""Options that several commands have, declared once: a command takes what is made of them as one parameter."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+
+from penstock.cli.common import fail
+from penstock.config import ConfigError, Settings, load
+
+Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (TOML).", show_default=False)]
+Override = Annotated[
+    list[str] | None, typer.Option("-o", help="One setting, as key=value; may be repeated.", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOf:
+    """Marks a command's parameter: the command has the options of ``maker``, and gets what it makes of them."""
+
+    maker: Callable[..., Any]
+
+
+class Commands(typer.Typer):
+    """A group of commands, whose parameters may be marked with ``MadeOf``."""
+
+    def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+        register = super().command(*args, **kwargs)
+
+        def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+            register(with_options(command))
+            return command
+
+        return decorate
+
+
+def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``command`` as typer takes it: with the options in the place of each parameter that is made of options."""
+    own = inspect.signature(command, eval_str=True)
+    makers = {name: made.maker for name, one in own.parameters.items() for made in _marks(one)}
+    taken = {name: inspect.signature(maker, eval_str=True).parameters for name, maker in makers.items()}
+    parameters = [
+        option.replace(kind=option.KEYWORD_ONLY)
+        for name, one in own.parameters.items()
+        for option in (taken[name].values() if name in taken else [one])
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        made = {name: maker(**{option: given.pop(option) for option in taken[name]}) for name, maker in makers.items()}
+        return command(**given, **made)
+
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _marks(parameter: inspect.Parameter) -> Iterator[MadeOf]:
+    return (mark for mark in get_args(parameter.annotation) if isinstance(mark, MadeOf))
+
+
+def settings_of(config: Config = None, override: Override = None) -> Settings:
+    """The settings, or the end with what is wrong with them."""
+    try:
+        return load(config, override or [])
+    except ConfigError as error:
+        fail(error, 2)
+
+
+Configured = Annotated[Settings, MadeOf(settings_of)]
+"""A command's settings: it has the options --config and -o."""

@@ -1,0 +1,34 @@
+"""What the tables hold, as posts to a ledger that knows nothing of it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.config import Settings
+from penstock.landing.promote.moved_topics import documents
+from penstock.landing.promote.offset_map import maps
+from penstock.landing.proof.kafka_records import kafka_records
+from penstock.landing.proof.prover import Proof, Refill, rebuild
+from penstock.landing.proof.reread import Records
+from penstock.landing.table_layout import Layout
+from penstock.ledger.posts import LandedPost, Post, is_partition, parse
+
+
+def table_posts(settings: Settings) -> Iterator[Post]:
+    """All batches proved again, between the posts of topics that moved to Kafka: where partitions begin, what moved."""
+    pipeline, layout = settings.pipeline, Layout.of(settings.tables)
+    window, types = pipeline.duplicate_window, pipeline.event_types
+    kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
+    moved = [document for one in maps(layout).values() for document in documents(settings.topics, one)]
+    yield from (parse(document) for document in moved if is_partition(document["topic"]))
+    for proof in rebuild(settings.topics, layout, window=window, event_types=types, kafka=kafka):
+        yield _post_of(proof, kafka)
+    yield from (parse(document) for document in moved if not is_partition(document["topic"]))
+
+
+def _post_of(found: Proof | Refill, kafka: Records | None) -> LandedPost:
+    if isinstance(found, Refill):
+        proof = found.proof
+        return LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, found.number, found.ahead)
+    end = kafka.end(found.topic) if kafka else 0
+    return LandedPost(found.topic, found.batch, found.end, found.counts_by, end, found.uuids)

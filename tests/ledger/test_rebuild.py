@@ -1,0 +1,71 @@
+"""The balance computed anew, and where it differs from the ledger's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.counts import Counts, Origin
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.posts import parse
+from penstock.ledger.rebuild import differences, rebuilt
+from penstock.log import Log
+from penstock.records import body
+
+ORIGIN = Origin("http", 60, 0, 0, counts=Counts({"accepted": 3}))
+LANDED = {
+    "tier": "landed",
+    "topic": "events",
+    "version": 0,
+    "through": 3,
+    "counts": [{"source": "http", "bucket": 60, "counts": {"landed.message": 3}}],
+}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """The ledger of a log with one batch, of which everything has landed."""
+    log = Log(tmp_path / "topics")
+    log.topic("events", create=True).append(body([b"x"] * 3), ORIGIN).result()
+    log.topic("events").settle()
+    opened = Ledger(log, tmp_path, [])
+    opened.post(LANDED)
+    yield opened
+    log.close()
+
+
+def test_what_the_tables_hold_gives_the_same_balance_as_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    now = ledger.balance().document()
+    found = rebuilt(tmp_path / "topics", tmp_path, [], [parse(LANDED)], lambda: now)
+    assert found == now | {"differs": []}
+
+
+def test_a_table_that_lacks_rows_differs_from_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
+    now = ledger.balance().document()
+    found = rebuilt(tmp_path / "topics", tmp_path, [], [], lambda: now)
+    (line,) = found["differs"]
+    assert line.startswith("topics events: ")
+
+
+def test_without_a_daemon_nothing_is_compared(ledger: Ledger, tmp_path: Path) -> None:
+    found = rebuilt(tmp_path / "topics", tmp_path, [], [], lambda: None)
+    assert (found["differs"], found["topics"][0]["logged"]) == ([], 3)
+
+
+def told(**uuids: tuple[int, str]) -> dict[str, Any]:
+    sums = {fate: {"rows": rows, "sum": total} for fate, (rows, total) in uuids.items()}
+    return {"listeners": [], "routes": [], "topics": [{"topic": "t", "logged": 2, "uuids": sums}]}
+
+
+def test_a_topic_whose_uuids_add_up_to_something_else_differs() -> None:
+    assert differences(told(event=(2, "0a")), told(event=(2, "0a"))) == []
+    (line,) = differences(told(event=(2, "0a")), told(event=(2, "0b")))
+    assert line.startswith("topics t: ")
+
+
+def test_proofs_of_before_there_were_sums_are_not_compared_in_them() -> None:
+    assert differences(told(), told(event=(2, "0a"))) == []
+    assert differences(told(event=(1, "0a")), told(event=(2, "0b"))) == []
