@@ -19,6 +19,8 @@ from typing import Any
 BUCKET_SECONDS = 60
 TIERS = ("client", "kernel", "received", "buffered", "logged", "landed")
 """The product's own tiers."""
+SourceBucket = tuple[str, int]
+"""A source (a listener, ``grpc``, ``http``, ...) and the start of a bucket, in seconds since the epoch."""
 AUDIT_TIER = r"[a-z][a-z0-9_.-]{0,63}"
 """What an auditor of a Kafka client may call its tier, unless it is one of those."""
 

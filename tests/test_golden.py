@@ -24,7 +24,7 @@ from penstock.landing.proof.prover import proved_refills, read_proofs, rebuild
 from penstock.landing.table_layout import Layout
 from penstock.ledger.balance import balance
 from penstock.ledger.book_from_topics import anew, usable
-from penstock.log import Limits, Log, Producer, TopicReader
+from penstock.log import Limits, Log, ProducerSequence, TopicReader
 from penstock.records import body
 from tests.system.harness import Pipe, until
 
@@ -124,7 +124,7 @@ def test_offsets_go_on_also_those_of_a_topic_that_was_deleted(golden: Golden, lo
 def test_a_producer_that_repeats_itself_is_known(golden: Golden, log: Log) -> None:
     again = body([payload.encode() for _, payload in golden.expected["rows"]["retried"]])
     topic = log.topic("retried")
-    answer = topic.append(again, ORIGIN, producer=Producer("golden", 0)).result(10)
+    answer = topic.append(again, ORIGIN, producer=ProducerSequence("golden", 0)).result(10)
     assert (answer.first, answer.count, topic.end) == (0, 3, 3)
 
 

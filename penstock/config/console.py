@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.config.values import Address, Group
+from penstock.config.values import Address, Section
 
 
-class ConsoleConfig(Group):
+class ConsoleConfig(Section):
     """The web console."""
 
     http: Address = Field("127.0.0.1:8840", description="address of the web console")

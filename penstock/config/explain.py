@@ -22,7 +22,7 @@ TIMES = (("d", 86400), ("h", 3600), ("m", 60))
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class ExplainedKey:
     """One key. ``value`` and ``default`` as one writes them; ``origin``: default, a file, a variable or an option."""
 
     name: str
@@ -34,17 +34,19 @@ class Key:
 
 def explain(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
-) -> list[Key]:
+) -> list[ExplainedKey]:
     """All keys in the order of the configuration. Raises ConfigError as ``load`` does."""
     given = gather(file, overrides, environment)
     return keys_of(check(given), given.origins)
 
 
-def keys_of(settings: Settings, origins: Mapping[str, str] | None = None) -> list[Key]:
+def keys_of(settings: Settings, origins: Mapping[str, str] | None = None) -> list[ExplainedKey]:
     """All keys of ``settings``, secrets masked; ``origins``: who gave which."""
     given = origins or {}
     return [
-        Key(name, _shown(leaf, value, field), _default(field), field.description or "", given.get(name, DEFAULT))
+        ExplainedKey(
+            name, _shown(leaf, value, field), _default(field), field.description or "", given.get(name, DEFAULT)
+        )
         for name, leaf, value, field in _keys(settings, "")
     ]
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
 
 from penstock.config.secrets import SECRET
-from penstock.config.values import Group, OwnTopic, Seconds
+from penstock.config.values import OwnTopic, Seconds, Section
 
 ENTRY_POINTS = "penstock.handlers"
 HANDLER_NAME = r"^[a-z0-9_\-]+$"
@@ -42,7 +42,7 @@ _JAVA_NAMES: Mapping[str, str] = {
 Overflow = Literal["drop", "block"]
 
 
-class HandlerGroup(Group):
+class HandlerGroup(Section):
     """What all handlers have."""
 
     overflow: Overflow = Field("drop", description="when it lags by a whole term of the log buffer; block is for tcp")
@@ -88,7 +88,7 @@ class DiscardHandler(Forwarded):
     type: Literal["discard"] = Field(description="what becomes of the messages")
 
 
-class EncryptionConfig(Group):
+class EncryptionConfig(Section):
     """Encryption of messages for Kafka: the value is the initialization vector and then the ciphertext."""
 
     key: str | None = Field(None, json_schema_extra=SECRET, description="the key: a text of 16, 24 or 32 bytes")

@@ -7,13 +7,13 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from penstock.config.handlers import ForwardedHandler, HandlerConfig, LogHandler
-from penstock.config.values import NAME_PATTERN, Group, Network, Port, Seconds, Size
+from penstock.config.values import NAME_PATTERN, Network, Port, Seconds, Section, Size
 
 TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
 """Sources of the balance that are no listeners."""
 
 
-class BufferConfig(Group):
+class BufferConfig(Section):
     """Each listener's log buffer, and the slots its datagrams are received into."""
 
     term_length: Size = Field(64 << 20, description="length of one of its three terms, a power of two")
@@ -26,7 +26,7 @@ class BufferConfig(Group):
         return self
 
 
-class HoleConfig(Group):
+class HoleConfig(Section):
     """Detection of holes in a sender's message ids."""
 
     enabled: bool = Field(True, description="look for holes at all")
@@ -36,7 +36,7 @@ class HoleConfig(Group):
     maximum_hole: int = Field(10, ge=1, description="larger gaps count as jumps")
 
 
-class DefragConfig(Group):
+class DefragConfig(Section):
     """Reassembly of fragmented messages."""
 
     max_size: Size = Field(1 << 20, description="largest message, and most bytes of unfinished ones")
@@ -44,7 +44,7 @@ class DefragConfig(Group):
     detect_holes: HoleConfig = Field(default_factory=HoleConfig, description="holes in the ids of messages")
 
 
-class ListenerConfig(Group):
+class ListenerConfig(Section):
     """One socket that messages come in by."""
 
     name: str = Field(pattern=NAME_PATTERN, max_length=32, description="its name in statistics and the balance")

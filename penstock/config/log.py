@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.config.values import Address, AddressOrOff, Group, Seconds, Size
+from penstock.config.values import Address, AddressOrOff, Seconds, Section, Size
 
 
-class TopicConfig(Group):
+class TopicConfig(Section):
     """Settings of one topic."""
 
     message_size_limit: Size = Field(16 << 20, description="largest payload of one message")
@@ -26,7 +26,7 @@ class TopicConfig(Group):
     writers: tuple[str, ...] = Field(("*",), description="names of the tokens that may write; * = anybody")
 
 
-class TransactionsConfig(Group):
+class TransactionsConfig(Section):
     """Transactions and producers."""
 
     timeout: Seconds = Field(60, gt=0, description="a transaction that is open for longer is aborted")
@@ -35,7 +35,7 @@ class TransactionsConfig(Group):
     producer_memory: Seconds = Field(86400, description="how long the sequence numbers of producers are remembered")
 
 
-class LogConfig(Group):
+class LogConfig(Section):
     """The log daemon."""
 
     grpc: Address = Field("127.0.0.1:8845", description="address of the gRPC server")

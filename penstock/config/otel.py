@@ -7,12 +7,12 @@ import importlib.util
 from pydantic import Field, field_validator
 
 from penstock.config.secrets import SECRET
-from penstock.config.values import Group, Seconds
+from penstock.config.values import Seconds, Section
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 
 
-class OtelConfig(Group):
+class OtelConfig(Section):
     """Metrics to an OpenTelemetry collector, by OTLP over HTTP."""
 
     endpoint: str = Field(

@@ -8,10 +8,10 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from penstock.config.secrets import SECRET
-from penstock.config.values import AddressOrOff, Group, Seconds
+from penstock.config.values import AddressOrOff, Seconds, Section
 
 
-class PipelineConfig(Group):
+class PipelineConfig(Section):
     """Topics to tables."""
 
     source: Literal["penstock", "kafka"] = Field("penstock", description="where messages are read")

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from penstock.config.secrets import SECRET
-from penstock.config.values import ConfigError, Group, TopicName, split_address
+from penstock.config.values import ConfigError, Section, TopicName, split_address
 
 LEAST_TOKEN = 16
 """Characters of a token: shorter ones can be guessed."""
@@ -18,7 +18,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PATTERN = re.compile(r"[a-z0-9_\-.]*\*?")
 
 
-class TokenConfig(Group):
+class TokenConfig(Section):
     """One bearer token and what may be done with it. Topics by name, or ``*`` for all, or ``prefix*``."""
 
     token: str = Field(json_schema_extra=SECRET, description="the token, or sha256: and the hex digest of it")
@@ -45,7 +45,7 @@ class TokenConfig(Group):
         return names
 
 
-class SecurityConfig(Group):
+class SecurityConfig(Section):
     """Who may reach the log daemon, and how."""
 
     tls_cert: Path | None = Field(None, description="certificate chain of the servers (PEM); needs tls_key")

@@ -13,10 +13,10 @@ from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.otel import OtelConfig
 from penstock.config.pipeline import PipelineConfig
 from penstock.config.security import SecurityConfig, check_console, check_exposure
-from penstock.config.values import Group, Seconds, TopicName
+from penstock.config.values import Seconds, Section, TopicName
 
 
-class Settings(Group):
+class Settings(Section):
     """All settings."""
 
     data_dir: Path = Field(Path("penstock-data"), description="where everything is kept")

@@ -73,7 +73,7 @@ OwnTopic = Annotated[TopicName, AfterValidator(_check_topic)]
 Network = Annotated[str, AfterValidator(_check_network)]
 
 
-class Group(BaseModel):
+class Section(BaseModel):
     """A group of keys: immutable, unknown keys refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)

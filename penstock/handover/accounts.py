@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock.counts import Counts
-from penstock.handover.paths import forwarded_file
+from penstock.handover.paths import account_file
 from penstock.handover.position import UNKNOWN
 from penstock.handover.skipped import fold
 from penstock.handover.state_page import StatePage
@@ -104,7 +104,7 @@ class Accounts:
     """The account of one forwarder in its file; one writes, anybody reads."""
 
     def __init__(self, folder: Path, listener: str, handler: str) -> None:
-        self._page = StatePage(forwarded_file(folder, listener, handler), texts=2)
+        self._page = StatePage(account_file(folder, listener, handler), texts=2)
 
     def read(self) -> Account:
         """The account as last written; an empty one where there is none."""
@@ -128,7 +128,7 @@ class Accounts:
 
 def own(folder: Path, listener: str, handler: str) -> IO[bytes]:
     """Wait until no other process writes the account; the right lasts as long as the file is open."""
-    path = forwarded_file(folder, listener, handler)
+    path = account_file(folder, listener, handler)
     path.touch(0o600)
     file = path.open("rb")
     fcntl.flock(file, fcntl.LOCK_EX)

@@ -25,7 +25,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class HandlerPosition:
     """A handler as a reader of the log buffer. ``drop``: it may miss frames; ``routed``: it gets messages.
 
     The log daemon is always one: it enters the listener's counts, also where messages go elsewhere alone.
@@ -48,7 +48,7 @@ class Reader:
         return max(mark, self.position.floor_mark) if self.position.moved_on and mark != UNKNOWN else mark
 
 
-def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tuple[Publication, list[Reader]]:
+def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tuple[Publication, list[HandlerPosition]]:
     """The log buffer and its readers: the log daemon first, then the listener's other handlers.
 
     Positions never go back, also where the file has to be made anew: with another term length once all is
@@ -69,9 +69,11 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     page = StatePage(state_file(folder, listener.name))
     total = last_total(publication, page)
     positions = [_opened(file, publication, total) for file in files]
-    Routes(page).lead(listener.log.topic if listener.log else None, publication.position, positions[0].position)
+    TopicByPosition(page).lead(
+        listener.log.topic if listener.log else None, publication.position, positions[0].position
+    )
     page.close()
-    return publication, [Reader(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
+    return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
 
 
 def _wanted(listener: ListenerConfig) -> list[tuple[str, bool, bool]]:
@@ -103,7 +105,7 @@ def newest_receipt(folder: Path, listener: str) -> Receipt | None:
         return None
 
 
-class Routes:
+class TopicByPosition:
     """Which topic frames are for, by position: a topic that is changed is for frames written from then on."""
 
     def __init__(self, page: StatePage) -> None:

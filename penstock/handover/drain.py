@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, Origin
-from penstock.handover.buffer import Routes
+from penstock.handover.buffer import TopicByPosition
 from penstock.handover.frame import decode_frame, frame_head, frame_receipt, is_whole
 from penstock.handover.paths import LOG, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.reader import Follower, Group
+from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
-from penstock.handover.splitter import Parts, Splitter
+from penstock.handover.splitter import SplitFrame, TopicSplitter
 from penstock.handover.state_page import StatePage
 from penstock.log import Log, LogError
 from penstock.logbuffer import Frame
@@ -37,14 +37,14 @@ GROUP_BYTES = 8 << 20
 _LOGGER = logging.getLogger(__name__)
 
 
-class Drain(Follower):
+class Drain(FrameReader):
     """Empties the log buffer of ``listener``."""
 
     def __init__(self, listener: str, folder: Path, log: Log, wake: int | None) -> None:
         super().__init__(folder, listener, LOG, wake, GROUP_BYTES)
         self._log = log
 
-    def handle(self, group: Group, position: ReaderPosition) -> None:
+    def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Append the frames' batches, wait until they are synced, and move on behind each that is."""
         try:
             self._store(group, position)
@@ -59,11 +59,11 @@ class Drain(Follower):
 
     def kept(self, frame: Frame) -> memoryview:
         """Of messages that go elsewhere only the counts; nothing where they cannot be relied on."""
-        if Routes(self._page).topic(frame.begin) is not None:
+        if TopicByPosition(self._page).topic(frame.begin) is not None:
             return frame.data
         return frame_head(frame.data) if is_whole(frame.data) else NOTHING
 
-    def _store(self, group: Group, position: ReaderPosition) -> None:
+    def _store(self, group: FrameGroup, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []
         try:
             for frame, mark, origin, parts in self._split(group, self._page):
@@ -75,10 +75,10 @@ class Drain(Follower):
                 future.result()
             position.mark, position.position = total, end
 
-    def _split(self, group: Group, page: StatePage) -> Iterator[tuple[Frame, int, Origin, _Parts]]:
+    def _split(self, group: FrameGroup, page: StatePage) -> Iterator[tuple[Frame, int, Origin, _RoutedFrame]]:
         """Each frame that can be read, the total behind it, its origin, and its messages by topic."""
         read: list[tuple[Frame, int, Origin, pa.RecordBatch]] = []
-        mark, routes = group.mark, Routes(page)
+        mark, routes = group.mark, TopicByPosition(page)
         for frame in group.frames:
             try:
                 batch, receipt = _read(frame, routes)
@@ -88,13 +88,13 @@ class Drain(Follower):
             origin = self._origin(frame, receipt, mark)
             mark = receipt.total
             read.append((frame, mark, origin, batch))
-        splitter = Splitter(self._log, page, group.begin, group.end)
+        splitter = TopicSplitter(self._log, page, group.begin, group.end)
         for own, part in groupby(read, lambda each: routes.topic(each[0].begin)):
             found = list(part)
             batches = [batch for *_, batch in found]
-            parts = splitter.split(batches, own) if own is not None else [Parts(batch) for batch in batches]
+            parts = splitter.split(batches, own) if own is not None else [SplitFrame(batch) for batch in batches]
             for (frame, total, origin, _), of_frame in zip(found, parts, strict=True):
-                yield frame, total, origin, _Parts(own, of_frame)
+                yield frame, total, origin, _RoutedFrame(own, of_frame)
 
     def _origin(self, frame: Frame, receipt: Receipt, mark: int) -> Origin:
         """The batch's origin; messages of frames between the last one and this one were corrupt."""
@@ -105,7 +105,7 @@ class Drain(Follower):
         buffer = f"{self.listener}.{receipt.epoch}"
         return replace(receipt.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end)
 
-    def _append(self, parts: _Parts, origin: Origin) -> list[Future[Any]]:
+    def _append(self, parts: _RoutedFrame, origin: Origin) -> list[Future[Any]]:
         """A frame's messages to their topics; its counts once, with the handler's own topic."""
         counts = Counts(origin.counts)
         counts[Name.WISH_REFUSED] += parts.split.refused
@@ -136,7 +136,7 @@ class Drain(Follower):
         return kept
 
 
-def _read(frame: Frame, routes: Routes) -> tuple[pa.RecordBatch, Receipt]:
+def _read(frame: Frame, routes: TopicByPosition) -> tuple[pa.RecordBatch, Receipt]:
     """Messages and receipt; of messages that go elsewhere only how many there are. Raises BadBatch."""
     if routes.topic(frame.begin) is not None:
         return decode_frame(frame.data)
@@ -144,8 +144,8 @@ def _read(frame: Frame, routes: Routes) -> tuple[pa.RecordBatch, Receipt]:
     return body(pa.nulls(receipt.origin.counts.get(Name.ACCEPTED, 0), pa.binary())), receipt
 
 
-class _Parts(NamedTuple):
+class _RoutedFrame(NamedTuple):
     """A frame's messages: ``own`` is the handler's topic, None where messages go elsewhere."""
 
     own: str | None
-    split: Parts
+    split: SplitFrame

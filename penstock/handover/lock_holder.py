@@ -10,7 +10,7 @@ from pathlib import Path
 LOCKS = Path("/proc/locks")
 
 
-def holder(path: Path) -> int | None:
+def lock_holder(path: Path) -> int | None:
     """Process id of the holder of the lock (flock) on ``path``; None where there is none, or nobody knows."""
     inode = str(path.stat().st_ino)
     with contextlib.suppress(OSError):
@@ -24,7 +24,7 @@ def holder(path: Path) -> int | None:
 
 def end_holder(path: Path, module: str) -> bool:
     """Kill the holder of the lock on ``path`` if it runs ``module``; whether it was killed."""
-    pid = holder(path)
+    pid = lock_holder(path)
     if pid is None or pid <= 0 or pid == os.getpid():
         return False
     try:

@@ -28,7 +28,7 @@ def position_file(folder: Path, listener: str, handler: str) -> Path:
     return folder / f"{listener}.{handler}.position"
 
 
-def forwarded_file(folder: Path, listener: str, handler: str) -> Path:
+def account_file(folder: Path, listener: str, handler: str) -> Path:
     """What a handler that is a process of its own has done with the listener's messages."""
     return folder / f"{listener}.{handler}.forwarded"
 

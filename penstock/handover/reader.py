@@ -30,7 +30,7 @@ RETRY = 0.1
 _LOGGER = logging.getLogger(__name__)
 
 
-class Group(NamedTuple):
+class FrameGroup(NamedTuple):
     """Frames from position ``begin`` to ``end``; ``mark`` is the total of messages before them (or UNKNOWN)."""
 
     frames: list[Frame]
@@ -39,7 +39,7 @@ class Group(NamedTuple):
     mark: int
 
 
-class Follower(threading.Thread):
+class FrameReader(threading.Thread):
     """One reader of one listener's log buffer. ``wake`` is an eventfd.
 
     ``group_bytes`` and ``group_frames`` bound one group.
@@ -74,7 +74,7 @@ class Follower(threading.Thread):
             self._stopping.wait(RETRY)
 
     @abstractmethod
-    def handle(self, group: Group, position: ReaderPosition) -> None:
+    def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Do what is to be done with a group, and move ``position`` on behind all of which that is true."""
 
     def mark(self, position: ReaderPosition) -> int:
@@ -85,7 +85,7 @@ class Follower(threading.Thread):
         """What is to be copied of a frame's payload."""
         return frame.data
 
-    def taken(self, group: Group, position: ReaderPosition) -> None:
+    def taken(self, group: FrameGroup, position: ReaderPosition) -> None:
         """The group is about to be claimed."""
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
@@ -143,7 +143,7 @@ class Follower(threading.Thread):
             if position.moved_on and mark != UNKNOWN:
                 mark = max(mark, position.floor_mark)
             begin = subscription.position = position.position
-            group = Group(self._copied(subscription), begin, subscription.position, mark)
+            group = FrameGroup(self._copied(subscription), begin, subscription.position, mark)
             if group.end == begin:
                 return False
             self.taken(group, position)

@@ -18,7 +18,7 @@ class Receipt:
     included: a reader that finds it grown by more than the frame holds has lost a frame.
     ``open_messages`` and ``open_fragments`` wait for their rest. ``drops`` is the kernel's drop counter
     (modulo 2^32) of socket ``socket_id`` as last read. ``missed`` is the number of the last counts of
-    missed frames that rode (``skipped.MissedFrames``). Positions of one ``epoch`` are never used twice.
+    missed frames that rode (``skipped.SkippedFrames``). Positions of one ``epoch`` are never used twice.
     """
 
     origin: Origin

@@ -18,19 +18,19 @@ from typing import Any
 
 from penstock.counts import Counts
 from penstock.handover.paths import LOG
-from penstock.handover.state_page import MISSED, StatePage
+from penstock.handover.state_page import SKIPPED, StatePage
 
 MOST_BUCKETS = 40
 """Minutes of counts that are kept apart: they ride in one frame's document."""
 
 
-class MissedFrames:
+class SkippedFrames:
     """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
 
     def __init__(self, page: StatePage, rode: int = 0, floors: Mapping[str, int] | None = None) -> None:
         """Take over from a predecessor: ``rode`` is the number its last frame carried, ``floors`` are the readers'."""
         self._page = page
-        left: dict[str, Any] = page.read(MISSED) or {}
+        left: dict[str, Any] = page.read(SKIPPED) or {}
         self._owed = Counts(left.get("owed", {}))
         riding, skip = left.get("riding"), left.get("skip")
         self._dropped: dict[str, Any] = left.get("dropped", {})
@@ -96,7 +96,7 @@ class MissedFrames:
     def _write(self) -> None:
         self._owed = fold(self._owed)
         document = {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip}
-        self._page.write(MISSED, {**document, "dropped": self._dropped})
+        self._page.write(SKIPPED, {**document, "dropped": self._dropped})
 
 
 def fold(counts: Counts) -> Counts:
@@ -113,5 +113,5 @@ def fold(counts: Counts) -> Counts:
 
 def dropped(page: StatePage, reader: str) -> tuple[int, dict[str, int]]:
     """What a forwarder missed up to now: the total where it was last moved to, and counts as ``60@policy_drop``."""
-    entry = (page.read(MISSED) or {}).get("dropped", {}).get(reader, {})
+    entry = (page.read(SKIPPED) or {}).get("dropped", {}).get(reader, {})
     return int(entry.get("mark", 0)), dict(entry.get("counts", {}))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.handover.state_page import WISHES, StatePage
-from penstock.handover.topic_requests import wished_topics, with_wishes
+from penstock.handover.state_page import TOPIC_REQUESTS, StatePage
+from penstock.handover.topic_requests import requested_topics, with_refused_requests
 from penstock.log import InvalidTopicName, Log, LogError, TooManyTopics, Topic
 from penstock.records import EMPTY_BODY
 
@@ -22,7 +22,7 @@ MOST_REFUSED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SplitFrame:
     """A frame's messages: those for the handler's own topic, those for others, and how many wishes were refused."""
 
     own: pa.RecordBatch
@@ -30,20 +30,20 @@ class Parts:
     refused: int = 0
 
 
-class Splitter:
+class TopicSplitter:
     """Splits the frames of one group, up to position ``end``, which begins at ``begin``."""
 
     def __init__(self, log: Log, page: StatePage, begin: int, end: int) -> None:
         self._log, self._page, self._end = log, page, end
-        left = page.read(WISHES) or {}
+        left = page.read(TOPIC_REQUESTS) or {}
         again = left.get("end", 0) > begin
         self._refused: set[str] = set(left["refused"]) if again else set()
         self._full: bool = again and left["full"]
         self._known: dict[str, bool] = {}
 
-    def split(self, bodies: list[pa.RecordBatch], own: str) -> list[Parts]:
+    def split(self, bodies: list[pa.RecordBatch], own: str) -> list[SplitFrame]:
         """The parts of each frame's messages, ``own`` being the handler's topic. Raises LogError."""
-        wishes = [wished_topics(body) if body.num_rows else None for body in bodies]
+        wishes = [requested_topics(body) if body.num_rows else None for body in bodies]
         before = len(self._refused)
         if any(topics is not None for topics in wishes):
             self._log.topic(own, create=True)  # before others take the last place
@@ -53,7 +53,7 @@ class Splitter:
         if len(self._refused) > before or self._full:
             self._full = self._full or len(self._refused) > MOST_REFUSED
             refused = [] if self._full else sorted(self._refused)
-            self._page.write(WISHES, {"end": self._end, "refused": refused, "full": self._full})
+            self._page.write(TOPIC_REQUESTS, {"end": self._end, "refused": refused, "full": self._full})
         return [self._parts(body, topics, own) for body, topics in zip(bodies, wishes, strict=True)]
 
     def _is_topic(self, name: str) -> bool:
@@ -79,16 +79,16 @@ class Splitter:
                 raise TooManyTopics("there were too many topics when this group was first stored") from None
             raise
 
-    def _parts(self, body: pa.RecordBatch, wishes: pa.Array | None, own: str) -> Parts:
+    def _parts(self, body: pa.RecordBatch, wishes: pa.Array | None, own: str) -> SplitFrame:
         if wishes is None:
-            return Parts(body)
+            return SplitFrame(body)
         granted = pa.array(sorted(name for name, known in self._known.items() if known), pa.string())
         is_granted = pc.is_in(wishes, granted)
         refused = pc.if_else(is_granted, pa.scalar(None, pa.string()), wishes)
         topics = pc.if_else(is_granted, wishes, own)
         if refused.null_count < len(refused):
-            body = with_wishes(body, refused)
+            body = with_refused_requests(body, refused)
         others = [name for name in pc.unique(topics).to_pylist() if name != own]
         split = [(name, body.filter(pc.equal(topics, name))) for name in others]
         kept = body.filter(pc.equal(topics, own)) if others else body
-        return Parts(kept if kept.num_rows else EMPTY_BODY, split, len(refused) - refused.null_count)
+        return SplitFrame(kept if kept.num_rows else EMPTY_BODY, split, len(refused) - refused.null_count)

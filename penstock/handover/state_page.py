@@ -15,18 +15,18 @@ from typing import Any
 
 import crc32c
 
-PLACE = struct.Struct("<QII")  # sequence number, length, CRC32C
+HALF_HEADER = struct.Struct("<QII")  # sequence number, length, CRC32C
 CAPACITY = 64 << 10
 """Bytes of one text at most, its head included."""
-MISSED = 0
-"""Number of the text with the counts of missed frames (``skipped.MissedFrames``)."""
+SKIPPED = 0
+"""Number of the text with the counts of missed frames (``skipped.SkippedFrames``)."""
 STATISTICS = 1
 """Number of the text with the listener's statistics."""
 EPOCH = 2
 """Number of the text that says since when positions in the log buffer go on without a break."""
 ROUTES = 3
 """Number of the text that says which topic the frames from which position on are for."""
-WISHES = 4
+TOPIC_REQUESTS = 4
 """Number of the text with the wishes for topics that the log daemon could not grant in the group it stores."""
 TEXTS = 5
 
@@ -46,13 +46,13 @@ class StatePage:
     def write(self, text: int, document: Any) -> None:
         """Leave ``document`` (anything JSON takes) as text number ``text``."""
         data = json.dumps(document, separators=(",", ":")).encode()
-        if len(data) > CAPACITY - PLACE.size:
+        if len(data) > CAPACITY - HALF_HEADER.size:
             raise ValueError(f"a text of {len(data)} bytes does not fit")
         sequence = self._newest(text)[0] + 1
         at = self._place(text, sequence & 1)
-        self._map[at : at + PLACE.size] = bytes(PLACE.size)
-        self._map[at + PLACE.size : at + PLACE.size + len(data)] = data
-        self._map[at : at + PLACE.size] = PLACE.pack(sequence, len(data), crc32c.crc32c(data))
+        self._map[at : at + HALF_HEADER.size] = bytes(HALF_HEADER.size)
+        self._map[at + HALF_HEADER.size : at + HALF_HEADER.size + len(data)] = data
+        self._map[at : at + HALF_HEADER.size] = HALF_HEADER.pack(sequence, len(data), crc32c.crc32c(data))
 
     def read(self, text: int) -> Any:
         """The newest whole document of text number ``text``; None when there is none."""
@@ -70,8 +70,8 @@ class StatePage:
         return max(self._whole(self._place(text, which)) for which in (0, 1))
 
     def _whole(self, at: int) -> tuple[int, bytes]:
-        sequence, length, crc = PLACE.unpack_from(self._map, at)
-        if not sequence or length > CAPACITY - PLACE.size:
+        sequence, length, crc = HALF_HEADER.unpack_from(self._map, at)
+        if not sequence or length > CAPACITY - HALF_HEADER.size:
             return 0, b""
-        data = bytes(self._map[at + PLACE.size : at + PLACE.size + length])
+        data = bytes(self._map[at + HALF_HEADER.size : at + HALF_HEADER.size + length])
         return (sequence, data) if crc32c.crc32c(data) == crc else (0, b"")

@@ -14,13 +14,13 @@ import pyarrow as pa
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
-from penstock.handover.buffer import Reader, epoch_of, last_total
+from penstock.handover.buffer import HandlerPosition, epoch_of, last_total
 from penstock.handover.frame import FrameEncoder, frame_receipt, published
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG
 from penstock.handover.position import UNKNOWN
 from penstock.handover.receipt import Receipt
-from penstock.handover.skipped import MissedFrames
+from penstock.handover.skipped import SkippedFrames
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame
@@ -43,7 +43,7 @@ class GaveUp(PenstockError, RuntimeError):
     """There was no room in the log buffer for as long as could be waited."""
 
 
-class Publisher:
+class FrameWriter:
     """The writing side of one listener's log buffer, and the receiver's running totals.
 
     ``before`` is the receipt of the last frame of the receiver before this one, ``published`` the round
@@ -56,7 +56,7 @@ class Publisher:
         source: str,
         codec: str,
         publication: Publication,
-        readers: Sequence[Reader],
+        readers: Sequence[HandlerPosition],
         page: StatePage,
         heed: Callable[[Counts], None] = lambda counts: None,
     ) -> None:
@@ -74,7 +74,7 @@ class Publisher:
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
         self._locked_since = 0.0
-        self._missed = MissedFrames(page, self.before.missed, {r.name: r.position.floor for r in readers})
+        self._missed = SkippedFrames(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
         self._say_newest(frame)
         self._raise_limit()
@@ -153,7 +153,7 @@ class Publisher:
             time.sleep(WAIT_FOR_ROOM)
         self._raise_limit()
 
-    def _lose_patience(self, reader: Reader) -> None:
+    def _lose_patience(self, reader: HandlerPosition) -> None:
         """End a forwarder that has stopped in the middle of taking frames: its successor goes on there."""
         now = time.monotonic()
         self._locked_since = self._locked_since or now
@@ -161,7 +161,7 @@ class Publisher:
             self._locked_since = 0.0
             end_holder(reader.position.path, FORWARDER)
 
-    def _skip(self, reader: Reader) -> None:
+    def _skip(self, reader: HandlerPosition) -> None:
         """Let ``reader`` miss a quarter of a term: first their counts are safe, then it is moved."""
         start = reader.reached
         if start + self._publication.window > self._publication.position:
@@ -178,7 +178,7 @@ class Publisher:
         self._missed.skipped()
 
 
-def _answers_for_itself(reader: Reader) -> bool:
+def _answers_for_itself(reader: HandlerPosition) -> bool:
     """Whether nothing is in the reader's hands, or it can tell by itself what that was.
 
     A log daemon that died while it stored frames has to say first which of them it has.
@@ -193,7 +193,7 @@ def _receipt(frame: memoryview, source: str) -> Receipt:
         return Receipt(Origin(source, 0, 0, 0))
 
 
-def missed_counts(frames: Sequence[Frame], reader: Reader) -> tuple[Counts, int]:
+def missed_counts(frames: Sequence[Frame], reader: HandlerPosition) -> tuple[Counts, int]:
     """What is to be entered for frames that ``reader`` misses, named by bucket, and the total behind them.
 
     Messages of frames that cannot be read are in the total of the next that can, and are corrupt.
@@ -211,7 +211,7 @@ def missed_counts(frames: Sequence[Frame], reader: Reader) -> tuple[Counts, int]
     return counts, mark
 
 
-def _of_log(receipt: Receipt, own: int, lost: int, reader: Reader) -> dict[str, int]:
+def _of_log(receipt: Receipt, own: int, lost: int, reader: HandlerPosition) -> dict[str, int]:
     """The log is the reader that enters a listener's own counts: what it misses has to say them too."""
     named: dict[str, int] = {}
     for bucket, counts in by_bucket(receipt.origin.bucket, receipt.origin.counts).items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import ListenerConfig
-from penstock.handover.paths import forwarded_file
+from penstock.handover.paths import account_file
 from penstock.handover.state_page import STATISTICS, StatePage
 
 Told = Callable[[], list[dict[str, Any]]]
@@ -23,7 +23,7 @@ def told_by(folder: Path, listener: ListenerConfig) -> Told:
     pages: dict[str, StatePage] = {}
 
     def read(handler: str) -> dict[str, Any]:
-        path = forwarded_file(folder, listener.name, handler)
+        path = account_file(folder, listener.name, handler)
         if handler not in pages and path.exists():
             pages[handler] = StatePage(path, texts=STATISTICS + 1)
         return dict(pages[handler].read(STATISTICS) or {}) if handler in pages else {}

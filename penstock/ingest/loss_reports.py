@@ -32,7 +32,7 @@ REPORT_EVERY = REPEAT_EVERY + 1
 _LOGGER = logging.getLogger(__name__)
 
 
-class Losses:
+class LossReports:
     """Adds up what a listener lost by reason, and reports what is new of each when that is due."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

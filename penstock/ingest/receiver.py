@@ -24,9 +24,9 @@ from penstock.config import BufferConfig, ListenerConfig
 from penstock.handover.buffer import open_buffer
 from penstock.handover.paths import slots_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.handover.writer import GaveUp, Publisher
+from penstock.handover.writer import FrameWriter, GaveUp
 from penstock.ingest.handler_statistics import told_by
-from penstock.ingest.loss_reports import Losses
+from penstock.ingest.loss_reports import LossReports
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
@@ -81,8 +81,8 @@ class Receiver:
         self._commands = Commands(listener, self._statistics, told_by(folder, listener))
         publication, readers = open_buffer(folder, listener, buffer.term_length)
         self._page = StatePage(state_file(folder, listener.name))
-        self._losses = Losses()
-        self._publisher = Publisher(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
+        self._losses = LossReports()
+        self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
         self._io = self._make_io(listener, folder, buffer)
         self._running = True
 

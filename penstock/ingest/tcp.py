@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.handover.frame import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
-from penstock.handover.writer import Publisher
+from penstock.handover.writer import FrameWriter
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FINISH_TIME
 from penstock.records import EMPTY_BODY
@@ -63,7 +63,7 @@ class TcpReceiver:
         self,
         listener: ListenerConfig,
         sock: socket.socket,
-        publisher: Publisher,
+        publisher: FrameWriter,
         decoder: LineDecoder,
         commands: Commands,
         wake: Callable[[], None],

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.handover.frame import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
-from penstock.handover.writer import Publisher
+from penstock.handover.writer import FrameWriter
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer, kernel_drops, socket_identity
@@ -85,7 +85,7 @@ class UdpReceiver:
         listener: ListenerConfig,
         sock: socket.socket,
         slots: Slots,
-        publisher: Publisher,
+        publisher: FrameWriter,
         decoder: Decoder,
         commands: Commands,
         wake: Callable[[], None],

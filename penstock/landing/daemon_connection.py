@@ -31,7 +31,7 @@ class BadConnection(PenstockError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class DaemonConnection:
     """A server of the log daemon, and what is shown to it. ``retry_for``: seconds for which it may be away.
 
     Certificates and keys are PEM, not files: so they go with it to machines that have no such files.
@@ -47,7 +47,7 @@ class Connection:
     retry_for: float = RETRY_FOR
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Connection:
+    def of(cls, options: Mapping[str, str]) -> DaemonConnection:
         """From options by their names in lower case. Raises BadConnection."""
         given = options.get("uri", "").strip()
         ca, cert, key = (_pem(options, name) for name in ("tlsCa", "tlsCert", "tlsKey"))
@@ -82,7 +82,7 @@ class Connection:
         return {"uri": scheme + self.address, "retryFor": f"{self.retry_for}s", **given, **named}
 
 
-def connection_of(settings: Settings) -> Connection | None:
+def connection_of(settings: Settings) -> DaemonConnection | None:
     """How the pipeline reaches the log daemon's topics; None where it reads their folder.
 
     Raises OSError for a token or certificate that cannot be read, ConfigError for a certificate that cannot be used.
@@ -94,7 +94,7 @@ def connection_of(settings: Settings) -> Connection | None:
         return None
     ca, key, cert = access.certificates
     token = pipeline.token or access.token or ""
-    return Connection(pipeline.uri, token, ca is not None, ca, cert, key, access.peer)
+    return DaemonConnection(pipeline.uri, token, ca is not None, ca, cert, key, access.peer)
 
 
 def _address(given: str) -> str:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, NoReturn
 
 
-class Kind(StrEnum):
+class MessageKind(StrEnum):
     """What becomes of a row in the table."""
 
     EVENT = "event"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from penstock.counts import Counts
 from penstock.ledger.balance import Within, inside
 from penstock.ledger.book import Pages
-from penstock.ledger.daily_rollup import place, widened
+from penstock.ledger.daily_rollup import rolled_key, widened
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,6 @@ def audited(pages: Pages, within: Within = None) -> list[Audited]:
     found: dict[tuple[str, str, str], Counts] = {}
     for (tier, source, _), told in pages.audits.items():
         for (topic, minute), (_, counts) in told.items():
-            if inside(place((topic, minute), pages.rolled)[1], within):
+            if inside(rolled_key((topic, minute), pages.rolled)[1], within):
                 found.setdefault((tier, source, topic), Counts()).absorb(counts)
     return [Audited(*names, counts.pruned()) for names, counts in sorted(found.items())]

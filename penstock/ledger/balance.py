@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from penstock.counts import Counts, Name, OpenBook, bucket_of, open_books, summed
+from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
 from penstock.ledger.book import Pages
 from penstock.ledger.daily_rollup import roll_counts, roll_rows, widened
-from penstock.ledger.posts import ROWS, SUM, Key
+from penstock.ledger.posts import ROWS, SUM
 
 Value = TypeVar("Value")
 
@@ -44,8 +44,8 @@ def inside(bucket: int, within: Within) -> bool:
 class Beyond:
     """What lies in a topic beyond its last landed offset, by source and bucket: rows that wait, and gaps."""
 
-    pending: Mapping[Key, int] = field(default_factory=dict)
-    gaps: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+    pending: Mapping[SourceBucket, int] = field(default_factory=dict)
+    gaps: Mapping[SourceBucket, Mapping[str, int]] = field(default_factory=dict)
 
     def rolled(self, before: int) -> Beyond:
         """The same with what is older than ``before`` by day."""
@@ -144,7 +144,7 @@ class Balance:
 
 
 def balance(
-    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[Key, Counts], within: Within = None
+    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], within: Within = None
 ) -> Balance:
     """The balance of ``pages``, of the buckets ``within`` alone where given.
 
@@ -185,16 +185,16 @@ class _View:
 
     within: Within
 
-    def of(self, keyed: Mapping[Key, Value]) -> list[tuple[str, Value]]:
+    def of(self, keyed: Mapping[SourceBucket, Value]) -> list[tuple[str, Value]]:
         return [(s, value) for (s, b), value in keyed.items() if inside(b, self.within)]
 
-    def by_source(self, keyed: Mapping[Key, Counts]) -> dict[str, Counts]:
+    def by_source(self, keyed: Mapping[SourceBucket, Counts]) -> dict[str, Counts]:
         totals: dict[str, Counts] = {}
         for source, counts in self.of(keyed):
             totals.setdefault(source, Counts()).absorb(counts)
         return totals
 
-    def rows_by_source(self, keyed: Mapping[Key, int]) -> Counts:
+    def rows_by_source(self, keyed: Mapping[SourceBucket, int]) -> Counts:
         return summed({source: rows} for source, rows in self.of(keyed))
 
 

@@ -11,14 +11,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.counts import Counts, Name, Origin, by_bucket, summed
-from penstock.ledger.daily_rollup import CLOSED, LEAST, day_of, place, plus, roll_counts, roll_rows, roll_told
-from penstock.ledger.posts import AuditPost, ClientPost, Key, LandedPost, Post, is_partition
+from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket, summed
+from penstock.ledger.daily_rollup import CLOSED, LEAST, day_of, plus, roll_counts, roll_rows, roll_told, rolled_key
+from penstock.ledger.posts import AuditPost, ClientPost, LandedPost, Post, is_partition
 from penstock.log.store.gaps import Gap
 
 
 @dataclass(slots=True)
-class Landed:
+class TopicFates:
     """What became of a topic's offsets before ``through``, and of those in ``ahead``.
 
     ``refills``: request and version of what was told out of turn.
@@ -26,12 +26,12 @@ class Landed:
 
     through: int = 0
     version: int = -1
-    counts: dict[Key, Counts] = field(default_factory=dict)
-    uuids: dict[Key, Counts] = field(default_factory=dict)
+    counts: dict[SourceBucket, Counts] = field(default_factory=dict)
+    uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
     ahead: tuple[tuple[int, int], ...] = ()
     refills: frozenset[tuple[int, int]] = frozenset()
 
-    def copy(self) -> Landed:
+    def copy(self) -> TopicFates:
         """A copy that shares nothing that changes."""
         return replace(self, counts=dict(self.counts), uuids=dict(self.uuids))
 
@@ -50,7 +50,7 @@ Life = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Covered:
     """How far a topic is entered: its offsets before ``end``, of which the last has the timestamp ``time``.
 
     ``time`` is in microseconds; 0 where the last offset is in a gap.
@@ -69,14 +69,14 @@ class Pages:
     never changed, only replaced.
     """
 
-    received: dict[Key, Counts] = field(default_factory=dict)
-    logged: dict[str, dict[Key, int]] = field(default_factory=dict)
+    received: dict[SourceBucket, Counts] = field(default_factory=dict)
+    logged: dict[str, dict[SourceBucket, int]] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
-    landed: dict[str, Landed] = field(default_factory=dict)
+    landed: dict[str, TopicFates] = field(default_factory=dict)
     clients: dict[tuple[str, str], ClientPost] = field(default_factory=dict)
-    audits: dict[Life, dict[Key, tuple[int, Counts]]] = field(default_factory=dict)
+    audits: dict[Life, dict[SourceBucket, tuple[int, Counts]]] = field(default_factory=dict)
     """By topic and bucket, with the version that told them."""
-    covered: dict[str, Mark] = field(default_factory=dict)
+    covered: dict[str, Covered] = field(default_factory=dict)
     lost: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     rolled: int = 0
     heard: dict[Life, int] = field(default_factory=dict)
@@ -119,12 +119,12 @@ class Book:
 
     def covered(self, topic: str) -> int:
         """Up to which offset a topic is entered."""
-        return self._pages.covered.get(topic, Mark()).end
+        return self._pages.covered.get(topic, Covered()).end
 
     def cover(self, topic: str, end: int, time: int = 0) -> None:
         """A topic is entered up to ``end`` (exclusive), whose last row has the timestamp ``time``."""
         if end > self.covered(topic):
-            self._pages.covered[topic] = Mark(end, time)
+            self._pages.covered[topic] = Covered(end, time)
 
     def roll_up(self, before: int) -> None:
         """Keep what is older than ``before`` (seconds since the epoch, the start of a day) by day."""
@@ -156,7 +156,7 @@ class Book:
                 self.skipped.add(topic)
             self.cover(topic, base + rows, last)
 
-    def enter_lost(self, topic: str, key: Key, base: int, rows: int) -> None:
+    def enter_lost(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
         """``rows`` rows that the log once took and whose counts can no longer be read."""
         with self._lock:
             self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
@@ -168,7 +168,7 @@ class Book:
             self._pages.lost.setdefault(topic, []).append((gap.begin, gap.end))
             self.cover(topic, gap.end)
 
-    def enter_gone(self, topic: str, gap: Gap, rows: Mapping[Key, int]) -> None:
+    def enter_gone(self, topic: str, gap: Gap, rows: Mapping[SourceBucket, int]) -> None:
         """Batches that retention dropped, with the counts they had; in an internal topic only these matter."""
         with self._lock:
             for source, buckets in (gap.received or {}).items():
@@ -180,14 +180,14 @@ class Book:
                 self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), gap.end)
             self.cover(topic, gap.end)
 
-    def _receive(self, key: Key, counts: Mapping[str, int]) -> None:
+    def _receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
         if any(counts.values()):  # the files do not tell of nothing
-            at = place(key, self._pages.rolled)
+            at = rolled_key(key, self._pages.rolled)
             self._pages.received[at] = plus(self._pages.received.get(at), counts)
 
-    def _add_rows(self, topic: str, key: Key, base: int, rows: int) -> None:
+    def _add_rows(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
         logged = self._pages.logged.setdefault(topic, {})
-        at = place(key, self._pages.rolled)
+        at = rolled_key(key, self._pages.rolled)
         logged[at] = logged.get(at, 0) + rows
         self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), base + rows)
 
@@ -216,7 +216,7 @@ class Book:
         return True
 
     def _post_landed(self, post: LandedPost) -> bool:
-        landed = self._pages.landed.setdefault(post.topic, Landed())
+        landed = self._pages.landed.setdefault(post.topic, TopicFates())
         if post.refill:
             return self._post_refill(landed, post)
         if post.through <= landed.through and landed.version >= 0:
@@ -227,7 +227,7 @@ class Book:
         landed.through, landed.version = post.through, post.version
         return True
 
-    def _post_refill(self, landed: Landed, post: LandedPost) -> bool:
+    def _post_refill(self, landed: TopicFates, post: LandedPost) -> bool:
         told = (post.refill, post.version)
         if told in landed.refills:
             return False
@@ -236,10 +236,10 @@ class Book:
         self._add_fates(landed, post)
         return True
 
-    def _add_fates(self, landed: Landed, post: LandedPost) -> None:
+    def _add_fates(self, landed: TopicFates, post: LandedPost) -> None:
         for told, kept in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
             for key, counts in told.items():
-                at = place(key, self._pages.rolled)
+                at = rolled_key(key, self._pages.rolled)
                 kept[at] = plus(kept.get(at), counts)
 
     def _add_records(self, post: LandedPost) -> None:
@@ -251,6 +251,6 @@ class Book:
         self._pages.ends[post.topic] = max(self._pages.ends.get(post.topic, 0), post.end, post.through)
 
 
-def _version(told: Mapping[Key, tuple[int, Counts]], key: Key) -> int:
+def _version(told: Mapping[SourceBucket, tuple[int, Counts]], key: SourceBucket) -> int:
     day = told.get((key[0], day_of(key[1])), (-1, None))[0]
     return day if day == CLOSED else told.get(key, (-1, None))[0]

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from penstock.counts import SourceBucket
 from penstock.ledger import checkpoint
-from penstock.ledger.book import Book, Mark, Pages
+from penstock.ledger.book import Book, Covered, Pages
 from penstock.ledger.checkpoint import BadCheckpoint
-from penstock.ledger.posts import AuditPost, ClientPost, Key, LandedPost, Post, parse
+from penstock.ledger.posts import AuditPost, ClientPost, LandedPost, Post, parse
 from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
 
 TOPIC = "_ledger"
@@ -119,7 +120,7 @@ def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], ob
             offset, stop = error.end, False
 
 
-def gap_rows(gap: Gap, begin: int, end: int | None = None) -> dict[Key, int]:
+def gap_rows(gap: Gap, begin: int, end: int | None = None) -> dict[SourceBucket, int]:
     """The rows of a gap in [begin, end) by source and bucket; those it cannot name are of source ``unknown``."""
     end = gap.end if end is None else end
     places = gap.places(begin, end) if begin < end else {}
@@ -179,7 +180,7 @@ def differs(topics: Path, pages: Pages) -> str:
     return ""
 
 
-def _changed(reader: TopicReader, mark: Mark, lost: list[tuple[int, int]]) -> str:
+def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) -> str:
     if (end := reader.end) < mark.end:
         return f"it ends at {end}, before {mark.end}"
     gaps = [gap for gap in reader.gaps() if gap.begin < mark.end]

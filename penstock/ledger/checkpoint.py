@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.counts import Counts
+from penstock.counts import Counts, SourceBucket
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace
-from penstock.ledger.book import Landed, Mark, Pages
-from penstock.ledger.posts import ClientPost, Key
+from penstock.ledger.book import Covered, Pages, TopicFates
+from penstock.ledger.posts import ClientPost
 
 FILE = "LEDGER"
 """No topic can have this name."""
@@ -94,7 +94,7 @@ def _lines(pages: Pages) -> Iterator[Line]:
         yield ["audit", *life, pages.heard.get(life, 0), told]
 
 
-def _by_source(keyed: Mapping[Key, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
+def _by_source(keyed: Mapping[SourceBucket, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
     found: dict[str, list[Any]] = {}
     for (source, bucket), value in keyed.items():
         found.setdefault(source, []).append([bucket, plain(value)])
@@ -106,7 +106,7 @@ def _rolled(pages: Pages, before: int) -> None:
 
 
 def _covered(pages: Pages, told: dict[str, list[int]]) -> None:
-    pages.covered = {topic: Mark(int(end), int(time)) for topic, (end, time) in told.items()}
+    pages.covered = {topic: Covered(int(end), int(time)) for topic, (end, time) in told.items()}
 
 
 def _lost(pages: Pages, told: dict[str, list[list[int]]]) -> None:
@@ -135,7 +135,7 @@ def _landed(
 ) -> None:
     runs = tuple((int(begin), int(end)) for begin, end in ahead)
     told = frozenset((int(number), int(batch)) for number, batch in refills)
-    pages.landed[topic] = Landed(int(through), int(version), ahead=runs, refills=told)
+    pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=told)
 
 
 def _fates(pages: Pages, topic: str, source: str, told: list[Any]) -> None:

@@ -15,7 +15,7 @@ SHARE = 0.01
 _LOGGER = logging.getLogger(__name__)
 
 
-class Keeper:
+class CheckpointKeeper:
     """Keeps checkpoints of ``ledger`` on a thread of its own, until it is stopped."""
 
     def __init__(self, ledger: Ledger, interval: float = INTERVAL) -> None:

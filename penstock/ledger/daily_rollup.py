@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from penstock.counts import Counts
-from penstock.ledger.posts import Key
+from penstock.counts import Counts, SourceBucket
 
 DAY = 86_400
 CLOSED = 1 << 62
@@ -31,17 +30,17 @@ def horizon(now: float, retentions: Iterable[float]) -> int:
     return day_of(int(now - max([LEAST, *(age for age in retentions if math.isfinite(age))])))
 
 
-def place(key: Key, before: int) -> Key:
+def rolled_key(key: SourceBucket, before: int) -> SourceBucket:
     """Where the counts of ``key`` are kept when what is older than ``before`` is rolled up."""
     source, bucket = key
     return key if bucket >= before else (source, day_of(bucket))
 
 
-def roll_counts(keyed: Mapping[Key, Mapping[str, int]], before: int) -> dict[Key, Counts]:
+def roll_counts(keyed: Mapping[SourceBucket, Mapping[str, int]], before: int) -> dict[SourceBucket, Counts]:
     """Counts by source and bucket, rolled up. What is not rolled up is shared with ``keyed``."""
-    rolled: dict[Key, Counts] = {}
+    rolled: dict[SourceBucket, Counts] = {}
     for key, counts in keyed.items():
-        at = place(key, before)
+        at = rolled_key(key, before)
         if at == key and at not in rolled and isinstance(counts, Counts):
             rolled[at] = counts
         else:
@@ -49,18 +48,18 @@ def roll_counts(keyed: Mapping[Key, Mapping[str, int]], before: int) -> dict[Key
     return rolled
 
 
-def roll_rows(keyed: Mapping[Key, int], before: int) -> dict[Key, int]:
+def roll_rows(keyed: Mapping[SourceBucket, int], before: int) -> dict[SourceBucket, int]:
     """Rows by source and bucket, rolled up."""
-    rolled: dict[Key, int] = {}
+    rolled: dict[SourceBucket, int] = {}
     for key, rows in keyed.items():
-        at = place(key, before)
+        at = rolled_key(key, before)
         rolled[at] = rolled.get(at, 0) + rows
     return rolled
 
 
-def roll_told(told: Mapping[Key, tuple[int, Counts]], before: int) -> dict[Key, tuple[int, Counts]]:
+def roll_told(told: Mapping[SourceBucket, tuple[int, Counts]], before: int) -> dict[SourceBucket, tuple[int, Counts]]:
     """What an auditor told by topic and bucket, rolled up; what it tells later of a day that is, is not taken."""
-    rolled: dict[Key, tuple[int, Counts]] = {}
+    rolled: dict[SourceBucket, tuple[int, Counts]] = {}
     for key, (version, counts) in told.items():
         old = key[1] < before
         at = (key[0], day_of(key[1])) if old else key

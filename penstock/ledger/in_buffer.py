@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.counts import Counts, Name, by_bucket
-from penstock.handover.buffer import Routes
+from penstock.counts import Counts, Name, SourceBucket, by_bucket
+from penstock.handover.buffer import TopicByPosition
 from penstock.handover.frame import frame_receipt
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import ReaderPosition
 from penstock.handover.state_page import StatePage
-from penstock.ledger.posts import Key
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.records import BadBatch
 
@@ -27,10 +26,10 @@ HEAD = 4096
 _DOCUMENT = re.compile(rb'\{"v":1,("source":"[^"]*","bucket":\d+),[^{}]*?(?:"counts":(\{[^{}]*\})|"incarnation")')
 """The beginning of a frame's document: source and bucket, and the counts where there are any."""
 MOST_KNOWN = 1000
-Found = Mapping[Key, Counts]
+CountsByOrigin = Mapping[SourceBucket, Counts]
 
 
-class Waiting:
+class BufferedCounts:
     """The counts waiting for one reader of each log buffer in ``folder``. For several threads at once."""
 
     def __init__(self, folder: Path, reader: str = LOG) -> None:
@@ -38,16 +37,16 @@ class Waiting:
         self._lock = threading.Lock()
         self._buffers: dict[str, _Buffer] = {}
 
-    def counts(self, listeners: Iterable[str]) -> dict[Key, Counts]:
+    def counts(self, listeners: Iterable[str]) -> dict[SourceBucket, Counts]:
         """By source and bucket, over the log buffers of ``listeners``."""
-        total: dict[Key, Counts] = {}
+        total: dict[SourceBucket, Counts] = {}
         with self._lock:
             for listener in listeners:
                 for key, counts in self._of(listener).items():
                     total.setdefault(key, Counts()).absorb(counts)
         return total
 
-    def _of(self, listener: str) -> Found:
+    def _of(self, listener: str) -> CountsByOrigin:
         place, path = position_file(self._folder, listener, self._reader), buffer_file(self._folder, listener)
         if not place.exists() or not path.exists():
             return {}
@@ -61,7 +60,7 @@ class Waiting:
             known.passed(reached)
             page = StatePage(state_file(self._folder, listener))
             try:
-                known.look(subscription, Routes(page))
+                known.look(subscription, TopicByPosition(page))
             finally:
                 page.close()
         return known.totals
@@ -70,7 +69,7 @@ class Waiting:
 @dataclass(slots=True)
 class _Frame:
     end: int
-    found: Found
+    found: CountsByOrigin
 
 
 @dataclass(slots=True)
@@ -81,8 +80,8 @@ class _Buffer:
     begin: int
     end: int
     frames: deque[_Frame] = field(default_factory=deque)
-    totals: dict[Key, Counts] = field(default_factory=dict)
-    known: dict[tuple[bytes, bytes], Found] = field(default_factory=dict)
+    totals: dict[SourceBucket, Counts] = field(default_factory=dict)
+    known: dict[tuple[bytes, bytes], CountsByOrigin] = field(default_factory=dict)
 
     def passed(self, position: int) -> None:
         """The reader has come to ``position``."""
@@ -94,7 +93,7 @@ class _Buffer:
                 if not any(self.totals[key].values()):
                     del self.totals[key]
 
-    def look(self, subscription: Subscription, routes: Routes | None) -> None:
+    def look(self, subscription: Subscription, routes: TopicByPosition | None) -> None:
         """Look at the frames up to the tail; a poll ends with its term."""
         subscription.position, before = self.end, -1
         while subscription.position > before:
@@ -115,7 +114,7 @@ class _Buffer:
         for key, counts in found.items():
             self.totals.setdefault(key, Counts()).absorb(counts)
 
-    def _found(self, frame: Frame) -> Found:
+    def _found(self, frame: Frame) -> CountsByOrigin:
         """A frame's counts. Most frames say what others say too: their document is parsed once."""
         document = _DOCUMENT.search(bytes(frame.data[:HEAD]))
         said = (document[1], document[2] or b"") if document else None
@@ -139,12 +138,12 @@ def _not_routed(counts: Counts) -> Counts:
     return Counts({**counts, f"{Name.NOT_ROUTED}{LOG}": counts[Name.ACCEPTED]})
 
 
-def waiting(folder: Path, listeners: Iterable[str]) -> dict[Key, Counts]:
+def waiting(folder: Path, listeners: Iterable[str]) -> dict[SourceBucket, Counts]:
     """What waits for the log, by source and bucket, over the log buffers of ``listeners`` in ``folder``."""
-    return Waiting(folder).counts(listeners)
+    return BufferedCounts(folder).counts(listeners)
 
 
-def waiting_for(folder: Path, listener: str, position: int) -> dict[Key, Counts]:
+def waiting_for(folder: Path, listener: str, position: int) -> dict[SourceBucket, Counts]:
     """What waits in the log buffer of ``listener`` from ``position`` on, by source and bucket."""
     path = buffer_file(folder, listener)
     if not path.exists():

@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.counts import Counts, Name, Origin, bucket_of
+from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
 from penstock.handover.paths import listeners_in
 from penstock.ledger import checkpoint
 from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import Balance, Beyond, Within, balance
-from penstock.ledger.book import Landed, Pages
+from penstock.ledger.book import Pages, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
-from penstock.ledger.in_buffer import Waiting
-from penstock.ledger.posts import AuditPost, BadPost, ClientPost, Key, LandedPost, Post, dump, is_partition, parse
+from penstock.ledger.in_buffer import BufferedCounts
+from penstock.ledger.posts import AuditPost, BadPost, ClientPost, LandedPost, Post, dump, is_partition, parse
 from penstock.ledger.routes import routes, standings
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
@@ -49,7 +49,7 @@ class Ledger:
     ) -> None:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
         self._time = now
-        self._waiting = Waiting(buffers)
+        self._waiting = BufferedCounts(buffers)
         for name in log.names(internal=True):
             with contextlib.suppress(UnknownFormat):  # it stays as it is, and out of the balance
                 log.topic(name, internal=True)  # recovered before it is read
@@ -134,7 +134,7 @@ class Ledger:
                 raise BadPost(f"there is no listener {post.listener!r}")
             return
         end = max(post.end, post.through) if is_partition(post.topic) else self._end(post.topic)
-        known = self.landed().get(post.topic, Landed())
+        known = self.landed().get(post.topic, TopicFates())
         told = sum(sum(counts.values()) for counts in post.counts.values())
         if post.refill:
             if told > end or any(stop > end for _, stop in post.ahead):
@@ -155,7 +155,7 @@ class Ledger:
                 raise BadPost(f"there is no topic {topic!r}") from None
             return TopicReader(gone).end
 
-    def landed(self) -> dict[str, Landed]:
+    def landed(self) -> dict[str, TopicFates]:
         """By topic, what has landed and up to where."""
         return self._book.snapshot().landed
 
@@ -168,7 +168,7 @@ class Ledger:
         pages = self._book.snapshot()  # downstream first: what lands meanwhile only looks pending
         return balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
 
-    def _in_buffer(self) -> dict[Key, Counts]:
+    def _in_buffer(self) -> dict[SourceBucket, Counts]:
         return self._waiting.counts(all_listeners(self._buffers, self.listeners))
 
     def watermarks(self) -> list[Watermark]:
@@ -193,7 +193,11 @@ def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:
 
 
 def balance_of(
-    pages: Pages, topics: Path, in_buffer: Mapping[Key, Counts], within: Within = None, buffers: Path | None = None
+    pages: Pages,
+    topics: Path,
+    in_buffer: Mapping[SourceBucket, Counts],
+    within: Within = None,
+    buffers: Path | None = None,
 ) -> Balance:
     """The balance of ``pages``, with what the topics' folders say of the offsets beyond the landed ones.
 
@@ -208,9 +212,9 @@ def balance_of(
     return replace(result, routes=sorted([*result.routes, *others], key=lambda route: (route.source, route.handler)))
 
 
-def summed_accepted(*tiers: Mapping[Key, Counts]) -> dict[Key, int]:
+def summed_accepted(*tiers: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, int]:
     """Messages accepted, by source and bucket."""
-    total: dict[Key, int] = {}
+    total: dict[SourceBucket, int] = {}
     for tier in tiers:
         for key, counts in tier.items():
             total[key] = total.get(key, 0) + counts[Name.ACCEPTED]
@@ -224,10 +228,10 @@ def _beyond(topics: Path, pages: Pages, name: str) -> Beyond:
         return Beyond({("kafka", 0): pages.ends[name] - through})
     reader = TopicReader(topics / name)
     runs = landed.beyond(pages.ends[name]) if landed else []
-    pending: Counter[Key] = Counter()
+    pending: Counter[SourceBucket] = Counter()
     for begin, end in runs:
         pending.update(reader.rows_by_origin(begin, end))
-    gaps: dict[Key, Counts] = {}
+    gaps: dict[SourceBucket, Counts] = {}
     for gap in reader.gaps():
         for begin, end in runs if landed else [(0, gap.end)]:
             for key, rows in gap_rows(gap, max(begin, gap.begin), min(end, gap.end)).items():

@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from penstock.counts import AUDIT_TIER, TIERS, Counts
+from penstock.counts import AUDIT_TIER, TIERS, Counts, SourceBucket
 from penstock.errors import PenstockError
 
-Key = tuple[str, int]
-"""Source and bucket."""
-NO_UUIDS: Mapping[Key, Counts] = MappingProxyType({})
+NO_UUIDS: Mapping[SourceBucket, Counts] = MappingProxyType({})
 ROWS, SUM = "rows.", "sum."
 """What the names of a post's ``uuids`` begin with; the fate follows."""
 LONGEST_NAME = 1_024
@@ -45,9 +43,9 @@ class LandedPost:
     topic: str
     version: int
     through: int
-    counts: dict[Key, Counts]
+    counts: dict[SourceBucket, Counts]
     end: int = 0
-    uuids: dict[Key, Counts] = field(default_factory=dict)
+    uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
     refill: int = 0
     ahead: tuple[tuple[int, int], ...] = ()
 
@@ -70,7 +68,7 @@ class AuditPost:
     source: str
     incarnation: str
     version: int
-    counts: dict[Key, Counts]
+    counts: dict[SourceBucket, Counts]
 
 
 Post = LandedPost | ClientPost | AuditPost
@@ -116,8 +114,8 @@ def is_partition(topic: str) -> bool:
     return "/" in topic
 
 
-def _counts(document: Any, of: str = "source", named: str = "counts") -> dict[Key, Counts]:
-    counts: dict[Key, Counts] = {}
+def _counts(document: Any, of: str = "source", named: str = "counts") -> dict[SourceBucket, Counts]:
+    counts: dict[SourceBucket, Counts] = {}
     for entry in document["counts"]:
         key = (_name(entry[of]), int(entry["bucket"]))
         of_key = counts.setdefault(key, Counts())
@@ -157,7 +155,9 @@ def dump(post: Post) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _entries(counts: dict[Key, Counts], of: str, uuids: Mapping[Key, Counts] = NO_UUIDS) -> list[dict[str, Any]]:
+def _entries(
+    counts: dict[SourceBucket, Counts], of: str, uuids: Mapping[SourceBucket, Counts] = NO_UUIDS
+) -> list[dict[str, Any]]:
     return [
         {of: key[0], "bucket": key[1], "counts": of_key.pruned()}
         | ({"uuids": uuids[key].pruned()} if key in uuids else {})

@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from penstock.counts import Counts, Name, by_bucket
+from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, Accounts
 from penstock.handover.buffer import newest_receipt
-from penstock.handover.paths import LOG, forwarded_file, handlers_in, position_file, state_file
+from penstock.handover.paths import LOG, account_file, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.skipped import MOST_BUCKETS, dropped
 from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
 from penstock.ledger.daily_rollup import roll_counts, widened
 from penstock.ledger.in_buffer import waiting_for
-from penstock.ledger.posts import Key
 
 LOOKS = 20
 """How often is looked again while the writer moves a reader on."""
@@ -75,7 +74,7 @@ def _route(standing: Standing, accepted: int, fates: Counts, in_buffer: int) -> 
 
 
 def routes(
-    folder: Path, standings: Iterable[Standing], accepted: Mapping[Key, int], within: Within, rolled: int = 0
+    folder: Path, standings: Iterable[Standing], accepted: Mapping[SourceBucket, int], within: Within, rolled: int = 0
 ) -> list[Route]:
     """The routes of all forwarders, of the buckets ``within`` alone where given; ``accepted`` by source and bucket.
 
@@ -185,7 +184,7 @@ def _placed(account: Account, path: Path) -> tuple[Account, int, int]:
 
 
 def _account(folder: Path, listener: str, handler: str) -> Account:
-    if not forwarded_file(folder, listener, handler).exists():
+    if not account_file(folder, listener, handler).exists():
         return Account()
     accounts = Accounts(folder, listener, handler)
     try:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.counts import BUCKET_SECONDS, Counts, Name
+from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket
 from penstock.ledger.balance import Beyond
 from penstock.ledger.book import Pages
 from penstock.ledger.daily_rollup import day_of, roll_counts
-from penstock.ledger.posts import Key
 
 PENDING = "pending"
 LOGGED = "logged"
@@ -27,7 +26,7 @@ LOST = (
 
 
 def series(
-    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[Key, Counts], since: int, step: int
+    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], since: int, step: int
 ) -> dict[int, Counts]:
     """Counts by stretch of ``step`` seconds (a multiple of a bucket) from ``since`` on, by its start.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.counts import BUCKET_SECONDS, Counts, Name
+from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket
 from penstock.ledger.balance import Beyond
-from penstock.ledger.book import Landed, Pages
-from penstock.ledger.posts import Key
+from penstock.ledger.book import Pages, TopicFates
 from penstock.ledger.time_series import LOST
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
@@ -33,7 +32,7 @@ class Watermark:
 
 
 def watermarks(
-    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[Key, Counts], now: float
+    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], now: float
 ) -> list[Watermark]:
     """One for each table and topic of which something has landed; ``now`` in seconds since the epoch."""
     return [
@@ -43,7 +42,9 @@ def watermarks(
     ]
 
 
-def _until(pages: Pages, topic: str, beyond: Mapping[str, Beyond], in_buffer: Mapping[Key, Counts], now: float) -> int:
+def _until(
+    pages: Pages, topic: str, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], now: float
+) -> int:
     """The first minute of which something is on its way into ``topic``, at the latest the present one."""
     feeds = {source for source, _ in pages.logged.get(topic, {})}
     waiting = [b for (source, b), counts in in_buffer.items() if source in feeds and counts[Name.ACCEPTED]]
@@ -52,7 +53,7 @@ def _until(pages: Pages, topic: str, beyond: Mapping[str, Beyond], in_buffer: Ma
     return min([settled, *waiting])
 
 
-def _topic(pages: Pages, topic: str, landed: Landed, until: int) -> Iterator[Watermark]:
+def _topic(pages: Pages, topic: str, landed: TopicFates, until: int) -> Iterator[Watermark]:
     fates = Counts()
     for (_, bucket), counts in landed.counts.items():
         if bucket < until:

@@ -6,7 +6,7 @@ Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an a
 """
 
 from penstock.log.commit.batching import Appended
-from penstock.log.commit.producers import Producer
+from penstock.log.commit.producers import ProducerSequence
 from penstock.log.cursors import Cursors, Lag
 from penstock.log.errors import (
     CorruptBatch,
@@ -52,7 +52,7 @@ __all__ = [
     "LogLocked",
     "MessageTooLarge",
     "OutOfSequence",
-    "Producer",
+    "ProducerSequence",
     "Stored",
     "Sweeper",
     "Swept",

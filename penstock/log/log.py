@@ -31,7 +31,7 @@ from penstock.log.read.segment_view import Stored
 from penstock.log.resources import Budget, Handles, Reserve, Shared
 from penstock.log.retention.dropping import Swept
 from penstock.log.settings import MAX_NAME, TopicSettings, checked
-from penstock.log.store.visibility import Barrier
+from penstock.log.store.visibility import CommitBarrier
 from penstock.log.topic import Topic
 from penstock.log.transactions.transactions import Limits, Transactions
 
@@ -80,7 +80,7 @@ class Log:
         except Locked as error:
             raise LogLocked(str(error)) from None
         try:
-            self._barrier = Barrier(fs, directory)
+            self._barrier = CommitBarrier(fs, directory)
             self.transactions = Transactions(self, fs, clock, self._barrier, limits)
             self.transactions.recover()
             self._names = self._find()

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from penstock import records
 from penstock.counts import Origin
-from penstock.log.commit.batching import Appended, Waiting
-from penstock.log.commit.producers import Producer
+from penstock.log.commit.batching import Appended, QueuedAppend
+from penstock.log.commit.producers import ProducerSequence
 from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Cursors, Lag
 from penstock.log.errors import LogClosed, LogError, LogFull, MessageTooLarge
@@ -53,7 +53,7 @@ class Topic:
         self._shared = shared
         self._queue_lock = threading.Lock()
         self._idle = threading.Condition(self._queue_lock)
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[QueuedAppend] = deque()
         self._scheduled = False
         self._unflushed_since = 0.0
         self._closed: LogError | None = None
@@ -119,7 +119,9 @@ class Topic:
         with self._queue_lock:
             self._subscribers = tuple(known for known in self._subscribers if known != callback)
 
-    def append(self, body: pa.RecordBatch, origin: Origin, *, producer: Producer | None = None) -> Future[Appended]:
+    def append(
+        self, body: pa.RecordBatch, origin: Origin, *, producer: ProducerSequence | None = None
+    ) -> Future[Appended]:
         """Store the rows of ``body`` (schema BODY), all or none; resolved when they are as durable as configured.
 
         A number of a ``producer`` that is stored already is answered as it was then. The future fails with
@@ -141,7 +143,7 @@ class Topic:
         if (limit := exceeded(self.name, self.settings, body, size)) is not None:
             future.set_exception(limit)
             return future
-        self._enqueue(Waiting(body, origin, size, future, producer))
+        self._enqueue(QueuedAppend(body, origin, size, future, producer))
         return future
 
     def _append_nothing(self, origin: Origin, future: Future[Appended]) -> Future[Appended]:
@@ -150,7 +152,7 @@ class Topic:
         future.set_result(Appended(self.end, 0, np.empty(0, np.int64)))
         return future
 
-    def _enqueue(self, item: Waiting) -> None:
+    def _enqueue(self, item: QueuedAppend) -> None:
         with self._queue_lock:
             if self._closed is not None:
                 item.future.set_exception(self._closed)
@@ -191,8 +193,8 @@ class Topic:
             _LOGGER.warning("topic %s: what was written is not synced yet: %s", self.name, error)
         self.announce()
 
-    def _take(self) -> list[Waiting]:
-        taken: list[Waiting] = []
+    def _take(self) -> list[QueuedAppend]:
+        taken: list[QueuedAppend] = []
         size = 0
         with self._queue_lock:
             while self._waiting and (not taken or size + self._waiting[0].size <= COMMIT_BYTES):
@@ -306,7 +308,7 @@ def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _fail(items: list[Waiting], error: Exception) -> None:
+def _fail(items: list[QueuedAppend], error: Exception) -> None:
     for item in items:
         if not item.future.done():
             item.future.set_exception(error)

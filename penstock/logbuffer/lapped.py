@@ -15,7 +15,7 @@ PATIENCE: Final = 20.0
 """Seconds a gap may stay open where nothing else tells: Aeron's driver closes an abandoned one after fifteen."""
 
 
-class Gap:
+class MissingFrame:
     """The place where a reader found no frame.
 
     One writer publishes in order, so a gap before its frames was cleaned. Where all was cleaned up to

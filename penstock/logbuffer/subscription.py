@@ -9,7 +9,7 @@ from typing import Self
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.frame_search import next_frame
-from penstock.logbuffer.lapped import Gap
+from penstock.logbuffer.lapped import MissingFrame
 from penstock.logbuffer.mapped import Frame, LogFile, require_x86_64
 
 
@@ -22,7 +22,7 @@ class Subscription:
     def __init__(self, path: Path | str, position: int = 0) -> None:
         require_x86_64()
         self._log = LogFile(path)
-        self._gap = Gap(self._log)
+        self._gap = MissingFrame(self._log)
         self._position = 0
         self.position = position
 

@@ -20,7 +20,7 @@ from penstock.log import CorruptBatch, Gap, LogError, Stored, Topic, TopicReader
 from penstock.log.store.segment import first_offsets
 from penstock.server.auth.rights import Caller
 from penstock.server.entry_pages import before
-from penstock.server.permitted_topics import Topics, answer, check_name
+from penstock.server.permitted_topics import PermittedTopics, answer, check_name
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest, NotAllowed
 
@@ -31,10 +31,10 @@ SETTINGS = tuple(field.name for field in pb.TopicSettings.DESCRIPTOR.fields)
 """The names of a topic's settings; in ``penstock.log.TopicSettings`` they are the same."""
 
 
-class Manage:
+class AdminApi:
     """What the RPCs beyond slogd's own do."""
 
-    def __init__(self, topics: Topics, post: Post | None = None) -> None:
+    def __init__(self, topics: PermittedTopics, post: Post | None = None) -> None:
         self._topics, self._log, self._post = topics, topics.log, post
 
     def create(self, topic: str, changes: Mapping[str, object], caller: Caller) -> pb.TopicDescription:

@@ -21,18 +21,18 @@ from penstock.config import OtelConfig, Settings
 from penstock.config.daemon_access import internal_token
 from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import listeners_in
-from penstock.ledger.checkpoint_keeper import Keeper
+from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, LogError, Sweeper
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure
-from penstock.server.auth.rights import Guard
-from penstock.server.entries_api import Api
+from penstock.server.auth.rights import Rights
+from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import serve
-from penstock.server.watch_api import Reports
+from penstock.server.watch_api import WatchApi
 from penstock.supervise.daemon_channel import DaemonEnd
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
     drains = Drains(settings.buffers, log)
     drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
-    reports = Reports(settings, log, ledger)
+    reports = WatchApi(settings, log, ledger)
     internal = internal_token(settings.data_dir) if settings.security.tokens else None
-    api = Api(log, Guard.of(settings.security, internal), reports.post)
-    sweeper, keeper = Sweeper(log), Keeper(ledger)
+    api = EntriesApi(log, Rights.of(settings.security, internal), reports.post)
+    sweeper, keeper = Sweeper(log), CheckpointKeeper(ledger)
     sweeper.start()
     keeper.start()
     if channel is not None:

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from penstock.log import Appended, Log, LogError, Producer, Stored, Topic, TopicReader
-from penstock.server.admin_api import Manage, Post
-from penstock.server.auth.rights import NOBODY_ASKED, Caller, Guard
+from penstock.log import Appended, Log, LogError, ProducerSequence, Stored, Topic, TopicReader
+from penstock.server.admin_api import AdminApi, Post
+from penstock.server.auth.rights import NOBODY_ASKED, Caller, Rights
 from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
-from penstock.server.permitted_topics import Topics, answer
+from penstock.server.permitted_topics import PermittedTopics, answer
 from penstock.server.read_query import Query
 from penstock.server.thread_results import Arrivals
 from penstock.slogd.columns.decode import Append
@@ -44,14 +44,14 @@ class Accepted:
     durability: str
 
 
-class Api:
+class EntriesApi:
     """What the servers of one daemon share. Lives on one event loop; ``close`` ends its streams."""
 
-    def __init__(self, log: Log, guard: Guard | None = None, post: Post | None = None) -> None:
-        self.topics = Topics(log)
+    def __init__(self, log: Log, guard: Rights | None = None, post: Post | None = None) -> None:
+        self.topics = PermittedTopics(log)
         self.topics.gone = self._gone
-        self.guard = guard or Guard()
-        self.manage = Manage(self.topics, post)
+        self.guard = guard or Rights()
+        self.manage = AdminApi(self.topics, post)
         self._threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
         self._arrivals: Arrivals | None = None
         self._wakes: set[_Wake] = set()
@@ -197,9 +197,9 @@ def _check_there(topic: Topic) -> None:
         raise answer(error, topic.name) from error
 
 
-def _producer(request: Append) -> Producer | None:
+def _producer(request: Append) -> ProducerSequence | None:
     try:
-        return Producer(request.producer_id, request.sequence) if request.producer_id else None
+        return ProducerSequence(request.producer_id, request.sequence) if request.producer_id else None
     except ValueError as error:
         raise BadRequest(str(error)) from None
 

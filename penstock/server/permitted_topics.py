@@ -22,7 +22,7 @@ from penstock.log import (
     LogFull,
     MessageTooLarge,
     OutOfSequence,
-    Producer,
+    ProducerSequence,
     TooManyTopics,
     Topic,
     TopicExists,
@@ -52,7 +52,7 @@ KEPT_READERS = 16
 _BAD_NAME = r"Topic must conform to pattern [a-z0-9_\-.]+"
 
 
-class Topics:
+class PermittedTopics:
     """What gRPC, HTTP and Flight share. All methods may be called from any thread."""
 
     def __init__(self, log: Log, clock: BucketClock | None = None) -> None:
@@ -129,7 +129,7 @@ class Topics:
         return found
 
     def append(
-        self, topic: Topic, body: pa.RecordBatch, source: str, producer: Producer | None = None
+        self, topic: Topic, body: pa.RecordBatch, source: str, producer: ProducerSequence | None = None
     ) -> Future[Appended]:
         """Append a BODY batch. ``source`` names the door in the balance: ``grpc``, ``http`` or ``flight``."""
         return topic.append(body, self._origin(body, source), producer=producer)
@@ -141,7 +141,7 @@ class Topics:
         body: pa.RecordBatch,
         source: str,
         caller: Caller,
-        producer: Producer | None = None,
+        producer: ProducerSequence | None = None,
     ) -> None:
         """Keep a BODY batch aside for a transaction; its topic is created by the commit, when there is none.
 

@@ -16,8 +16,8 @@ from fastapi import FastAPI
 
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
-from penstock.server.auth.server_tls import Tls
-from penstock.server.entries_api import Api
+from penstock.server.auth.server_tls import ServerTls
+from penstock.server.entries_api import EntriesApi
 from penstock.server.grpc.service import Rpc, create_server
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Bound:
 
 
 async def serve(
-    api: Api,
+    api: EntriesApi,
     app: FastAPI,
     *,
     grpc_address: str,
@@ -59,7 +59,7 @@ async def serve(
     No signal is captured here: the caller's handlers set ``stop``. Raises AddressUnavailable and ConfigError (of
     certificates) before anything is served.
     """
-    tls = Tls(security or SecurityConfig())
+    tls = ServerTls(security or SecurityConfig())
     with contextlib.ExitStack() as opened:
         listener = opened.enter_context(_listening(http_address, "HTTP"))
         rpc = create_server(api)
@@ -91,7 +91,7 @@ async def _first(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> Non
 
 
 async def _stop(
-    api: Api, rpc: Rpc, web: uvicorn.Server, served: asyncio.Task[None], flight: FlightServer | None
+    api: EntriesApi, rpc: Rpc, web: uvicorn.Server, served: asyncio.Task[None], flight: FlightServer | None
 ) -> None:
     await rpc.health.enter_graceful_shutdown()
     api.close()
@@ -108,7 +108,7 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _config(app: FastAPI, tls: Tls) -> uvicorn.Config:
+def _config(app: FastAPI, tls: ServerTls) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         # Named, so that what else is installed (uvloop, httptools) changes nothing.
@@ -126,7 +126,7 @@ def _config(app: FastAPI, tls: Tls) -> uvicorn.Config:
     return config
 
 
-def _open_flight(api: Api, address: str, tls: Tls) -> FlightServer | None:
+def _open_flight(api: EntriesApi, address: str, tls: ServerTls) -> FlightServer | None:
     """Raises AddressUnavailable."""
     if not address:
         return None
@@ -141,7 +141,7 @@ def _open_flight(api: Api, address: str, tls: Tls) -> FlightServer | None:
         raise AddressUnavailable(f"Flight: cannot listen on {address}: {error}") from None
 
 
-def _bind(server: grpc.aio.Server, address: str, tls: Tls) -> str:
+def _bind(server: grpc.aio.Server, address: str, tls: ServerTls) -> str:
     # Tried with a plain socket first: gRPC says why it failed only in its own log.
     with _listening(address, "gRPC"):
         pass

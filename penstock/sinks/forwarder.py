@@ -26,7 +26,7 @@ from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKE
 from penstock.handover.frame import decode_frame, frame_receipt, is_whole
 from penstock.handover.paths import hung_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.reader import Follower, Group
+from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.process.parent_death import die_with_parent
@@ -46,7 +46,7 @@ STATISTICS_EVERY = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
-class Forwarder(Follower):
+class Forwarder(FrameReader):
     """Gives ``handler`` what comes by ``listener``, under the name ``name``."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Forwarder(Follower):
     def mark(self, position: ReaderPosition) -> int:
         return self._account.mark
 
-    def taken(self, group: Group, position: ReaderPosition) -> None:
+    def taken(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Enter what is about to be in the handler's hands, before the writer can know of it."""
         counts, total, shift = Counts(), group.mark, 0
         for receipt in _receipts(group.frames):
@@ -133,7 +133,7 @@ class Forwarder(Follower):
 
     # Delivery
 
-    def handle(self, group: Group, position: ReaderPosition) -> None:
+    def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Have the handler take the group's batches; each message has a fate then."""
         self._account = self._accounts.write(self._account.tried())
         fates = Counts({name: n for name, n in self._account.taken.items() if name.endswith(f"@{CORRUPT}")})
@@ -144,7 +144,7 @@ class Forwarder(Follower):
         self._finish(self._account.finished(fates), position)
         self.leave_statistics()
 
-    def _batches(self, group: Group, fates: Counts) -> Iterator[tuple[pa.RecordBatch, Origin]]:
+    def _batches(self, group: FrameGroup, fates: Counts) -> Iterator[tuple[pa.RecordBatch, Origin]]:
         """The messages of the group, those of one minute together; those that cannot be read are entered."""
         waiting: list[tuple[pa.RecordBatch, Origin]] = []
         for frame in group.frames:
@@ -227,7 +227,7 @@ def _whole(delivered: Delivered, rows: int) -> Delivered:
     return Delivered(delivered.delivered, delivered.failed + rows - known, delivered.dropped)
 
 
-def _read_again(path: Path, account: Account) -> Group | None:
+def _read_again(path: Path, account: Account) -> FrameGroup | None:
     """The group that was in the handler's hands, if all of it is still in the log buffer."""
     frames: list[Frame] = []
     try:
@@ -240,7 +240,7 @@ def _read_again(path: Path, account: Account) -> Group | None:
             begin, end = account.done, subscription.position
     except Lapped:
         return None
-    group = Group(frames, begin, end, account.mark)
+    group = FrameGroup(frames, begin, end, account.mark)
     held = sum(receipt.origin.counts.get(Name.ACCEPTED, 0) for receipt in _receipts(frames))
     return group if end == account.end and held == account.messages else None
 

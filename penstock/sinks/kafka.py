@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.config import KafkaHandler
 from penstock.config.handlers import KAFKA_TOPIC
 from penstock.counts import Origin
-from penstock.handover.topic_requests import WISH, wished_topics
+from penstock.handover.topic_requests import TOPIC_REQUEST, requested_topics
 from penstock.kafka.client.encryption import Encryption
 from penstock.kafka.client.flink_partitioner import partitions_of
 from penstock.sinks.handler import BadSettings, Delivered
@@ -89,7 +89,7 @@ class Kafka:
 
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch, pa.Array | None]]:
         """The messages by topic, without those that have none; with the wishes that were no topics."""
-        default, wishes = self._handler.default_topic, wished_topics(batch)
+        default, wishes = self._handler.default_topic, requested_topics(batch)
         if wishes is None:
             if default not in NO_TOPIC:
                 yield default, batch, None
@@ -210,7 +210,7 @@ def _is_topic(name: str) -> bool:
 
 
 def _headers(wish: str | None) -> Headers | None:
-    return [(WISH, wish)] if wish is not None else None
+    return [(TOPIC_REQUEST, wish)] if wish is not None else None
 
 
 def _producer(settings: Mapping[str, Any]) -> Any:

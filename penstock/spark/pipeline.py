@@ -32,7 +32,7 @@ from penstock.landing.table_layout import Layout
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, start_landing
-from penstock.spark.query.proof_worker import Ledger, Reconciler
+from penstock.spark.query.proof_worker import LedgerPosts, ProofWorker
 from penstock.spark.session import build_session
 
 LOCK_PATIENCE = 60.0
@@ -43,7 +43,7 @@ LOOK = 0.2
 _LOGGER = logging.getLogger(__name__)
 
 
-class AlreadyRunning(PenstockError, RuntimeError):
+class PipelineRunning(PenstockError, RuntimeError):
     """Another pipeline lands into these tables."""
 
 
@@ -51,14 +51,14 @@ def run(
     landing: Landing,
     *,
     spark: Mapping[str, object] | None = None,
-    ledger: Ledger | None = None,
+    ledger: LedgerPosts | None = None,
     once: bool = False,
     stop: threading.Event | None = None,
 ) -> int:
     """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
 
     ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere.
-    Raises AlreadyRunning, NoJava, CannotFetch, FormatDiffers.
+    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers.
     """
     stop = stop or threading.Event()
     handle = take_lock(landing.layout, stop)
@@ -74,11 +74,11 @@ def run(
         os.close(handle)
 
 
-def _begin(landing: Landing, ledger: Ledger | None) -> Reconciler:
+def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
     """Put in order what the pipeline before left behind, and start the reconciler: it needs no Spark."""
     for name in mend(landing.layout):
         _LOGGER.warning("removed %s, which was torn: its batch is done again", name)
-    reconciler = Reconciler(landing, ledger)
+    reconciler = ProofWorker(landing, ledger)
     reconciler.enter()
     if removed := sweep(landing.layout):
         _LOGGER.info("removed %d files of a batch that was never committed", removed)
@@ -89,7 +89,7 @@ def _begin(landing: Landing, ledger: Ledger | None) -> Reconciler:
     return reconciler
 
 
-def _land(session: SparkSession, landing: Landing, reconciler: Reconciler, once: bool, stop: threading.Event) -> int:
+def _land(session: SparkSession, landing: Landing, reconciler: ProofWorker, once: bool, stop: threading.Event) -> int:
     query = start_landing(session, landing, available_now=once)
     _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
     failed = _watch(query, reconciler, stop)
@@ -106,7 +106,7 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
-def _watch(query: StreamingQuery, reconciler: Reconciler, stop: threading.Event) -> bool:
+def _watch(query: StreamingQuery, reconciler: ProofWorker, stop: threading.Event) -> bool:
     """Wait until the query ends or ``stop`` is set, with a line now and then; whether it failed."""
     shown, at = reconciler.progress.batch, time.monotonic()
     while query.isActive and not stop.wait(LOOK):
@@ -129,7 +129,7 @@ def _end(query: StreamingQuery, layout: Layout) -> None:
     query.stop()
 
 
-def _report(reconciler: Reconciler, query: StreamingQuery) -> str:
+def _report(reconciler: ProofWorker, query: StreamingQuery) -> str:
     done = reconciler.progress
     last = query.lastProgress
     rate = f", {last['processedRowsPerSecond']:,.0f} rows/s" if last and last["numInputRows"] else ""
@@ -152,7 +152,7 @@ def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATI
         except BlockingIOError:
             if time.monotonic() >= deadline or stop.wait(LOOK):
                 os.close(handle)
-                raise AlreadyRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
+                raise PipelineRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.quarantine.send_back import BATCH, REPLAY_OF
-from penstock.landing.quarantine.send_once import Key, Resender, Sent, body_of
+from penstock.landing.quarantine.send_once import Resender, RowIdentity, Sent, body_of
 from penstock.spark.views import VIEWS
 
 PLACE = ("topic", "partition", "offset")
@@ -45,7 +45,7 @@ def replay(rows: DataFrame, topic: str, resender: Resender) -> tuple[int, int]:
     sent = before = 0
     left = (row.asDict() for row in rows.toLocalIterator())
     while part := list(islice(left, BATCH)):
-        new: dict[Key, Sent] = {}
+        new: dict[RowIdentity, Sent] = {}
         for row in part:
             key = _key(row)
             if resender.is_new(topic, key):

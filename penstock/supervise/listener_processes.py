@@ -19,7 +19,7 @@ FORWARDER = "penstock.sinks.forwarder"
 _LOGGER = logging.getLogger(__name__)
 
 
-class Intake:
+class ListenerProcesses:
     """A listener's processes and what is handed down to them. Raises CannotListen.
 
     ``folder`` is that of the log buffers.

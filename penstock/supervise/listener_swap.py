@@ -15,17 +15,17 @@ from pathlib import Path
 from penstock.config import BufferConfig, ListenerConfig, Settings
 from penstock.ingest.sockets import CannotListen, open_socket
 from penstock.process.child import Child
-from penstock.supervise.listener_processes import Intake, address, takes
-from penstock.supervise.removed_handlers import see_off
+from penstock.supervise.listener_processes import ListenerProcesses, address, takes
+from penstock.supervise.removed_handlers import settle_removed
 
 LOOK_EVERY = 0.05
 _LOGGER = logging.getLogger(__name__)
 
 
-class Swap:
+class ListenerSwap:
     """From ``intakes`` to the listeners of ``settings``. Raises CannotListen; then everything is as before."""
 
-    def __init__(self, intakes: dict[str, Intake], settings: Settings) -> None:
+    def __init__(self, intakes: dict[str, ListenerProcesses], settings: Settings) -> None:
         self._intakes, self._settings = intakes, settings
         wanted = {listener.name: listener for listener in settings.listener}
         stay = {name for name, one in intakes.items() if name in wanted and _same_place(one.listener, wanted[name])}
@@ -34,7 +34,7 @@ class Swap:
         taken = [(one.listener.protocol, one.sock.getsockname()[1]) for one in self._gone]
         new = [listener for name, listener in wanted.items() if name not in stay]
         self._late = [listener for listener in new if (listener.protocol, listener.port) in taken]
-        self._opened: list[Intake] = []
+        self._opened: list[ListenerProcesses] = []
         try:
             for listener in new:
                 if listener in self._late:  # its port is not free yet: at least its host has to be ours
@@ -55,7 +55,7 @@ class Swap:
         named = [(new - gone, "added"), (gone - new, "removed"), (changed, "changed")]
         return [f"listener {name!r} is {what}" for names, what in named for name in sorted(names)]
 
-    def carry_out(self, tick: Callable[[], None]) -> dict[str, Intake]:
+    def carry_out(self, tick: Callable[[], None]) -> dict[str, ListenerProcesses]:
         """Do it, calling ``tick`` meanwhile; the intakes then, their processes started."""
         for one in self._gone:
             one.turn_away()
@@ -74,7 +74,7 @@ class Swap:
     def _see_off(self) -> None:
         configured = {x.name: {handler.label for handler in x.forwarded} for x in self._settings.listener}
         try:
-            see_off(self._settings.buffers, configured)
+            settle_removed(self._settings.buffers, configured)
         except OSError as error:  # a full disk: what waits for handlers that are gone is counted at the next start
             _LOGGER.error("%s: %s", self._settings.buffers, error.strerror)
 
@@ -89,12 +89,12 @@ class Swap:
             if not child.wait(until):
                 _LOGGER.warning("%s did not end within shutdown_time and was killed", child.name)
 
-    def _open(self, listener: ListenerConfig) -> Intake:
+    def _open(self, listener: ListenerConfig) -> ListenerProcesses:
         buffer: BufferConfig = self._settings.buffer
         folder: Path = self._settings.buffers
-        return Intake(listener, buffer, folder)
+        return ListenerProcesses(listener, buffer, folder)
 
-    def _open_late(self) -> list[Intake]:
+    def _open_late(self) -> list[ListenerProcesses]:
         """Those whose address a listener had that is gone now."""
         opened = []
         for listener in self._late:
@@ -104,7 +104,7 @@ class Swap:
                 _LOGGER.error("%s; `penstock reload` tries again", error)
         return opened
 
-    def _in_order(self, opened: dict[str, Intake]) -> dict[str, Intake]:
+    def _in_order(self, opened: dict[str, ListenerProcesses]) -> dict[str, ListenerProcesses]:
         left = {name: one for name, one in self._intakes.items() if one not in self._gone} | opened
         return {listener.name: left[listener.name] for listener in self._settings.listener if listener.name in left}
 

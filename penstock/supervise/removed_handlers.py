@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.handover.accounts import Accounts
-from penstock.handover.buffer import Reader, newest_receipt
+from penstock.handover.buffer import HandlerPosition, newest_receipt
 from penstock.handover.paths import LOG, buffer_file, handlers_in, listeners_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.skipped import MissedFrames
+from penstock.handover.skipped import SkippedFrames
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import missed_counts
 from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
@@ -23,7 +23,7 @@ from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
 _LOGGER = logging.getLogger(__name__)
 
 
-def see_off(folder: Path, configured: Mapping[str, set[str]]) -> None:
+def settle_removed(folder: Path, configured: Mapping[str, set[str]]) -> None:
     """Counts what waits for handlers that are not ``configured`` (by listener) as dropped, and reports each of them."""
     for listener in listeners_in(folder):
         gone = set(handlers_in(folder, listener)) - configured.get(listener, set()) - {LOG}
@@ -35,7 +35,7 @@ def _see_off(folder: Path, listener: str, handlers: list[str]) -> None:
     page = StatePage(state_file(folder, listener))
     try:
         newest = newest_receipt(folder, listener)
-        missed = MissedFrames(page, newest.missed if newest else 0, _floors(folder, listener))
+        missed = SkippedFrames(page, newest.missed if newest else 0, _floors(folder, listener))
         for handler in handlers:
             with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was reported when it broke
                 waited = _leave(folder, listener, handler, missed)
@@ -45,11 +45,11 @@ def _see_off(folder: Path, listener: str, handlers: list[str]) -> None:
         page.close()
 
 
-def _leave(folder: Path, listener: str, handler: str, missed: MissedFrames) -> int:
+def _leave(folder: Path, listener: str, handler: str, missed: SkippedFrames) -> int:
     """Move the reader to the end and close its account; how many messages waited."""
     place = position_file(folder, listener, handler)
     with ReaderPosition(place) as position:
-        reader = Reader(handler, True, position)
+        reader = HandlerPosition(handler, True, position)
         frames, end = _rest(buffer_file(folder, listener), reader.reached)
         counts, mark = missed_counts(frames, reader)
         missed.skip(handler, end, counts, mark)

@@ -21,9 +21,9 @@ from penstock.handover.frame import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
 from penstock.supervise.daemon_channel import Channel
-from penstock.supervise.listener_processes import Intake
-from penstock.supervise.listener_swap import Swap
-from penstock.supervise.removed_handlers import see_off
+from penstock.supervise.listener_processes import ListenerProcesses
+from penstock.supervise.listener_swap import ListenerSwap
+from penstock.supervise.removed_handlers import settle_removed
 
 HANDLER_CHECK = "penstock.sinks.handler_check"
 DAEMON = "penstock.server.daemon"
@@ -60,17 +60,17 @@ class Supervisor:
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.data_dir)
-        self._intakes: dict[str, Intake] = {}
+        self._intakes: dict[str, ListenerProcesses] = {}
         self._channel = Channel()
         self._endpoints: dict[str, Any] = {}
         _report_left_out(settings)
-        see_off(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
+        settle_removed(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
         try:
             for key in ("http", "grpc", "flight"):
                 if address := getattr(settings.log, key):
                     check_address(f"log.{key}", address)
             for listener in settings.listener:
-                self._intakes[listener.name] = Intake(listener, settings.buffer, settings.buffers)
+                self._intakes[listener.name] = ListenerProcesses(listener, settings.buffer, settings.buffers)
         except CannotListen:
             self._close()
             raise
@@ -114,7 +114,7 @@ class Supervisor:
         except ConfigError as error:
             held = [key for key in waiting if key.startswith("buffer.")]
             raise ConfigError(f"{error} ({held[0]} changes at the next start only)" if held else str(error)) from None
-        swap = Swap(self._intakes, new)
+        swap = ListenerSwap(self._intakes, new)
         applied = [*swap.lines, *differing(before, new)]
         if swap.lines:
             _report_left_out(new)

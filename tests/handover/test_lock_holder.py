@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.handover.lock_holder import end_holder, holder
+from penstock.handover.lock_holder import end_holder, lock_holder
 
 HOLD = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2); print('held', flush=True); time.sleep(60)"
 
@@ -16,11 +16,11 @@ HOLD = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2); print
 def test_the_holder_of_a_lock_is_known(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
-    assert holder(path) is None
+    assert lock_holder(path) is None
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert holder(path) == os.getpid()
-    assert holder(path) is None
+        assert lock_holder(path) == os.getpid()
+    assert lock_holder(path) is None
 
 
 def test_only_a_process_of_the_module_is_ended(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_only_a_process_of_the_module_is_ended(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(path), "my.module"], stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
-        assert holder(path) == process.pid
+        assert lock_holder(path) == process.pid
         assert not end_holder(path, "other.module")
         assert end_holder(path, "my.module")
         assert process.wait(10) == -9

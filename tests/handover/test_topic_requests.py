@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.handover.topic_requests import WISH, wished_topics, with_wishes
+from penstock.handover.topic_requests import TOPIC_REQUEST, requested_topics, with_refused_requests
 from penstock.records import ANNOTATIONS, body
 
 TAGS = st.lists(st.text("ktp:abcx", max_size=6), max_size=4)
@@ -23,21 +23,21 @@ def expected(tags: list[str]) -> str | None:
 
 @given(st.lists(TAGS, min_size=1, max_size=20))
 def test_the_last_kt_tag_is_the_wish(tags: list[list[str]]) -> None:
-    wishes = wished_topics(batch_of(tags))
+    wishes = requested_topics(batch_of(tags))
     assert (wishes.to_pylist() if wishes is not None else [None] * len(tags)) == [expected(each) for each in tags]
 
 
 def test_without_tags_nothing_is_looked_for() -> None:
-    assert wished_topics(body([b"a", b"b"])) is None
+    assert requested_topics(body([b"a", b"b"])) is None
 
 
 @given(st.lists(st.tuples(TAGS, st.none() | st.text(max_size=5)), min_size=1, max_size=20))
 def test_wishes_become_an_annotation_and_nothing_else_changes(rows: list[tuple[list[str], str | None]]) -> None:
     batch = batch_of([tags for tags, _ in rows])
-    wished = with_wishes(batch, pa.array([wish for _, wish in rows], pa.string()))
+    wished = with_refused_requests(batch, pa.array([wish for _, wish in rows], pa.string()))
     wished.validate(full=True)
     assert wished.column("payload").equals(batch.column("payload"))
     found = [dict(entry or []) for entry in wished.column("annotations").to_pylist()]
     before = [dict(entry or []) for entry in batch.column("annotations").to_pylist()]
-    assert [entry.pop(WISH, None) for entry in found] == [wish for _, wish in rows]
+    assert [entry.pop(TOPIC_REQUEST, None) for entry in found] == [wish for _, wish in rows]
     assert found == before

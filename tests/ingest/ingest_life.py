@@ -7,13 +7,13 @@ from pathlib import Path
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
-from penstock.handover.buffer import Reader, open_buffer
+from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.frame import decode_frame
 from penstock.handover.paths import buffer_file, state_file
 from penstock.handover.position import ReaderPosition
 from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
-from penstock.handover.writer import Publisher
+from penstock.handover.writer import FrameWriter
 from penstock.logbuffer import Publication, Subscription
 
 
@@ -22,11 +22,11 @@ class Life:
     """One life of a receiver's writing side."""
 
     listener: ListenerConfig
-    publisher: Publisher
+    publisher: FrameWriter
     publication: Publication
     position: ReaderPosition
     folder: Path
-    readers: list[Reader]
+    readers: list[HandlerPosition]
 
     def frames(self) -> list[tuple[list[bytes], Receipt]]:
         """Payloads and receipt of all frames from the reader's position on."""
@@ -59,5 +59,5 @@ def live(folder: Path, listener: ListenerConfig, term_length: int = 1 << 16, dro
     publication, readers = open_buffer(folder, listener, term_length)
     page = StatePage(state_file(folder, listener.name))
     readers = [replace(reader, drop=drop) for reader in readers]
-    publisher = Publisher(listener.name, listener.codec, publication, readers, page)
+    publisher = FrameWriter(listener.name, listener.codec, publication, readers, page)
     return Life(listener, publisher, publication, readers[0].position, folder, readers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.config import ListenerConfig
-from penstock.handover.paths import forwarded_file
+from penstock.handover.paths import account_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ingest.handler_statistics import told_by, with_handlers
 from penstock.wire.plog.statistics import Statistics
@@ -22,7 +22,7 @@ LISTENER = ListenerConfig.model_validate(
 def test_each_handler_is_named_and_tells_what_its_process_left(tmp_path: Path) -> None:
     told = told_by(tmp_path, LISTENER)
     assert told() == [{"name": "log"}, {"name": "console"}, {"name": "bin"}]
-    page = StatePage(forwarded_file(tmp_path, "events", "bin"), texts=2)
+    page = StatePage(account_file(tmp_path, "events", "bin"), texts=2)
     for delivered in (3, 5):
         page.write(STATISTICS, {"delivered": delivered, "name": "whatever"})
         assert told()[2] == {"name": "bin", "delivered": delivered}

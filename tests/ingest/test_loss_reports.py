@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.ingest.loss_reports import REPORT_EVERY, Losses
+from penstock.ingest.loss_reports import REPORT_EVERY, LossReports
 
 
 def test_each_reason_is_told_at_once_and_then_once_a_minute_with_all_that_came_together(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [-1000.0]
-    losses = Losses(lambda: now[0])
+    losses = LossReports(lambda: now[0])
     losses.report()
     losses.add({"taken": 3, "unboxed": 1, "invalid.header": 2, "empty": 0})
     losses.report()

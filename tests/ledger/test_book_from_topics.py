@@ -18,7 +18,7 @@ from penstock.counts import Counts, Origin
 from penstock.ledger.book import Pages
 from penstock.ledger.book_from_topics import anew, load, resume
 from penstock.ledger.checkpoint import FILE, read, write
-from penstock.ledger.checkpoint_keeper import Keeper
+from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TopicReader, TopicSettings
 from penstock.records import EMPTY_BODY, body
@@ -249,7 +249,7 @@ def test_a_topic_that_somebody_removed_is_not_believed(daemon: Daemon, again: bo
 
 
 def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> None:
-    keeper = Keeper(daemon.ledger, interval=0.01)
+    keeper = CheckpointKeeper(daemon.ledger, interval=0.01)
     keeper.start()
     daemon.append()
     while not (daemon.topics / FILE).exists():
@@ -263,7 +263,7 @@ def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> Non
 def test_the_keeper_says_when_it_cannot(daemon: Daemon) -> None:
     daemon.append()
     (daemon.topics / FILE).mkdir()
-    keeper = Keeper(daemon.ledger)
+    keeper = CheckpointKeeper(daemon.ledger)
     keeper.start()
     keeper.stop()
     assert "the ledger's checkpoint is not kept" in daemon.said[0]

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.book import Landed, Mark, Pages
+from penstock.ledger.book import Covered, Pages, TopicFates
 from penstock.ledger.checkpoint import BadCheckpoint, dump, parse, read, write
 from penstock.ledger.posts import ClientPost
 
@@ -28,7 +28,7 @@ BY_KEY = st.dictionaries(KEYS, COUNTS, max_size=4)
 PAIR = st.tuples(st.integers(0, 99), st.integers(0, 99))
 REFILLS = st.frozensets(PAIR, max_size=3)
 LANDED = st.builds(
-    Landed, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY, st.lists(PAIR).map(tuple), REFILLS
+    TopicFates, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY, st.lists(PAIR).map(tuple), REFILLS
 )
 PAGES = st.builds(
     Pages,
@@ -44,11 +44,11 @@ PAGES = st.builds(
         st.dictionaries(KEYS, st.tuples(st.integers(0, 99), COUNTS), max_size=3),
         max_size=3,
     ),
-    covered=st.dictionaries(NAMES, st.builds(Mark, st.integers(0, 99), st.integers(0, 99)), max_size=3),
+    covered=st.dictionaries(NAMES, st.builds(Covered, st.integers(0, 99), st.integers(0, 99)), max_size=3),
     lost=st.dictionaries(NAMES, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3), max_size=2),
     rolled=st.integers(0, 1 << 40),
 ).map(lambda pages: replace(pages, heard={life: number for number, life in enumerate(pages.audits)}))
-KEPT = dump(Pages(received={("a", 60): Counts({"accepted": 5})}, covered={"t": Mark(5, 7)}, rolled=86_400))
+KEPT = dump(Pages(received={("a", 60): Counts({"accepted": 5})}, covered={"t": Covered(5, 7)}, rolled=86_400))
 
 
 @settings(max_examples=30, deadline=None)

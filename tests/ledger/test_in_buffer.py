@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.ledger.in_buffer import Waiting, waiting, waiting_for
+from penstock.ledger.in_buffer import BufferedCounts, waiting, waiting_for
 from penstock.logbuffer import Subscription
 from penstock.records import EMPTY_BODY, body
 from tests.ingest.ingest_life import Life, live
@@ -58,7 +58,7 @@ def test_a_frame_whose_document_is_spoiled_counts_nothing(tmp_path: Path) -> Non
 
 
 def test_another_file_in_its_place_is_looked_at_anew(tmp_path: Path) -> None:
-    life, found = live(tmp_path, LISTENER), Waiting(tmp_path)
+    life, found = live(tmp_path, LISTENER), BufferedCounts(tmp_path)
     publish(life, 2)
     assert sum(counts["accepted"] for counts in found.counts(["events"]).values()) == 2
     life.end()
@@ -79,7 +79,7 @@ STEP = st.one_of(
 @given(st.lists(STEP, max_size=60))
 def test_what_is_kept_is_what_looking_anew_finds(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        life, kept = live(Path(folder), LISTENER), Waiting(Path(folder))
+        life, kept = live(Path(folder), LISTENER), BufferedCounts(Path(folder))
         for kind, number in steps:
             if kind == "publish":
                 publish(life, number)

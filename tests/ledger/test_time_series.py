@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.counts import Counts
 from penstock.ledger.balance import Beyond
-from penstock.ledger.book import Landed, Pages
+from penstock.ledger.book import Pages, TopicFates
 from penstock.ledger.time_series import document, series, whole_step
 
 PAGES = Pages(
@@ -13,7 +13,7 @@ PAGES = Pages(
         ("a", 120): Counts({"accepted": 3}),
         ("b", 120): Counts({"accepted": 4, "policy_drop.log": 1}),
     },
-    landed={"events": Landed(8, 0, {("a", 60): Counts({"landed.event": 4, "duplicate": 1})})},
+    landed={"events": TopicFates(8, 0, {("a", 60): Counts({"landed.event": 4, "duplicate": 1})})},
 )
 BEYOND = {"events": Beyond({("a", 120): 3, ("b", 120): 1}, {("b", 120): Counts({"gap.corrupt": 1})})}
 IN_BUFFER = {("b", 180): Counts({"accepted": 2})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.counts import Counts
 from penstock.ledger.balance import Beyond
-from penstock.ledger.book import Landed, Pages
+from penstock.ledger.book import Pages, TopicFates
 from penstock.ledger.watermarks import Watermark, watermarks
 
 NOW = 10_000.0
@@ -17,7 +17,7 @@ def pages(**received: int) -> Pages:
         logged={"t": {("in", 60): 100, ("in", 120): 10}},
         ends={"t": 110},
         landed={
-            "t": Landed(110, 0, {("in", 60): Counts({"landed.event": 90}), ("in", 120): Counts({"duplicate": 10})})
+            "t": TopicFates(110, 0, {("in", 60): Counts({"landed.event": 90}), ("in", 120): Counts({"duplicate": 10})})
         },
     )
 

@@ -17,7 +17,7 @@ from tests.log.log_helpers import UNSYNCED
 WRITER = textwrap.dedent("""
     import itertools, json, os, pathlib, sys, threading
     from penstock.counts import Origin
-    from penstock.log import Limits, Log, Producer, TopicSettings
+    from penstock.log import Limits, Log, ProducerSequence, TopicSettings
     from penstock.records import body
 
     settings = TopicSettings(segment_size_limit=30_000, compression="zstd")
@@ -34,7 +34,7 @@ WRITER = textwrap.dedent("""
     def append(name, numbered):
         topic = log.topic("t", create=True)
         for number in itertools.count():
-            producer = Producer(name, number) if numbered else None
+            producer = ProducerSequence(name, number) if numbered else None
             done = topic.append(body(values(name, number)), origin, producer=producer).result()
             if numbered:
                 again = topic.append(body(values(name, number)), origin, producer=producer).result()

@@ -16,7 +16,7 @@ from penstock.log import (
     Limits,
     Log,
     LogError,
-    Producer,
+    ProducerSequence,
     TopicReader,
     TopicSettings,
 )
@@ -132,7 +132,7 @@ class Model(RuleBasedStateMachine):
     @rule(name=topics, again=st.booleans())
     def append_as_a_producer(self, name, again):
         """A producer that hears nothing sends the same again, until it is told."""
-        values, producer = self.values(2), Producer(PRODUCER, self.sequences[name])
+        values, producer = self.values(2), ProducerSequence(PRODUCER, self.sequences[name])
 
         def work():
             topic = self.log.topic(name, create=True)

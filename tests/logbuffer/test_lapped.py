@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.logbuffer import Lapped, Subscription
-from penstock.logbuffer.lapped import Gap
+from penstock.logbuffer.lapped import MissingFrame
 from penstock.logbuffer.mapped import LogFile
 from tests.logbuffer.logbuffer_made import Clock, create_exclusive, fill
 
@@ -38,7 +38,7 @@ def test_where_all_is_cleaned_up_to_the_tail_time_tells(tmp_path: Path) -> None:
     fill(publication, 10)
     publication.clean_to(publication.position)
     clock = Clock()
-    gap = Gap(LogFile(tmp_path / "log"), 20.0, clock)
+    gap = MissingFrame(LogFile(tmp_path / "log"), 20.0, clock)
     gap.check(1024, 0)
     clock.now += 21
     with pytest.raises(Lapped):

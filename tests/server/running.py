@@ -15,8 +15,8 @@ from fastapi import APIRouter, HTTPException
 
 from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
-from penstock.server.auth.rights import Guard
-from penstock.server.entries_api import Api
+from penstock.server.auth.rights import Rights
+from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
@@ -52,7 +52,9 @@ class Running:
 
     async def _serve(self) -> None:
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self.api = Api(self.log, Guard.of(self._security, INTERNAL_TOKEN), lambda document: {"new": bool(document)})
+        self.api = EntriesApi(
+            self.log, Rights.of(self._security, INTERNAL_TOKEN), lambda document: {"new": bool(document)}
+        )
 
         async def stat() -> dict[str, int]:
             return {"taken": 3}

@@ -14,7 +14,7 @@ from penstock.files.file_system import File, SystemFile, SystemFiles
 from penstock.log import Log, TopicSettings
 from penstock.records import body
 from penstock.server.auth.rights import NOBODY_ASKED
-from penstock.server.entries_api import INLINE_SIZE, Api
+from penstock.server.entries_api import INLINE_SIZE, EntriesApi
 from penstock.server.permitted_topics import KEPT_READERS
 from penstock.server.read_query import Query
 from penstock.slogd.columns.decode import Append
@@ -28,9 +28,9 @@ def offsets(batches: list[pa.RecordBatch], _: int = 0) -> list[int]:
 
 
 @asynccontextmanager
-async def served(folder: Path, **options: Any) -> AsyncIterator[Api]:
+async def served(folder: Path, **options: Any) -> AsyncIterator[EntriesApi]:
     log = Log(folder, TopicSettings(message_size_limit=1000), **options)
-    api = Api(log)
+    api = EntriesApi(log)
     try:
         yield api
     finally:
@@ -39,7 +39,7 @@ async def served(folder: Path, **options: Any) -> AsyncIterator[Api]:
         await asyncio.to_thread(log.close)
 
 
-async def append(api: Api, topic: str, *payloads: bytes, size: int = 0) -> range:
+async def append(api: EntriesApi, topic: str, *payloads: bytes, size: int = 0) -> range:
     request = await api.parsed(lambda: Append(topic, body(payloads)), size)
     return (await api.append(request, "grpc")).offsets
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from penstock.log import Log, TopicSettings
-from penstock.server.entries_api import Api
+from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.servers import AddressUnavailable, Bound, serve
 from penstock.slogd import slogd_pb2 as pb
@@ -25,7 +25,7 @@ def one_run(folder: Path, rpc: str, http: str) -> Bound:
         stop, ready = asyncio.Event(), list[Bound]()
         log = Log(folder, TopicSettings())
         try:
-            api = Api(log)
+            api = EntriesApi(log)
             app = create_app(api, stat=dict, metrics=list, balance=dict)
             handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from penstock.config import Settings
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
-from penstock.server.entries_api import Api
+from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.servers import Bound, serve
-from penstock.server.watch_api import Reports
+from penstock.server.watch_api import WatchApi
 
 NOW = 1_700_000_100.0
 """Seconds since the epoch: shortly after the minutes of the tests' messages, so that nothing is rolled up yet."""
@@ -27,8 +27,8 @@ class Daemon:
         self.log = Log(data / "topics")
         settings = Settings(data_dir=data)
         self.ledger = Ledger(self.log, settings.buffers, [], now=now)
-        reports = Reports(settings, self.log, self.ledger)
-        api = Api(self.log)
+        reports = WatchApi(settings, self.log, self.ledger)
+        api = EntriesApi(self.log)
         app = create_app(
             api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
         )
@@ -37,7 +37,7 @@ class Daemon:
         self._thread.start()
         assert self._ready.wait(20)
 
-    async def _serve(self, api: Api, app: object, http: str) -> None:
+    async def _serve(self, api: EntriesApi, app: object, http: str) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
 
         def bound(where: Bound) -> None:

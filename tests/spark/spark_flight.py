@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from penstock.log import Log
-from penstock.server.auth.rights import Guard
+from penstock.server.auth.rights import Rights
 from penstock.server.flight.server import FlightServer
-from penstock.server.permitted_topics import Topics
+from penstock.server.permitted_topics import PermittedTopics
 
 
 class Served:
     """The topics of a folder behind a Flight server, which can be closed and opened again at its address."""
 
-    def __init__(self, topics: Path, guard: Guard | None = None, tls: dict[str, Any] | None = None) -> None:
+    def __init__(self, topics: Path, guard: Rights | None = None, tls: dict[str, Any] | None = None) -> None:
         self.log = Log(topics)
         self._tls = tls or {}
-        self._guard = guard or Guard()
+        self._guard = guard or Rights()
         self._server: FlightServer | None = None
         self._port = 0
         self.open()
@@ -30,7 +30,7 @@ class Served:
 
     def open(self) -> None:
         scheme = "grpc+tls" if self._tls else "grpc"
-        self._server = FlightServer(f"{scheme}://{self.address}", Topics(self.log), self._guard, **self._tls)
+        self._server = FlightServer(f"{scheme}://{self.address}", PermittedTopics(self.log), self._guard, **self._tls)
         self._port = self._server.port
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class Served:
 
 
 @contextmanager
-def served(topics: Path, guard: Guard | None = None, tls: dict[str, Any] | None = None) -> Iterator[Served]:
+def served(topics: Path, guard: Rights | None = None, tls: dict[str, Any] | None = None) -> Iterator[Served]:
     """The topics of a folder, served; ``tls`` are Flight's options."""
     found = Served(topics, guard, tls)
     try:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.spark.query.landing_query import Landing, start_landing
-from penstock.spark.query.proof_worker import Reconciler
+from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import register_views
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import BUCKET, append, event
@@ -38,7 +38,7 @@ def test_examples_and_watermarks_show_what_is_there(
         query = start_landing(spark, landing, available_now=True)
         query.awaitTermination(200)
         assert query.exception() is None
-        assert Reconciler(landing, LedgerClient(running.http)).step()
+        assert ProofWorker(landing, LedgerClient(running.http)).step()
         marks = running.ledger.watermarks()
 
     _, *rows = run("read_topic.py", tmp_path, monkeypatch, capsys)

@@ -19,7 +19,7 @@ from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.prover import read_proofs, rebuild
 from penstock.landing.table_layout import Layout
-from penstock.spark.pipeline import AlreadyRunning, landing_of, main, take_lock
+from penstock.spark.pipeline import PipelineRunning, landing_of, main, take_lock
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, QUICK_START, event
 
@@ -108,7 +108,7 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
 def test_two_never_run_at_once(tmp_path: Path) -> None:
     layout = Layout.of(tmp_path)
     held = take_lock(layout, threading.Event())
-    with pytest.raises(AlreadyRunning, match="another pipeline"):
+    with pytest.raises(PipelineRunning, match="another pipeline"):
         take_lock(layout, threading.Event(), patience=0.0)
     os.close(held)
     os.close(take_lock(layout, threading.Event(), patience=0.0))
@@ -128,7 +128,7 @@ def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
     layout, stop = Layout.of(tmp_path), threading.Event()
     held = take_lock(layout, stop)
     stop.set()
-    with pytest.raises(AlreadyRunning):
+    with pytest.raises(PipelineRunning):
         take_lock(layout, stop, patience=60.0)
     os.close(held)
 

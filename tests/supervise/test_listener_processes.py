@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.config import BufferConfig, ListenerConfig
-from penstock.supervise.listener_processes import Intake
+from penstock.supervise.listener_processes import ListenerProcesses
 
 LOG: dict[str, Any] = {"type": "log", "topic": "t"}
 
@@ -22,8 +22,8 @@ def listener(*handlers: dict[str, Any], **keys: Any) -> ListenerConfig:
 
 
 @pytest.fixture
-def intake(tmp_path: Path) -> Iterator[Intake]:
-    made = Intake(listener({"type": "discard"}), BufferConfig(), tmp_path)
+def intake(tmp_path: Path) -> Iterator[ListenerProcesses]:
+    made = ListenerProcesses(listener({"type": "discard"}), BufferConfig(), tmp_path)
     yield made
     made.close()
 
@@ -32,17 +32,17 @@ def names(children: list[Any]) -> list[str]:
     return [child.name for child in children]
 
 
-def test_its_children_are_a_receiver_and_a_forwarder_for_each_handler_but_the_log(intake: Intake) -> None:
+def test_its_children_are_a_receiver_and_a_forwarder_for_each_handler_but_the_log(intake: ListenerProcesses) -> None:
     assert names(intake.children) == ["receiver a", "forwarder a discard"]
 
 
-def test_a_key_of_the_listener_starts_the_receiver_alone(intake: Intake) -> None:
+def test_a_key_of_the_listener_starts_the_receiver_alone(intake: ListenerProcesses) -> None:
     changed = listener({"type": "discard"}, kill=True)
     assert intake.leaving(changed) == []
     assert names(intake.become(changed)) == ["receiver a"]
 
 
-def test_a_setting_of_a_handler_starts_its_forwarder_alone_woken_as_before(intake: Intake) -> None:
+def test_a_setting_of_a_handler_starts_its_forwarder_alone_woken_as_before(intake: ListenerProcesses) -> None:
     before = intake.forwarders["discard"]
     changed = listener({"type": "discard", "timeout": "5s"})
     assert intake.leaving(changed) == [before]
@@ -50,7 +50,7 @@ def test_a_setting_of_a_handler_starts_its_forwarder_alone_woken_as_before(intak
     assert intake.forwarders["discard"] is not before
 
 
-def test_handlers_that_come_and_go_start_the_receiver_too_as_it_counts_for_them(intake: Intake) -> None:
+def test_handlers_that_come_and_go_start_the_receiver_too_as_it_counts_for_them(intake: ListenerProcesses) -> None:
     changed = listener({"type": "console"})
     assert names(intake.leaving(changed)) == ["forwarder a discard"]
     assert names(intake.become(changed)) == ["receiver a", "forwarder a console"]
@@ -58,7 +58,7 @@ def test_handlers_that_come_and_go_start_the_receiver_too_as_it_counts_for_them(
     assert names(intake.leaving(None)) == ["forwarder a console"]
 
 
-def test_who_is_turned_away_hears_so_and_what_came_before_can_be_read(intake: Intake) -> None:
+def test_who_is_turned_away_hears_so_and_what_came_before_can_be_read(intake: ListenerProcesses) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(intake.sock.getsockname())
         sender.send(b"before")

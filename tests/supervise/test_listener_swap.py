@@ -13,8 +13,8 @@ import pytest
 from penstock.config import Settings
 from penstock.ingest.sockets import CannotListen
 from penstock.supervise import listener_swap as swap_module
-from penstock.supervise.listener_processes import Intake
-from penstock.supervise.listener_swap import Swap
+from penstock.supervise.listener_processes import ListenerProcesses
+from penstock.supervise.listener_swap import ListenerSwap
 
 
 def settings(folder: Path, *listeners: dict[str, Any]) -> Settings:
@@ -23,55 +23,62 @@ def settings(folder: Path, *listeners: dict[str, Any]) -> Settings:
 
 
 @pytest.fixture
-def intakes(tmp_path: Path) -> Iterator[dict[str, Intake]]:
+def intakes(tmp_path: Path) -> Iterator[dict[str, ListenerProcesses]]:
     """Two listeners whose processes are not started."""
     before = settings(tmp_path, {"name": "a"}, {"name": "b"})
     before.buffers.mkdir()
-    made = {one.name: Intake(one, before.buffer, before.buffers) for one in before.listener}
+    made = {one.name: ListenerProcesses(one, before.buffer, before.buffers) for one in before.listener}
     yield made
     for intake in made.values():
         if intake.sock.fileno() >= 0:
             intake.close()
 
 
-def test_listeners_that_are_the_same_are_not_touched(intakes: dict[str, Intake], tmp_path: Path) -> None:
-    swap = Swap(intakes, settings(tmp_path, {"name": "a"}, {"name": "b"}))
+def test_listeners_that_are_the_same_are_not_touched(intakes: dict[str, ListenerProcesses], tmp_path: Path) -> None:
+    swap = ListenerSwap(intakes, settings(tmp_path, {"name": "a"}, {"name": "b"}))
     assert swap.lines == []
     assert swap.carry_out(lambda: None) == intakes
 
 
 def test_a_full_disk_does_not_stop_what_was_begun(
-    intakes: dict[str, Intake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    intakes: dict[str, ListenerProcesses],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(swap_module, "see_off", full)
-    found = Swap(intakes, settings(tmp_path, {"name": "a"})).carry_out(lambda: None)
+    monkeypatch.setattr(swap_module, "settle_removed", full)
+    found = ListenerSwap(intakes, settings(tmp_path, {"name": "a"})).carry_out(lambda: None)
     assert (list(found), caplog.messages) == (["a"], [f"{tmp_path / 'buffers'}: No space left on device"])
 
 
-def test_what_becomes_of_which_listener_is_told(intakes: dict[str, Intake], tmp_path: Path) -> None:
-    swap = Swap(intakes, settings(tmp_path, {"name": "a", "protocol": "tcp"}, {"name": "c"}))
+def test_what_becomes_of_which_listener_is_told(intakes: dict[str, ListenerProcesses], tmp_path: Path) -> None:
+    swap = ListenerSwap(intakes, settings(tmp_path, {"name": "a", "protocol": "tcp"}, {"name": "c"}))
     assert swap.lines == ["listener 'c' is added", "listener 'b' is removed", "listener 'a' is changed"]
     for intake in swap._opened:
         intake.close()
 
 
-def test_an_address_that_cannot_be_had_leaves_everything_as_it_was(intakes: dict[str, Intake], tmp_path: Path) -> None:
+def test_an_address_that_cannot_be_had_leaves_everything_as_it_was(
+    intakes: dict[str, ListenerProcesses], tmp_path: Path
+) -> None:
     sockets = {name: intake.sock.fileno() for name, intake in intakes.items()}
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         own = {"name": "d", "protocol": "tcp", "port": taken.getsockname()[1]}
         with pytest.raises(CannotListen, match="listener 'd'"):
-            Swap(intakes, settings(tmp_path, {"name": "c"}, own))
+            ListenerSwap(intakes, settings(tmp_path, {"name": "c"}, own))
     assert {name: intake.sock.fileno() for name, intake in intakes.items()} == sockets
 
 
-def test_a_listener_that_goes_leaves_its_address_to_one_that_comes(intakes: dict[str, Intake], tmp_path: Path) -> None:
+def test_a_listener_that_goes_leaves_its_address_to_one_that_comes(
+    intakes: dict[str, ListenerProcesses], tmp_path: Path
+) -> None:
     port = intakes["a"].sock.getsockname()[1]
     new = settings(tmp_path, {"name": "renamed", "port": port}, {"name": "b"})
-    swap = Swap(intakes, new)
+    swap = ListenerSwap(intakes, new)
     started: list[str] = []
     found = swap.carry_out(lambda: started.append("tick"))
     try:
@@ -88,10 +95,10 @@ def test_a_listener_that_goes_leaves_its_address_to_one_that_comes(intakes: dict
 
 
 def test_a_listener_that_moves_to_a_host_that_is_not_ours_is_refused_before_it_has_gone(
-    intakes: dict[str, Intake], tmp_path: Path
+    intakes: dict[str, ListenerProcesses], tmp_path: Path
 ) -> None:
     port = intakes["a"].sock.getsockname()[1]
     for host in ("192.0.2.77", "127.0.0..1"):
         with pytest.raises(CannotListen, match="listener 'a'"):
-            Swap(intakes, settings(tmp_path, {"name": "a", "host": host, "port": port}, {"name": "b"}))
+            ListenerSwap(intakes, settings(tmp_path, {"name": "a", "host": host, "port": port}, {"name": "b"}))
     assert intakes["a"].sock.getsockname()[1] == port

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.handover.paths import position_file
-from penstock.supervise.removed_handlers import see_off
+from penstock.supervise.removed_handlers import settle_removed
 from tests.sinks.sinks_life import LISTENER, TERM, Taking, forward, publish, standing, start, unaccounted
 
 ALONE = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "log"}]})
@@ -20,13 +20,13 @@ def test_what_waited_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture
     forward(tmp_path, Taking())
     publish(life, b"three")
     life.end()
-    see_off(tmp_path, {"events": set()})
+    settle_removed(tmp_path, {"events": set()})
     (reported,) = caplog.messages
     assert "1 messages" in reported
     route = standing(tmp_path).route()
     assert (route.accepted, route.delivered, route.policy_drop, route.in_buffer) == (3, 2, 1, 0)
     assert not position_file(tmp_path, "events", "mine").exists()
-    see_off(tmp_path, {"events": set()})
+    settle_removed(tmp_path, {"events": set()})
     assert caplog.messages == [reported]
 
 
@@ -34,7 +34,7 @@ def test_those_that_are_configured_stay(tmp_path: Path, caplog: pytest.LogCaptur
     life = start(tmp_path)
     publish(life, b"one")
     life.end()
-    see_off(tmp_path, {"events": {"mine"}})
+    settle_removed(tmp_path, {"events": {"mine"}})
     assert caplog.messages == []
     assert standing(tmp_path).route().in_buffer == 1
 
@@ -43,7 +43,7 @@ def test_one_that_never_ran_leaves_too(tmp_path: Path) -> None:
     life = start(tmp_path)
     publish(life, b"one")
     life.end()
-    see_off(tmp_path, {})
+    settle_removed(tmp_path, {})
     route = standing(tmp_path).route()
     assert (route.accepted, route.policy_drop, route.unaccounted) == (1, 1, 0)
 
@@ -54,7 +54,7 @@ def test_messages_that_came_while_it_was_out_are_not_its(tmp_path: Path) -> None
     life = start(tmp_path)
     publish(life, b"one", b"two")
     life.end()
-    see_off(tmp_path, {})
+    settle_removed(tmp_path, {})
     without = live(tmp_path, ALONE, TERM)
     publish(without, b"not for it")
     without.end()
@@ -81,6 +81,6 @@ def test_what_it_had_in_its_hands_has_failed(tmp_path: Path) -> None:
     except Killed:
         publish(life, b"three")
     life.end()
-    see_off(tmp_path, {})
+    settle_removed(tmp_path, {})
     route = standing(tmp_path).route()
     assert (route.handler_failed, route.policy_drop, route.in_buffer, route.unaccounted) == (2, 1, 0, 0)

@@ -43,7 +43,7 @@ def promote(
         from penstock.landing.promote.kafka_writer import CannotSend
         from penstock.landing.promote.promotion import CannotMove, Promotion
         from penstock.landing.table_layout import Layout
-        from penstock.spark.pipeline import AlreadyRunning, take_lock
+        from penstock.spark.pipeline import PipelineRunning, take_lock
     except ImportError:
         fail("this needs confluent-kafka and Spark: pip install 'penstock[spark,kafka]'")
     layout = Layout.of(settings.tables)
@@ -56,7 +56,7 @@ def promote(
         if not copy_only:
             take_lock(layout, threading.Event(), patience=0.0)  # held until this process ends
             _move(settings, layout)
-    except (CannotSend, CannotMove, AlreadyRunning, FileNotFoundError) as error:
+    except (CannotSend, CannotMove, PipelineRunning, FileNotFoundError) as error:
         fail(error)
 
 

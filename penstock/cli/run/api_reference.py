@@ -46,16 +46,20 @@ def _document() -> dict[str, Any]:
     """The OpenAPI document of a daemon, made with a log of nothing."""
     from penstock.ledger.ledger import Ledger
     from penstock.log import Log
-    from penstock.server.entries_api import Api
+    from penstock.server.entries_api import EntriesApi
     from penstock.server.http.routes import create_app
-    from penstock.server.watch_api import Reports
+    from penstock.server.watch_api import WatchApi
 
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder))
         log = Log(settings.topics)
-        reports = Reports(settings, log, Ledger(log, settings.buffers, []))
+        reports = WatchApi(settings, log, Ledger(log, settings.buffers, []))
         app = create_app(
-            Api(log), stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
+            EntriesApi(log),
+            stat=reports.stat,
+            metrics=reports.metrics,
+            balance=reports.balance,
+            routers=[reports.router()],
         )
         log.close()
     return app.openapi()

@@ -18,7 +18,7 @@ from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.cli.run.api_reference import grpc_page, http_page
 from penstock.cli.run.config_reference import reference_page
 from penstock.config import ConfigError
-from penstock.config.explain import DEFAULT, Key
+from penstock.config.explain import DEFAULT, ExplainedKey
 from penstock.config.explain import explain as explain_keys
 
 config = Commands(no_args_is_help=True, help="What is configured, and whether it can be.")
@@ -82,7 +82,7 @@ def reference(
     print(PAGES[page](), end="")
 
 
-def _table(group: str, keys: list[Key]) -> Table:
+def _table(group: str, keys: list[ExplainedKey]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, title=Text(f"[{group}]" if group else "", style="bold"))
     table.title_justify = "left"
     for no_wrap in (True, False, False, False):

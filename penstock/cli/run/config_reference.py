@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.config.explain import Key, explain
+from penstock.config.explain import ExplainedKey, explain
 from penstock.config.ignored import IGNORED
 
 EXAMPLES = (
@@ -45,11 +45,11 @@ Accepted without effect, and named at the start: {ignored}."""
 
 def reference_page() -> str:
     """The page, as Markdown."""
-    groups: dict[str, list[Key]] = {}
+    groups: dict[str, list[ExplainedKey]] = {}
     for key in explain(environment={}, overrides=EXAMPLES):
         if not key.name.startswith(REPEATED):
             group, _, name = _split(key.name)
-            groups.setdefault(group, []).append(Key(name, key.value, key.default, key.meaning, key.origin))
+            groups.setdefault(group, []).append(ExplainedKey(name, key.value, key.default, key.meaning, key.origin))
     ignored = "; ".join(f"`{key}` ({why})" for key, why in IGNORED.items())
     sections = [line for group, keys in groups.items() for line in _section(group, keys)]
     return "\n".join([INTRODUCTION.format(ignored=ignored), *sections, ""])
@@ -63,7 +63,7 @@ def _split(name: str) -> tuple[str, str, str]:
     return name.rpartition(".")
 
 
-def _section(group: str, keys: Iterable[Key]) -> list[str]:
+def _section(group: str, keys: Iterable[ExplainedKey]) -> list[str]:
     head = f"`{GROUPS.get(group, f'[{group}]')}`" if group else "General"
     rows = [f"| `{key.name}` | {f'`{key.default}`' if key.default else ''} | {key.meaning} |" for key in keys]
     return [f"\n## {head}\n", "| key | default | meaning |", "| --- | --- | --- |", *rows]

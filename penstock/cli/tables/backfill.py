@@ -39,7 +39,7 @@ def backfill(
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
     from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source
     from penstock.landing.refill.backfill import CannotBackfill, one_at_a_time
-    from penstock.spark.pipeline import AlreadyRunning, landing_of
+    from penstock.spark.pipeline import PipelineRunning, landing_of
     from penstock.spark.views import FormatDiffers
 
     try:
@@ -54,7 +54,7 @@ def backfill(
             for line in [] if as_json else [line for survey in surveys for line in describe(survey)]:
                 console.print(line, markup=False, soft_wrap=True)
             status = _carry_out(settings, landing, asked)
-    except (CannotBackfill, AlreadyRunning, SourceDiffers, FormatDiffers, CheckpointLost, OSError) as error:
+    except (CannotBackfill, PipelineRunning, SourceDiffers, FormatDiffers, CheckpointLost, OSError) as error:
         fail(error)
     _tell(landing, surveys, asked, as_json)
     raise typer.Exit(status)

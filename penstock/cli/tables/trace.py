@@ -51,7 +51,7 @@ def trace(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TraceOutcome:
     """A trace, or why there is none."""
 
     trace: Trace | None
@@ -62,23 +62,23 @@ class Found:
         return self.trace.document() if self.trace is not None else {"fate": "absent", "meaning": self.problem}
 
 
-def _found(tracer: Tracer, message: str) -> Found:
+def _found(tracer: Tracer, message: str) -> TraceOutcome:
     from penstock.landing.trace.tracer import BrokenFile, NoSuchTopic
 
     place = PLACE.fullmatch(message)
     try:
         if place and tracer.has_topic(place["topic"]):
-            return Found(tracer.trace(place["topic"], int(place["offset"])))
+            return TraceOutcome(tracer.trace(place["topic"], int(place["offset"])))
         at = tracer.landed(message)
         if at is None:
             errors.print(f"{message} has not landed as an event; looking in what waits in the log", soft_wrap=True)
             at = tracer.waiting(message)
         if at is not None:
-            return Found(tracer.trace(*at))
+            return TraceOutcome(tracer.trace(*at))
     except (NoSuchTopic, BrokenFile, OSError) as error:
         fail(error, 2)
     no_topic = f"there is no topic {place['topic']!r}, and " if place else ""
-    return Found(None, f"{no_topic}no event with this uuid has landed or waits in the log")
+    return TraceOutcome(None, f"{no_topic}no event with this uuid has landed or waits in the log")
 
 
 def _show(message: str, found: Trace) -> None:

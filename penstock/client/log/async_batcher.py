@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 
-from penstock.client.log.batch_queue import Entry, Waiting
+from penstock.client.log.batch_queue import BatchQueue, QueuedEntry
 from penstock.client.log.calls import log_entry
 from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry
 
 Send = Callable[[Sequence[LogEntry]], Awaitable[Sequence[int]]]
-Batch = list[Entry["asyncio.Future[int]"]]
+Batch = list[QueuedEntry["asyncio.Future[int]"]]
 
 
 class AsyncBatcher:
@@ -20,7 +20,7 @@ class AsyncBatcher:
 
     def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
         self._send, self._linger = send, linger
-        self._waiting: Waiting[asyncio.Future[int]] = Waiting(max_entries)
+        self._waiting: BatchQueue[asyncio.Future[int]] = BatchQueue(max_entries)
         self._hurry = asyncio.Event()
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None

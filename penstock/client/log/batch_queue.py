@@ -14,7 +14,7 @@ WAITING = 10
 F = TypeVar("F")
 
 
-class Entry(NamedTuple, Generic[F]):
+class QueuedEntry(NamedTuple, Generic[F]):
     """An entry with its size in bytes and the future of its offset."""
 
     entry: LogEntry
@@ -22,7 +22,7 @@ class Entry(NamedTuple, Generic[F]):
     future: F
 
 
-class Waiting(Generic[F]):
+class BatchQueue(Generic[F]):
     """Entries in their order, to be cut into batches of at most ``most`` entries and MAX_BYTES.
 
     None is added once it is ``closed`` or has an ``error``.
@@ -30,7 +30,7 @@ class Waiting(Generic[F]):
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._entries: deque[Entry[F]] = deque()
+        self._entries: deque[QueuedEntry[F]] = deque()
         self._bytes = 0
         self.closed = False
         self.error: BaseException | None = None
@@ -55,7 +55,7 @@ class Waiting(Generic[F]):
         if self.closed:
             raise ValueError("the batcher is closed")
         size = entry.ByteSize()
-        self._entries.append(Entry(entry, size, future))
+        self._entries.append(QueuedEntry(entry, size, future))
         self._bytes += size
 
     def check(self) -> None:
@@ -63,9 +63,9 @@ class Waiting(Generic[F]):
         if self.error is not None:
             raise self.error
 
-    def cut(self) -> list[Entry[F]]:
+    def cut(self) -> list[QueuedEntry[F]]:
         """The next batch, which waits no more."""
-        batch: list[Entry[F]] = []
+        batch: list[QueuedEntry[F]] = []
         size = 0
         while self._entries and len(batch) < self._most and (not batch or size + self._entries[0].size <= MAX_BYTES):
             batch.append(self._entries.popleft())
@@ -73,7 +73,7 @@ class Waiting(Generic[F]):
         self._bytes -= size
         return batch
 
-    def clear(self) -> list[Entry[F]]:
+    def clear(self) -> list[QueuedEntry[F]]:
         """All there are; none waits any more."""
         left = list(self._entries)
         self._entries.clear()

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-from penstock.client.log.batch_queue import Entry, Waiting
+from penstock.client.log.batch_queue import BatchQueue, QueuedEntry
 from penstock.client.log.calls import log_entry
 from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry
 
 Send = Callable[[Sequence[LogEntry]], Sequence[int]]
-Batch = list[Entry["Future[int]"]]
+Batch = list[QueuedEntry["Future[int]"]]
 
 
 class Batcher:
@@ -26,7 +26,7 @@ class Batcher:
 
     def __init__(self, send: Send, max_entries: int = 1000, linger: float = 0.05) -> None:
         self._send, self._linger = send, linger
-        self._waiting: Waiting[Future[int]] = Waiting(max_entries)
+        self._waiting: BatchQueue[Future[int]] = BatchQueue(max_entries)
         self._since = 0.0
         self._sending = 0
         self._flushing = False

@@ -24,7 +24,7 @@ from penstock.kafka.client.seekable_consumer import ANSWER_SECONDS, PlainConsume
 from penstock.kafka.client.start_offsets import Placing
 from penstock.kafka.large.assembler import AssemblerSnapshot
 from penstock.kafka.large.record_processor import Committed
-from penstock.kafka.large.safe_offsets import Key, metadata_in, offset_in
+from penstock.kafka.large.safe_offsets import TopicAndPartition, metadata_in, offset_in
 
 Listener = Callable[["Consumer", list[TopicPartition]], None]
 PASSED_ON = names(
@@ -52,7 +52,7 @@ class Consumer:
         self._state = consumer_state(self._config, config, self._auditor, self._plain.committed_once)
         self._placing = Placing(self._plain, self._state, self._config.reset, self._config.exception_on_reset)
         self._listeners: dict[str, Listener | None] = {}
-        self._stored: dict[Key, Committed] = {}
+        self._stored: dict[TopicAndPartition, Committed] = {}
         self._commit_at = time.monotonic() + self._config.auto_commit_seconds
         self._counts: Counter[str] = Counter()
         self._closed = False
@@ -210,7 +210,7 @@ class Consumer:
         """The reverse of ``pause``."""
         self._plain.resume(map(_key, partitions))
 
-    def _named(self, partitions: Iterable[TopicPartition]) -> list[Key]:
+    def _named(self, partitions: Iterable[TopicPartition]) -> list[TopicAndPartition]:
         return [_key(one) for one in partitions] or list(self._plain.assigned)
 
     # Offsets
@@ -239,7 +239,7 @@ class Consumer:
             answered = self._plain.commit(chosen, asynchronous=asynchronous) if chosen else []
         return None if asynchronous else [_users(one) for one in answered]
 
-    def offsets_to_commit(self, offsets: list[TopicPartition] | None = None) -> dict[Key, Committed]:
+    def offsets_to_commit(self, offsets: list[TopicPartition] | None = None) -> dict[TopicAndPartition, Committed]:
         """What ``commit`` stores. Raises OffsetNotTracked."""
         if offsets is not None:
             given = {_key(one): Committed(self._offset(one), one.metadata) for one in offsets}
@@ -279,7 +279,7 @@ class Consumer:
         """
         return self._state.safe_offset(_key(partition), message_offset)
 
-    def safe_offsets(self) -> dict[Key, int]:
+    def safe_offsets(self) -> dict[TopicAndPartition, int]:
         """The safe offsets of all partitions that were read."""
         return self._state.safe_offsets()
 
@@ -361,7 +361,7 @@ class Consumer:
         self.close()
 
 
-def _key(given: TopicPartition) -> Key:
+def _key(given: TopicPartition) -> TopicAndPartition:
     return given.topic, given.partition
 
 

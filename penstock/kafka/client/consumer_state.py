@@ -21,9 +21,9 @@ from penstock.kafka.auditing.auditor import Auditor
 from penstock.kafka.errors import NoCommittedOffset, Partition, RecordFailed, RecordsFailed
 from penstock.kafka.large.assembler import Assembler, AssemblerSnapshot
 from penstock.kafka.large.record_processor import Committed, CommittedOf, Deserializer, Processor
-from penstock.kafka.large.safe_offsets import DeliveredOffsets, Key, metadata_in, offset_in, wrap_metadata
+from penstock.kafka.large.safe_offsets import DeliveredOffsets, TopicAndPartition, metadata_in, offset_in, wrap_metadata
 
-PositionOf = Callable[[Key], int]
+PositionOf = Callable[[TopicAndPartition], int]
 """The plain consumer's own position in a partition."""
 
 
@@ -49,8 +49,8 @@ class ConsumerState:
             value_deserializer=value_deserializer,
         )
         self._assembler, self._tracker, self._committed = assembler, tracker, committed
-        self._failures: dict[Key, RecordFailed] = {}
-        self._revoked: set[Key] = set()
+        self._failures: dict[TopicAndPartition, RecordFailed] = {}
+        self._revoked: set[TopicAndPartition] = set()
 
     # What is delivered
 
@@ -60,11 +60,11 @@ class ConsumerState:
         self._failures = processed.failures
         return processed.records
 
-    def rewinds(self) -> dict[Key, int]:
+    def rewinds(self) -> dict[TopicAndPartition, int]:
         """Where to seek to after a poll: the offsets of records that could not be processed."""
         return {partition: failure.offset for partition, failure in self._failures.items()}
 
-    def take_failure(self, active: Collection[Key] = ()) -> RecordsFailed | None:
+    def take_failure(self, active: Collection[TopicAndPartition] = ()) -> RecordsFailed | None:
         """What to raise for the partitions that are not paused; of all partitions where none is named.
 
         What others had is forgotten: they were rewound, and meet it again.
@@ -84,7 +84,7 @@ class ConsumerState:
 
     # Seeking
 
-    def seek(self, partition: Key, offset: int) -> int | None:
+    def seek(self, partition: TopicAndPartition, offset: int) -> int | None:
         """Where to seek to, so that messages from ``offset`` on are delivered; None: stay. Raises OffsetNotTracked.
 
         Within the tracked offsets this is the place from which no message is lost; forward, and before anything was
@@ -101,7 +101,7 @@ class ConsumerState:
         self._start_at(partition, offset)
         return raw
 
-    def _back_to(self, partition: Key, offset: int) -> int:
+    def _back_to(self, partition: TopicAndPartition, offset: int) -> int:
         closest = self._tracker.closest_delivered(partition, offset)
         if closest is None:
             earliest = self._tracker.earliest(partition)
@@ -110,7 +110,7 @@ class ConsumerState:
         safe = offset if safe is None else safe
         return min(safe, self._tracker.starting_offset(partition, offset)) if closest == offset else safe
 
-    def seek_to_committed(self, partition: Key) -> int:
+    def seek_to_committed(self, partition: TopicAndPartition) -> int:
         """Where to seek to, so that reading goes on behind the last commit. Raises NoCommittedOffset."""
         self._failures = {}
         committed = self._committed(partition)
@@ -118,31 +118,31 @@ class ConsumerState:
             raise NoCommittedOffset(f"nothing is committed of {Partition(*partition)}")
         return self._to_committed(partition, committed)
 
-    def _to_committed(self, partition: Key, committed: Committed) -> int:
+    def _to_committed(self, partition: TopicAndPartition, committed: Committed) -> int:
         self._start_at(partition, _user_offset(committed))
         return committed.offset
 
-    def reset(self, partition: Key) -> None:
+    def reset(self, partition: TopicAndPartition) -> None:
         """The plain consumer seeks to the beginning or the end: everything from there on is delivered."""
         self._failures = {}
         self._start_at(partition, 0)
 
-    def out_of_range(self, partition: Key, fetched: int, low: int, high: int) -> int:
+    def out_of_range(self, partition: TopicAndPartition, fetched: int, low: int, high: int) -> int:
         """Where to go on when ``fetched`` is not there (``auto.offset.reset=liclosest``): the closest to it."""
         raw = min(max(fetched, low), high)
         self._start_at(partition, max(raw - 1, 0))
         return raw
 
-    def _start_at(self, partition: Key, watermark: int) -> None:
+    def _start_at(self, partition: TopicAndPartition, watermark: int) -> None:
         self._processor.clear(partition)
         self._processor.watermark(partition).current = watermark
 
     # Committing
 
-    def commit(self, assigned: Iterable[Key], position: PositionOf) -> dict[Key, Committed]:
+    def commit(self, assigned: Iterable[TopicAndPartition], position: PositionOf) -> dict[TopicAndPartition, Committed]:
         """What to commit of everything delivered up to now; of partitions never read nothing."""
         known = self._processor.known()
-        offsets: dict[Key, Committed] = {}
+        offsets: dict[TopicAndPartition, Committed] = {}
         for partition in assigned:
             delivered = self._tracker.delivered(partition)
             if delivered is not None:
@@ -151,14 +151,16 @@ class ConsumerState:
                 offsets[partition] = Committed(position(partition), "")
         return self._safe(offsets, keep_watermark=True)
 
-    def commit_offsets(self, offsets: Mapping[Key, Committed]) -> dict[Key, Committed]:
+    def commit_offsets(self, offsets: Mapping[TopicAndPartition, Committed]) -> dict[TopicAndPartition, Committed]:
         """What to commit for the user's own offsets (of delivered messages, + 1). Raises OffsetNotTracked."""
         return self._safe(offsets, keep_watermark=False)
 
-    def _safe(self, offsets: Mapping[Key, Committed], keep_watermark: bool) -> dict[Key, Committed]:
+    def _safe(
+        self, offsets: Mapping[TopicAndPartition, Committed], keep_watermark: bool
+    ) -> dict[TopicAndPartition, Committed]:
         return {partition: self.to_commit(partition, given, keep_watermark) for partition, given in offsets.items()}
 
-    def to_commit(self, partition: Key, given: Committed, keep_watermark: bool) -> Committed:
+    def to_commit(self, partition: TopicAndPartition, given: Committed, keep_watermark: bool) -> Committed:
         """The safe offset for ``given``, with the user's offset (or the high watermark to keep) in the metadata."""
         mark = self._processor.watermark(partition)
         offset = given.offset
@@ -171,7 +173,7 @@ class ConsumerState:
             watermark = max(offset, mark.current)
         return Committed(min(safe, offset), wrap_metadata(watermark, given.metadata))
 
-    def _safe_for(self, partition: Key, offset: int) -> int:
+    def _safe_for(self, partition: TopicAndPartition, offset: int) -> int:
         earliest = self._tracker.earliest(partition)
         if earliest is None or offset <= earliest:
             return offset
@@ -184,40 +186,40 @@ class ConsumerState:
 
     # What is known
 
-    def safe_offset(self, partition: Key, offset: int | None = None) -> int | None:
+    def safe_offset(self, partition: TopicAndPartition, offset: int | None = None) -> int | None:
         """The safe offset of a partition, or of a delivered message; None where nothing was read."""
         return self._tracker.safe_offset(partition, offset)
 
-    def safe_offsets(self) -> dict[Key, int]:
+    def safe_offsets(self) -> dict[TopicAndPartition, int]:
         """The safe offsets of all partitions that were read."""
         return self._tracker.safe_offsets()
 
-    def committed(self, partition: Key) -> Committed | None:
+    def committed(self, partition: TopicAndPartition) -> Committed | None:
         """The user's own offset and metadata of the last commit; those of another client as they are."""
         stored = self._committed(partition)
         if stored is None or offset_in(stored.metadata) is None:
             return stored
         return Committed(_user_offset(stored), metadata_in(stored.metadata))
 
-    def committed_safe_offset(self, partition: Key) -> int | None:
+    def committed_safe_offset(self, partition: TopicAndPartition) -> int | None:
         """The safe offset of the last commit; None where nothing was committed, or without metadata."""
         stored = self._committed(partition)
         return stored.offset if stored is not None and stored.metadata else None
 
     # Assignment
 
-    def revoked(self, partitions: Iterable[Key]) -> None:
+    def revoked(self, partitions: Iterable[TopicAndPartition]) -> None:
         """Partitions go, perhaps to come back at once: what is buffered of them stays until ``assigned``."""
         self._revoked = set(partitions)
         self._processor.forget_watermarks(list(self._revoked))
 
-    def assigned(self, partitions: Iterable[Key]) -> None:
+    def assigned(self, partitions: Iterable[TopicAndPartition]) -> None:
         """Partitions came: of those that went and did not come back, nothing is kept."""
         gone, self._revoked = self._revoked - set(partitions), set()
         for partition in gone:
             self.clear(partition)
 
-    def clear(self, partition: Key | None = None) -> None:
+    def clear(self, partition: TopicAndPartition | None = None) -> None:
         """Forget one partition, or all: unsubscribed, or no longer assigned."""
         self._processor.clear(partition)
         for one in [partition] if partition is not None else list(self._failures):

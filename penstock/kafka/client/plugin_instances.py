@@ -26,7 +26,7 @@ from penstock.kafka.large.assembler import Assembler
 from penstock.kafka.large.record_processor import CommittedOf, Deserializer
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
 from penstock.kafka.large.segments import deserialize_segment, serialize_segment
-from penstock.kafka.large.splitter import Packer, Splitter, random_id
+from penstock.kafka.large.splitter import MessageSplitter, Packer, random_id
 
 GROUPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "auditor.class": (AUDITORS, OWN_AUDITORS),
@@ -48,7 +48,7 @@ def packer(config: ProducerConfig, plugged: Mapping[str, Any]) -> Packer:
     """What makes records of messages. Raises CannotLoad."""
     given, factory = config.serializer, config.uuid_factory
     serializer = serialize_segment if given is None else load_segment_serializer(given, plugged)
-    splitter = Splitter(config.segment_bytes, in_header=config.in_record_header, serializer=serializer)
+    splitter = MessageSplitter(config.segment_bytes, in_header=config.in_record_header, serializer=serializer)
     return Packer(
         splitter,
         enabled=config.large,

@@ -26,7 +26,7 @@ from penstock.kafka.client.plugins import load_auditor
 from penstock.kafka.client.properties import names
 from penstock.kafka.errors import SendFailed
 from penstock.kafka.large.headers import TIMESTAMP, Header, encode_long
-from penstock.kafka.large.splitter import Outgoing
+from penstock.kafka.large.splitter import OutgoingRecord
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
 Headers = list[Header] | dict[str, Any] | tuple[Header, ...] | None
@@ -203,7 +203,7 @@ class Producer:
         self._send_further(topic, records, partition, whole, timestamp)
 
     def _send_further(
-        self, topic: str, records: Iterable[Outgoing], partition: int, whole: _Whole, timestamp: int
+        self, topic: str, records: Iterable[OutgoingRecord], partition: int, whole: _Whole, timestamp: int
     ) -> None:
         """The segments behind the first. What fails here is told as the message's fate."""
         sent = 1
@@ -227,7 +227,7 @@ class Producer:
 
     # Partitions
 
-    def _partition(self, topic: str, record: Outgoing, value: bytes | None) -> int:
+    def _partition(self, topic: str, record: OutgoingRecord, value: bytes | None) -> int:
         """The partition that has to be chosen here; else librdkafka chooses by the key."""
         if self._partitioner is not None:
             key = record.key.encode() if isinstance(record.key, str) else record.key

@@ -26,7 +26,7 @@ from confluent_kafka import (
 from penstock.kafka.client.config import checked, consumer_names
 from penstock.kafka.errors import Partition
 from penstock.kafka.large.record_processor import Committed
-from penstock.kafka.large.safe_offsets import Key
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 
 ANSWER_SECONDS = 30.0
 """How long the broker may take to answer a question."""
@@ -59,11 +59,11 @@ class PlainConsumer:
         self.client = checked(lambda: confluent_kafka.Consumer(dict(config), **more), consumer_names())
         self._cooperative = cooperative
         self._subscribed = False
-        self._starts: dict[Key, int] = {}
-        self._paused: set[Key] = set()
+        self._starts: dict[TopicAndPartition, int] = {}
+        self._paused: set[TopicAndPartition] = set()
         self._batch = FIRST_BATCH
         self._changes = 0
-        self._committed: dict[Key, Committed | None] = {}
+        self._committed: dict[TopicAndPartition, Committed | None] = {}
         self._seconds: float | None = None
 
     @contextmanager
@@ -76,12 +76,12 @@ class PlainConsumer:
             self._seconds = None
 
     @property
-    def assigned(self) -> Collection[Key]:
+    def assigned(self) -> Collection[TopicAndPartition]:
         """The partitions that are read."""
         return self._starts.keys()
 
     @property
-    def active(self) -> set[Key]:
+    def active(self) -> set[TopicAndPartition]:
         """The partitions that are read and not paused."""
         return self._starts.keys() - self._paused
 
@@ -101,7 +101,7 @@ class PlainConsumer:
         self.client.unsubscribe()
         self._forget(list(self._starts))
 
-    def assign(self, starts: Mapping[Key, int]) -> None:
+    def assign(self, starts: Mapping[TopicAndPartition, int]) -> None:
         """Read exactly these partitions, from these offsets on."""
         self.client.assign([_placed(key, offset) for key, offset in starts.items()])
         self._forget([key for key in self._starts if key not in starts])
@@ -109,12 +109,12 @@ class PlainConsumer:
         self._paused.clear()
         self._changes += 1
 
-    def add(self, starts: Mapping[Key, int]) -> None:
+    def add(self, starts: Mapping[TopicAndPartition, int]) -> None:
         """Read these partitions too."""
         self.client.incremental_assign([_placed(key, offset) for key, offset in starts.items()])
         self._starts.update(starts)
 
-    def drop(self, keys: Iterable[Key]) -> None:
+    def drop(self, keys: Iterable[TopicAndPartition]) -> None:
         """Read these partitions no longer."""
         keys = [key for key in keys if key in self._starts]
         if len(keys) == len(self._starts) and not self.incremental:
@@ -123,7 +123,7 @@ class PlainConsumer:
             self.client.incremental_unassign([TopicPartition(*key) for key in keys])
         self._forget(keys)
 
-    def _forget(self, keys: Iterable[Key]) -> None:
+    def _forget(self, keys: Iterable[TopicAndPartition]) -> None:
         self._changes += 1
         for key in keys:
             self._starts.pop(key, None)
@@ -146,7 +146,7 @@ class PlainConsumer:
         self._batch = max(1, BATCH_BYTES * len(some) // max(1, sum(map(len, some))))
         return batch if before == self._changes else [one for one in batch if one.error() or _key(one) in self._starts]
 
-    def seek(self, key: Key, offset: int) -> None:
+    def seek(self, key: TopicAndPartition, offset: int) -> None:
         """Go on from ``offset``. Raises KafkaException for a partition that is not assigned."""
         if key not in self._starts:
             raise KafkaException(KafkaError(KafkaError._STATE, f"{Partition(*key)} is not assigned"))
@@ -158,7 +158,7 @@ class PlainConsumer:
             self._place_anew(key, offset)  # librdkafka stops for good at an offset that is not there
         self._starts[key] = offset
 
-    def _place_anew(self, key: Key, offset: int) -> None:
+    def _place_anew(self, key: TopicAndPartition, offset: int) -> None:
         if self.incremental or not self._subscribed:
             self.client.incremental_unassign([TopicPartition(*key)])
             self.client.incremental_assign([_placed(key, offset)])
@@ -169,43 +169,45 @@ class PlainConsumer:
         if self._paused:
             self.client.pause([TopicPartition(*one) for one in self._paused])
 
-    def position(self, key: Key) -> int:
+    def position(self, key: TopicAndPartition) -> int:
         """The offset of the next record. Raises KafkaException for a partition that is not assigned."""
         if key not in self._starts:
             raise KafkaException(KafkaError(KafkaError._STATE, f"{Partition(*key)} is not assigned"))
         (place,) = self.client.position([TopicPartition(*key)])
         return place.offset if place.offset >= 0 else self._starts[key]
 
-    def pause(self, keys: Iterable[Key]) -> None:
+    def pause(self, keys: Iterable[TopicAndPartition]) -> None:
         """Take nothing of these partitions until they are resumed."""
         keys = list(keys)
         self.client.pause([TopicPartition(*key) for key in keys])
         self._paused.update(keys)
 
-    def resume(self, keys: Iterable[Key]) -> None:
+    def resume(self, keys: Iterable[TopicAndPartition]) -> None:
         """The reverse of ``pause``."""
         keys = list(keys)
         self.client.resume([TopicPartition(*key) for key in keys])
         self._paused.difference_update(keys)
 
-    def committed(self, keys: Iterable[Key], timeout: float | None = None) -> dict[Key, Committed | None]:
+    def committed(
+        self, keys: Iterable[TopicAndPartition], timeout: float | None = None
+    ) -> dict[TopicAndPartition, Committed | None]:
         """What the broker holds for partitions, as it is stored. Raises KafkaException."""
         timeout = timeout or self._seconds or ANSWER_SECONDS
         asked = [TopicPartition(*key) for key in keys]
         told = _patiently(lambda left: self.client.committed(asked, timeout=left), timeout) if asked else []
         return {_at(one): Committed(one.offset, one.metadata) if one.offset >= 0 else None for one in told}
 
-    def remember_committed(self, stored: Mapping[Key, Committed | None]) -> None:
+    def remember_committed(self, stored: Mapping[TopicAndPartition, Committed | None]) -> None:
         """What ``committed_once`` answers without asking, until something is committed."""
         self._committed.update(stored)
 
-    def committed_once(self, key: Key) -> Committed | None:
+    def committed_once(self, key: TopicAndPartition) -> Committed | None:
         """What is committed of a partition: as remembered, else asked for."""
         if key in self._committed:
             return self._committed.pop(key)
         return self.committed([key])[key]
 
-    def commit(self, offsets: Mapping[Key, Committed], *, asynchronous: bool) -> list[TopicPartition]:
+    def commit(self, offsets: Mapping[TopicAndPartition, Committed], *, asynchronous: bool) -> list[TopicPartition]:
         """Store offsets; what the broker answers, nothing where it is not waited for. Raises KafkaException."""
         for key in offsets:
             self._committed.pop(key, None)
@@ -231,7 +233,7 @@ class PlainConsumer:
         result: list[TopicPartition] = told
         return result
 
-    def ends(self, keys: Iterable[Key], *, beginning: bool) -> dict[Key, int]:
+    def ends(self, keys: Iterable[TopicAndPartition], *, beginning: bool) -> dict[TopicAndPartition, int]:
         """The first offset of each partition, or the one behind its last. Raises KafkaException."""
         which = OFFSET_BEGINNING if beginning else OFFSET_END
         asked = [_placed(key, which) for key in keys]
@@ -268,13 +270,13 @@ def events(batch: list[Message]) -> bool:
     return any(map(_error, batch))
 
 
-def _key(message: Message) -> Key:
+def _key(message: Message) -> TopicAndPartition:
     return message.topic(), message.partition()
 
 
-def _at(place: TopicPartition) -> Key:
+def _at(place: TopicPartition) -> TopicAndPartition:
     return place.topic, place.partition
 
 
-def _placed(key: Key, offset: int) -> TopicPartition:
+def _placed(key: TopicAndPartition, offset: int) -> TopicPartition:
     return TopicPartition(*key, offset)

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaE
 from penstock.kafka.client.consumer_state import ConsumerState
 from penstock.kafka.client.seekable_consumer import PlainConsumer
 from penstock.kafka.errors import InvalidOffset, Partition
-from penstock.kafka.large.safe_offsets import Key
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -24,9 +24,9 @@ class Placing:
 
     def __init__(self, plain: PlainConsumer, state: ConsumerState, reset: str, raises: bool) -> None:
         self._plain, self._state, self._reset, self._raises = plain, state, reset, raises
-        self._unplaced: dict[Key, InvalidOffset] = {}
-        self._to_tell: dict[Key, InvalidOffset] = {}
-        self._to_settle: dict[Key, InvalidOffset] = {}
+        self._unplaced: dict[TopicAndPartition, InvalidOffset] = {}
+        self._to_tell: dict[TopicAndPartition, InvalidOffset] = {}
+        self._to_settle: dict[TopicAndPartition, InvalidOffset] = {}
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these. Raises KafkaException."""
@@ -37,7 +37,7 @@ class Placing:
         """Read these too. Raises KafkaException."""
         self._plain.add(self._starts(partitions))
 
-    def drop(self, keys: Iterable[Key]) -> None:
+    def drop(self, keys: Iterable[TopicAndPartition]) -> None:
         """Read these no longer, and forget them."""
         keys = list(keys)
         self._plain.drop(keys)
@@ -45,7 +45,7 @@ class Placing:
             self._state.clear(key)
             self._unplaced.pop(key, None)
 
-    def _starts(self, partitions: list[TopicPartition]) -> dict[Key, int]:
+    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicAndPartition, int]:
         wanted = {(one.topic, one.partition): one.offset for one in partitions}
         starts = {key: offset for key, offset in wanted.items() if offset >= 0}
         for key, offset in starts.items():
@@ -55,7 +55,7 @@ class Placing:
             starts |= self._ends([key for key, offset in wanted.items() if offset == which], which)
         return starts | self._stored([key for key in wanted if key not in starts])
 
-    def _stored(self, keys: list[Key]) -> dict[Key, int]:
+    def _stored(self, keys: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """What is committed, else the reset."""
         stored = self._plain.committed(keys)
         self._plain.remember_committed(stored)
@@ -70,13 +70,13 @@ class Placing:
         which = OFFSET_END if self._reset == "latest" else OFFSET_BEGINNING
         return starts | self._ends(missing, which, forget=False)
 
-    def _ends(self, keys: list[Key], which: int, forget: bool = True) -> dict[Key, int]:
+    def _ends(self, keys: list[TopicAndPartition], which: int, forget: bool = True) -> dict[TopicAndPartition, int]:
         places = self._plain.ends(keys, beginning=which == OFFSET_BEGINNING)
         for key in keys if forget else ():
             self._state.reset(key)
         return places
 
-    def seek(self, key: Key, offset: int) -> None:
+    def seek(self, key: TopicAndPartition, offset: int) -> None:
         """Messages from ``offset`` on are next. Raises OffsetNotTracked, KafkaException."""
         self._plain.position(key)  # refuses what is not assigned before anything is forgotten
         self._unplaced.pop(key, None)
@@ -84,11 +84,11 @@ class Placing:
         if target is not None:
             self._plain.seek(key, target)
 
-    def _target(self, key: Key, offset: int) -> int:
+    def _target(self, key: TopicAndPartition, offset: int) -> int:
         target = self._state.seek(key, offset)
         return offset if target is None else target
 
-    def to_end(self, keys: Iterable[Key], *, beginning: bool) -> None:
+    def to_end(self, keys: Iterable[TopicAndPartition], *, beginning: bool) -> None:
         """To the first record of partitions, or behind their last."""
         which = OFFSET_BEGINNING if beginning else OFFSET_END
         for key, offset in self._ends(list(keys), which).items():
@@ -121,7 +121,7 @@ class Placing:
                 self._to_tell[key] = invalid
         return bool(todo)
 
-    def _go(self, key: Key, asked: int) -> None:
+    def _go(self, key: TopicAndPartition, asked: int) -> None:
         low, high = (self._plain.ends([key], beginning=beginning)[key] for beginning in (True, False))
         if self._reset == "liclosest":
             target = self._state.out_of_range(key, asked, low, high)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from penstock.kafka.errors import InvalidSegment, Partition
 from penstock.kafka.large.headers import Header, decode_large_message_header
-from penstock.kafka.large.incomplete_messages import BufferPool, Key
+from penstock.kafka.large.incomplete_messages import BufferPool
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.kafka.large.segments import Bytes, Segment, SegmentDeserializer, deserialize_segment
 
 DEFAULT_CAPACITY = 32_000_000
@@ -70,7 +71,9 @@ class Assembler:
         """Whether segments are told by the default format, and by nothing else."""
         return self._deserialize is deserialize_segment
 
-    def assemble(self, partition: Key, offset: int, value: Bytes | None, header: Header | None = None) -> Assembled:
+    def assemble(
+        self, partition: TopicAndPartition, offset: int, value: Bytes | None, header: Header | None = None
+    ) -> Assembled:
         """Take a record; ``header`` is its last ``_lm``. Raises InvalidSegment and MessageDropped."""
         if value is None:
             return Assembled(None, offset)
@@ -97,11 +100,11 @@ class Assembler:
                 return told.segment_of(value)
         return self._deserialize(topic, value)
 
-    def safe_offset(self, partition: Key, current: int) -> int:
+    def safe_offset(self, partition: TopicAndPartition, current: int) -> int:
         """Where the oldest incomplete message begins once reading has come to ``current``; else NOTHING_PENDING."""
         return self.pool.safe_offset(partition, current)
 
-    def clear(self, partition: Key | None = None) -> None:
+    def clear(self, partition: TopicAndPartition | None = None) -> None:
         """Forget a partition, or all."""
         self.pool.clear(partition)
 

@@ -11,14 +11,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.kafka.errors import InvalidSegment, MessageDropped, Partition
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.kafka.large.segments import Bytes, Segment
 
 NOTHING_PENDING = (1 << 63) - 1
 """The safe offset of a partition without incomplete messages: larger than any offset."""
 MOST_COMPLETED = 10_000
 """Ids of completed messages that a partition remembers at most, whatever its expiration gap."""
-Key = tuple[str, int]
-"""Topic and number of a partition."""
 
 
 class Added(NamedTuple):
@@ -39,9 +38,9 @@ class BufferPool:
 
     def __init__(self, capacity: int, expiration_gap: int, exception_on_dropped: bool = False) -> None:
         self._capacity, self._gap, self._raises = capacity, expiration_gap, exception_on_dropped
-        self._messages: OrderedDict[tuple[Key, UUID], _Message] = OrderedDict()
-        self._pending: dict[Key, OrderedDict[UUID, int]] = {}
-        self._completed: dict[Key, OrderedDict[UUID, tuple[int, int, int]]] = {}
+        self._messages: OrderedDict[tuple[TopicAndPartition, UUID], _Message] = OrderedDict()
+        self._pending: dict[TopicAndPartition, OrderedDict[UUID, int]] = {}
+        self._completed: dict[TopicAndPartition, OrderedDict[UUID, tuple[int, int, int]]] = {}
         self.used = 0
         """Bytes of buffered segments."""
         self.counts: Counter[str] = Counter()
@@ -56,7 +55,7 @@ class BufferPool:
         """Segments held."""
         return sum(len(message.parts) for message in self._messages.values())
 
-    def add(self, partition: Key, offset: int, segment: Segment) -> Added:
+    def add(self, partition: TopicAndPartition, offset: int, segment: Segment) -> Added:
         """Take a segment. Raises InvalidSegment, and MessageDropped where told so (the segment itself was taken).
 
         Each call that raises MessageDropped drops one message, so that the buffer may be too full for a while; then
@@ -78,7 +77,7 @@ class BufferPool:
         self.expire(partition, offset)
         return added
 
-    def lose(self, partition: Key, reason: str) -> None:
+    def lose(self, partition: TopicAndPartition, reason: str) -> None:
         """Count what nobody will get."""
         self.counts[reason] += 1
         self._lost[partition[0], reason] += 1
@@ -88,7 +87,7 @@ class BufferPool:
         lost, self._lost = self._lost, Counter()
         return lost
 
-    def _add(self, partition: Key, offset: int, segment: Segment) -> Added:
+    def _add(self, partition: TopicAndPartition, offset: int, segment: Segment) -> Added:
         segment.check()
         key = (partition, segment.message_id)
         message = self._messages.get(key)
@@ -124,14 +123,14 @@ class BufferPool:
         if message is not None:
             message.check(segment)
 
-    def _is_repeated(self, partition: Key, offset: int, segment: Segment) -> bool:
+    def _is_repeated(self, partition: TopicAndPartition, offset: int, segment: Segment) -> bool:
         completed = self._completed.get(partition)
         known = completed.get(segment.message_id) if completed else None
         if known is None or known[2] < offset - self._gap:
             return False
         return known[:2] == (segment.count, segment.message_size)
 
-    def _remember(self, partition: Key, offset: int, segment: Segment) -> None:
+    def _remember(self, partition: TopicAndPartition, offset: int, segment: Segment) -> None:
         self.counts["assembled"] += 1
         completed = self._completed.setdefault(partition, OrderedDict())
         completed[segment.message_id] = (segment.count, segment.message_size, offset)
@@ -139,7 +138,7 @@ class BufferPool:
         if len(completed) > MOST_COMPLETED:
             completed.popitem(last=False)
 
-    def _remove(self, key: tuple[Key, UUID]) -> _Message:
+    def _remove(self, key: tuple[TopicAndPartition, UUID]) -> _Message:
         message = self._messages.pop(key)
         self.used -= message.buffered
         partition, message_id = key
@@ -159,7 +158,7 @@ class BufferPool:
                     f"{message.buffered} of {message.size} bytes were there"
                 )
 
-    def expire(self, partition: Key, offset: int) -> None:
+    def expire(self, partition: TopicAndPartition, offset: int) -> None:
         """Drop the messages of a partition that begin more than the expiration gap before ``offset``."""
         oldest = offset - self._gap
         pending = self._pending.get(partition)
@@ -173,17 +172,17 @@ class BufferPool:
         while completed and next(iter(completed.values()))[2] < oldest:
             completed.popitem(last=False)
 
-    def safe_offset(self, partition: Key, current: int) -> int:
+    def safe_offset(self, partition: TopicAndPartition, current: int) -> int:
         """Where the oldest incomplete message begins once reading has come to ``current``; else NOTHING_PENDING."""
         self.expire(partition, current)
         pending = self._pending.get(partition)
         return next(iter(pending.values())) if pending else NOTHING_PENDING
 
-    def safe_offsets(self) -> dict[Key, int]:
+    def safe_offsets(self) -> dict[TopicAndPartition, int]:
         """Where the oldest incomplete message of each partition begins that has one."""
         return {partition: next(iter(begun.values())) for partition, begun in self._pending.items() if begun}
 
-    def clear(self, partition: Key | None = None) -> None:
+    def clear(self, partition: TopicAndPartition | None = None) -> None:
         """Forget a partition, or all: it is read again from elsewhere, so that its messages are not lost."""
         for one in [partition] if partition is not None else list(self._pending):
             for message_id in list(self._pending.get(one, ())):

@@ -23,7 +23,7 @@ from penstock.kafka.large.headers import (
     find_last,
     without,
 )
-from penstock.kafka.large.safe_offsets import DeliveredOffsets, Key, offset_in
+from penstock.kafka.large.safe_offsets import DeliveredOffsets, TopicAndPartition, offset_in
 from penstock.kafka.large.segments import Bytes, decode_segment
 
 
@@ -49,14 +49,14 @@ class Committed(NamedTuple):
     metadata: str | None
 
 
-CommittedOf = Callable[[Key], Committed | None]
+CommittedOf = Callable[[TopicAndPartition], Committed | None]
 """Asks the broker for what is committed of a partition; None where nothing is."""
 Deserializer = Callable[[str, "Bytes | None", "list[Header] | None"], Any]
 """Topic, bytes and headers -> key or value. May raise ``Skip``."""
 
 
 @dataclass(slots=True)
-class Watermark:
+class DeliveredUpTo:
     """The high watermark of a partition: messages below it were delivered before, and are left out. -1: none.
 
     ``current`` is what was last delivered, sought to or committed; ``stored`` and ``committed`` are the user's offset
@@ -73,7 +73,7 @@ class Processed:
     """What a poll gave: messages to deliver, and the first failure of each partition; its further records are left."""
 
     records: list[Any] = field(default_factory=list)
-    failures: dict[Key, RecordFailed] = field(default_factory=dict)
+    failures: dict[TopicAndPartition, RecordFailed] = field(default_factory=dict)
 
 
 class Processor:
@@ -92,7 +92,7 @@ class Processor:
         self.assembler, self.tracker = assembler, tracker
         self._committed, self._auditor = committed, None if type(auditor) is NoOpAuditor else auditor
         self._key_of, self._value_of = key_deserializer, value_deserializer
-        self._watermarks: dict[Key, Watermark] = {}
+        self._watermarks: dict[TopicAndPartition, DeliveredUpTo] = {}
         looks = self._auditor or key_deserializer or value_deserializer
         self._by_runs = looks is None and assembler.is_default
         self.skipped = 0
@@ -109,7 +109,7 @@ class Processor:
                 return self._deliver_runs(records, runs)
         return self._process_each(records)
 
-    def _deliver_runs(self, records: list[Any], runs: list[tuple[Key, int, int]]) -> Processed:
+    def _deliver_runs(self, records: list[Any], runs: list[tuple[TopicAndPartition, int, int]]) -> Processed:
         for partition, first, last in runs:
             self.tracker.track_run(partition, first, last)
             self.watermark(partition).current = last
@@ -138,7 +138,7 @@ class Processor:
                 self._auditor.lost(topic, reason, messages)
         return result
 
-    def _is_delivered(self, partition: Key, record: Record) -> bool:
+    def _is_delivered(self, partition: TopicAndPartition, record: Record) -> bool:
         key, headers = record.key(), record.headers()
         raw_key = key
         if self._key_of is not None:
@@ -158,7 +158,7 @@ class Processor:
         record.set_value(value)
         return True
 
-    def _assemble(self, partition: Key, record: Record, header: Header | None) -> Any:
+    def _assemble(self, partition: TopicAndPartition, record: Record, header: Header | None) -> Any:
         """The message that the record completes, if it is to be delivered; else _NONE."""
         offset = record.offset()
         assembled = self.assembler.assemble(partition, offset, record.value(), header)
@@ -175,7 +175,9 @@ class Processor:
             token = self._auditor.audit_token(key, value)
             self._auditor.record(token, record.topic(), record.timestamp()[1], 1, size, AuditType.SUCCESS)
 
-    def _finish(self, partition: Key, record: Record, headers: list[Header] | None, header: Header | None) -> None:
+    def _finish(
+        self, partition: TopicAndPartition, record: Record, headers: list[Header] | None, header: Header | None
+    ) -> None:
         """Set the headers as the reader is to see them: ``_lm`` of the whole message, and ``_so`` where it tells."""
         safe = self.tracker.safe_offset(partition)
         tells = safe is not None and safe != record.offset() + 1
@@ -189,26 +191,26 @@ class Processor:
             changed.append((SAFE_OFFSET, encode_long(safe)))
         record.set_headers(changed)
 
-    def watermark(self, partition: Key) -> Watermark:
+    def watermark(self, partition: TopicAndPartition) -> DeliveredUpTo:
         """The high watermark of a partition, at first by what is committed."""
         mark = self._watermarks.get(partition)
         if mark is None:
             stored = self._committed(partition)
             offset = offset_in(stored.metadata) if stored else None
-            mark = Watermark(offset, offset, stored.offset) if stored and offset is not None else Watermark()
+            mark = DeliveredUpTo(offset, offset, stored.offset) if stored and offset is not None else DeliveredUpTo()
             self._watermarks[partition] = mark
         return mark
 
-    def known(self) -> Mapping[Key, Watermark]:
+    def known(self) -> Mapping[TopicAndPartition, DeliveredUpTo]:
         """The partitions whose high watermark was asked for."""
         return self._watermarks
 
-    def forget_watermarks(self, partitions: Sequence[Key]) -> None:
+    def forget_watermarks(self, partitions: Sequence[TopicAndPartition]) -> None:
         """To be asked for again."""
         for partition in partitions:
             self._watermarks.pop(partition, None)
 
-    def clear(self, partition: Key | None = None) -> None:
+    def clear(self, partition: TopicAndPartition | None = None) -> None:
         """Forget one partition, or all."""
         self.tracker.clear(partition)
         self.assembler.clear(partition)
@@ -219,13 +221,13 @@ _NONE: Any = object()
 """No message. Told by identity, as None and empty bytes are messages."""
 
 
-def plain_runs(records: Sequence[Any]) -> list[tuple[Key, int, int]] | None:
+def plain_runs(records: Sequence[Any]) -> list[tuple[TopicAndPartition, int, int]] | None:
     """Partition, first and last offset of each run of records of one partition; None unless all are plain messages.
 
     Plain is what has neither an ``_lm`` header nor a segment's own header, and follows in order. Every message is seen
     here, so this is one plain loop: calls of C methods, and nothing made for a record that goes on a run.
     """
-    runs: list[tuple[Key, int, int]] = []
+    runs: list[tuple[TopicAndPartition, int, int]] = []
     topic, number, first, last = "", -1, 0, -1
     for record in records:
         headers = record.headers()

@@ -16,7 +16,7 @@ from penstock.kafka.errors import OffsetNotTracked
 DEFAULT_TRACKED = 500
 LONGEST = 1 << 63
 _LONG = re.compile(r"[+-]?\d+")
-Key = tuple[str, int]
+TopicAndPartition = tuple[str, int]
 """Topic and number of a partition."""
 
 
@@ -29,28 +29,28 @@ class DeliveredOffsets:
 
     def __init__(self, most_tracked: int = DEFAULT_TRACKED) -> None:
         self._most = most_tracked
-        self._partitions: dict[Key, _Tracked] = {}
+        self._partitions: dict[TopicAndPartition, _Tracked] = {}
 
-    def track(self, partition: Key, offset: int, safe: int, start: int, delivered: bool = True) -> None:
+    def track(self, partition: TopicAndPartition, offset: int, safe: int, start: int, delivered: bool = True) -> None:
         """A whole message; ``delivered`` is false where it was below the high watermark and left out."""
         self._of(partition, offset).track(offset, safe, start, delivered)
 
-    def track_run(self, partition: Key, first: int, last: int) -> None:
+    def track_run(self, partition: TopicAndPartition, first: int, last: int) -> None:
         """Plain messages at ``first`` to ``last``, all delivered while nothing was incomplete."""
         tracked = self._of(partition, first)
         tracked.safe, tracked.delivered = last + 1, last
 
-    def leave_out(self, partition: Key, offset: int) -> None:
+    def leave_out(self, partition: TopicAndPartition, offset: int) -> None:
         """A record that delivered nothing: a segment that did not complete its message."""
         self._of(partition, offset).other.add(offset)
 
-    def _of(self, partition: Key, offset: int) -> _Tracked:
+    def _of(self, partition: TopicAndPartition, offset: int) -> _Tracked:
         tracked = self._partitions.get(partition)
         if tracked is None:
             tracked = self._partitions[partition] = _Tracked(offset, self._most)
         return tracked
 
-    def safe_offset(self, partition: Key, offset: int | None = None) -> int | None:
+    def safe_offset(self, partition: TopicAndPartition, offset: int | None = None) -> int | None:
         """The safe offset of a partition, or of the message at ``offset``; None where nothing was read.
 
         A negative offset has none either. Raises OffsetNotTracked.
@@ -62,14 +62,14 @@ class DeliveredOffsets:
             return tracked.safe
         return self._known(partition, tracked, offset)[0]
 
-    def starting_offset(self, partition: Key, offset: int) -> int:
+    def starting_offset(self, partition: TopicAndPartition, offset: int) -> int:
         """The starting offset of the message at ``offset``; before any delivery ``offset``. Raises OffsetNotTracked."""
         tracked = self._partitions.get(partition)
         if tracked is None or tracked.delivered < 0:
             return offset
         return self._known(partition, tracked, offset)[1]
 
-    def closest_delivered(self, partition: Key, up_to: int) -> int | None:
+    def closest_delivered(self, partition: TopicAndPartition, up_to: int) -> int | None:
         """The offset of the last message delivered up to ``up_to``; None where none was. Raises OffsetNotTracked."""
         tracked = self._partitions.get(partition)
         if tracked is None or tracked.delivered < 0:
@@ -79,26 +79,26 @@ class DeliveredOffsets:
         closest = tracked.other.before(up_to)
         return None if closest < tracked.earliest else closest
 
-    def delivered(self, partition: Key) -> int | None:
+    def delivered(self, partition: TopicAndPartition) -> int | None:
         """The offset of the last message delivered; None where none was."""
         tracked = self._partitions.get(partition)
         return None if tracked is None or tracked.delivered < 0 else tracked.delivered
 
-    def earliest(self, partition: Key) -> int | None:
+    def earliest(self, partition: TopicAndPartition) -> int | None:
         """The earliest offset of which something is known; None where nothing was read."""
         tracked = self._partitions.get(partition)
         return None if tracked is None else tracked.earliest
 
-    def watermark_span(self, partition: Key) -> int:
+    def watermark_span(self, partition: TopicAndPartition) -> int:
         """How far delivery is ahead of the safe offset: -1 where nothing is incomplete, 0 where nothing was read."""
         tracked = self._partitions.get(partition)
         return 0 if tracked is None or tracked.delivered < 0 else tracked.delivered - tracked.safe
 
-    def safe_offsets(self) -> dict[Key, int]:
+    def safe_offsets(self) -> dict[TopicAndPartition, int]:
         """The safe offset of each partition that was read."""
         return {partition: tracked.safe for partition, tracked in self._partitions.items()}
 
-    def clear(self, partition: Key | None = None) -> None:
+    def clear(self, partition: TopicAndPartition | None = None) -> None:
         """Forget one partition, or all."""
         if partition is None:
             self._partitions.clear()
@@ -106,13 +106,13 @@ class DeliveredOffsets:
             self._partitions.pop(partition, None)
 
     @staticmethod
-    def _known(partition: Key, tracked: _Tracked, offset: int) -> tuple[int, int]:
+    def _known(partition: TopicAndPartition, tracked: _Tracked, offset: int) -> tuple[int, int]:
         if not tracked.earliest <= offset <= tracked.delivered or offset in tracked.other:
             raise _unknown(partition, tracked, offset)
         return tracked.messages.get(offset, (offset + 1, offset))
 
 
-def _unknown(partition: Key, tracked: _Tracked, offset: int) -> OffsetNotTracked:
+def _unknown(partition: TopicAndPartition, tracked: _Tracked, offset: int) -> OffsetNotTracked:
     first = tracked.other.after(tracked.earliest)
     return OffsetNotTracked(partition, offset, first, tracked.delivered, tracked.safe)
 

@@ -28,15 +28,15 @@ from penstock.kafka.large.segments import LARGEST, Bytes, Segment, SegmentSerial
 
 DEFAULT_SEGMENT_BYTES = 800_000
 DEFAULT_REQUEST_BYTES = 1_048_576
-Key = str | bytes | None
+RecordKey = str | bytes | None
 IdFactory = Callable[[str, Any, Any], UUID]
 """Topic, key and value -> the id of a large message."""
 
 
-class Outgoing(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """A record to send. ``segments`` is how many its message has."""
 
-    key: Key
+    key: RecordKey
     value: Bytes | None
     headers: list[Header] | None
     segments: int = 1
@@ -47,7 +47,7 @@ def random_id(topic: str, key: Any, value: Any) -> UUID:
     return uuid4()
 
 
-class Splitter:
+class MessageSplitter:
     """Cuts messages into segments of ``segment_bytes`` at most.
 
     ``in_header``: the record's header alone says which segment it is (``li.record.header.enable``); else it stands
@@ -66,10 +66,10 @@ class Splitter:
         self,
         topic: str,
         value: Bytes | None,
-        key: Key = None,
+        key: RecordKey = None,
         headers: Iterable[Header] | None = None,
         message_id: UUID | None = None,
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[OutgoingRecord]:
         """The records of a message, one at a time: only one segment is in memory beside the message.
 
         A value that is None or empty is one plain record. Without a key the segments of a message in several get its
@@ -79,19 +79,21 @@ class Splitter:
             raise ValueError("Topic cannot be empty.")
         kept = without(headers, LARGE_MESSAGE)
         if value is None or not len(value):
-            return iter((Outgoing(key, value, kept),))
+            return iter((OutgoingRecord(key, value, kept),))
         if len(value) > LARGEST:
             raise InvalidSegment("size", f"a message of {len(value)} bytes is more than {LARGEST}")
         return self._segments(topic, value, key, kept, message_id or uuid4())
 
-    def _segments(self, topic: str, value: Bytes, key: Key, kept: list[Header], message_id: UUID) -> Iterator[Outgoing]:
+    def _segments(
+        self, topic: str, value: Bytes, key: RecordKey, kept: list[Header], message_id: UUID
+    ) -> Iterator[OutgoingRecord]:
         size, step = len(value), self.segment_bytes
         count = -(-size // step)
         key = message_key(message_id) if key is None and count > 1 else key
         view = memoryview(value)
         for sequence in range(count):
             segment = Segment(message_id, sequence, count, size, view[sequence * step : (sequence + 1) * step])
-            yield Outgoing(key, self._value(topic, segment), [*kept, self._header(segment)], count)
+            yield OutgoingRecord(key, self._value(topic, segment), [*kept, self._header(segment)], count)
 
     def _value(self, topic: str, segment: Segment) -> Bytes:
         return segment.payload if self._in_header else self._serialize(topic, segment)
@@ -111,7 +113,7 @@ class Packer:
 
     def __init__(
         self,
-        splitter: Splitter,
+        splitter: MessageSplitter,
         *,
         enabled: bool = False,
         wrap_small: bool = False,
@@ -129,18 +131,18 @@ class Packer:
         self,
         topic: str,
         value: Bytes | None,
-        key: Key = None,
+        key: RecordKey = None,
         headers: list[Header] | None = None,
         timestamp: int | None = None,
-    ) -> Iterable[Outgoing]:
+    ) -> Iterable[OutgoingRecord]:
         """The records of a message made at ``timestamp`` (milliseconds; None: now).
 
-        ``headers`` itself gets ``_t`` where it has none. Raises as ``Splitter.split``.
+        ``headers`` itself gets ``_t`` where it has none. Raises as ``MessageSplitter.split``.
         """
         if self._stamped:
             headers = self.stamp(headers, timestamp)
         if value is None or len(value) <= self.threshold:
-            return (Outgoing(key, value, headers),)
+            return (OutgoingRecord(key, value, headers),)
         return self._splitter.split(topic, value, key, headers, self._new_id(topic, key, value))
 
     def stamp(self, headers: list[Header] | None, timestamp: int | None) -> list[Header]:

@@ -25,15 +25,16 @@ import pyarrow.compute as pc
 from penstock.kafka.errors import InvalidSegment
 from penstock.kafka.large.headers import LARGE_MESSAGE, decode_large_message_header, message_key
 from penstock.kafka.large.incomplete_messages import BufferPool
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.kafka.large.segments import HEADER_SIZE, Segment, decode_segment
-from penstock.landing.from_kafka.rows import RECORD, Place, Rows, rows_of
+from penstock.landing.from_kafka.rows import RECORD, Rows, rows_of
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A segment as a record brought it, with the record's own columns."""
 
-    place: Place
+    place: TopicAndPartition
     offset: int
     segment: Segment
     record: Mapping[str, Any]
@@ -43,7 +44,7 @@ AT_ONCE = 4 << 20
 """Bytes of whole messages that make a batch of rows."""
 Whole = tuple[Part, bytes]
 """The last segment of a message to arrive, and the message."""
-LookBack = Callable[[Place, int, Mapping[UUID, Collection[int]]], Iterable[Part]]
+LookBack = Callable[[TopicAndPartition, int, Mapping[UUID, Collection[int]]], Iterable[Part]]
 """Place, offset, and for each wanted message the numbers of the segments at hand -> its segments before the offset."""
 
 
@@ -53,8 +54,8 @@ class RangeAssembler:
     def __init__(self, look_back: LookBack, gap: int) -> None:
         self._look_back, self._gap = look_back, gap
         self._incomplete = _buffer(gap)
-        self._parts: dict[Place, dict[UUID, list[Part]]] = {}
-        self._first: dict[Place, int] = {}
+        self._parts: dict[TopicAndPartition, dict[UUID, list[Part]]] = {}
+        self._first: dict[TopicAndPartition, int] = {}
 
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows (as ``rows_of``) of a batch of records that are messages now."""

@@ -11,8 +11,9 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import Part, find_segments, part_of
-from penstock.landing.from_kafka.rows import RECORD, Place
+from penstock.landing.from_kafka.rows import RECORD
 
 FIRST_CHUNK = 32
 """Records read back at first; then four times as many, up to the expiry gap."""
@@ -38,7 +39,7 @@ class LookBack:
     def __init__(self, kafka: Mapping[str, str], gap: int) -> None:
         self._kafka, self._gap = dict(kafka), gap
 
-    def __call__(self, place: Place, offset: int, wanted: Mapping[UUID, Collection[int]]) -> Iterable[Part]:
+    def __call__(self, place: TopicAndPartition, offset: int, wanted: Mapping[UUID, Collection[int]]) -> Iterable[Part]:
         """The segments of ``wanted`` in the ``gap`` offsets before ``offset``, read no further back than needed."""
         found: dict[tuple[UUID, int], Part] = {}
         end, chunk = offset, FIRST_CHUNK
@@ -77,7 +78,7 @@ def consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
         client.close()
 
 
-def read(client: Consumer, place: Place, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+def read(client: Consumer, place: TopicAndPartition, begin: int, end: int) -> Iterator[pa.RecordBatch]:
     """The records (RECORD) of a partition with offsets in [begin, end) that are there. Raises CannotReadBack."""
     topic, partition = place
     client.assign([TopicPartition(topic, partition, begin)])
@@ -94,7 +95,7 @@ def read(client: Consumer, place: Place, begin: int, end: int) -> Iterator[pa.Re
             raise CannotReadBack(f"no answer from Kafka for {topic}/{partition} from offset {begin} on")
 
 
-def _reached(client: Consumer, messages: list[Message], place: Place, end: int) -> bool:
+def _reached(client: Consumer, messages: list[Message], place: TopicAndPartition, end: int) -> bool:
     """Whether everything before ``end`` was seen: a record behind it, the partition's end, or the position."""
     if any(m.error() is not None or m.offset() >= end - 1 for m in messages):
         _raise_errors(messages)

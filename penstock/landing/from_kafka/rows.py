@@ -14,8 +14,6 @@ OWN = "_"
 CODEC_HEADER = "codec"
 SOURCE = "kafka"
 Rows = npt.NDArray[np.int64]
-Place = tuple[str, int]
-"""Topic and partition."""
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 RECORD = pa.schema(

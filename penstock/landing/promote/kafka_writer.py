@@ -12,8 +12,9 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
 from penstock.kafka import Producer
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.read_back import consumer, read
-from penstock.landing.from_kafka.rows import OWN, Place
+from penstock.landing.from_kafka.rows import OWN
 
 BATCH_HEADER = "_penstock_batch"
 """Header that names the batch a record was sent in; headers with an underscore are no annotations."""
@@ -139,7 +140,7 @@ def headers_of(annotations: Iterable[tuple[str, str]] | None) -> list[tuple[str,
     return [(name, value.encode()) for name, value in annotations or () if not name.startswith(OWN)]
 
 
-def marks(kafka: Mapping[str, str], place: Place, begin: int, header: str) -> Iterator[tuple[int, bytes]]:
+def marks(kafka: Mapping[str, str], place: TopicAndPartition, begin: int, header: str) -> Iterator[tuple[int, bytes]]:
     """Offset and value of a header of the committed records of a partition from ``begin`` on.
 
     What a transaction that has not ended keeps back is waited for. Raises CannotReadBack.

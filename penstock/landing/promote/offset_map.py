@@ -14,9 +14,9 @@ from typing import Any
 from penstock.landing.journal import PARTITION_MARK, append_lines, read_lines
 from penstock.landing.table_layout import Layout
 
-Run = tuple[int, int, int, int]
+CopiedRange = tuple[int, int, int, int]
 """First offset in the log, how many rows, partition, first offset there; the offsets follow each other in both."""
-Place = tuple[int, int]
+PartitionOffset = tuple[int, int]
 """Partition and offset (of a message in several segments: that of the last)."""
 
 
@@ -42,7 +42,7 @@ class OffsetMap:
     kafka: str
     begins: dict[int, int]
     end: int = 0
-    runs: list[Run] = field(default_factory=list)
+    runs: list[CopiedRange] = field(default_factory=list)
     move: Move | None = None
 
     @classmethod
@@ -67,7 +67,7 @@ class OffsetMap:
         append_lines(path, [{"topic": topic, "kafka": kafka, "begins": begins}])
         return cls(path, topic, kafka, begins)
 
-    def add(self, offsets: Sequence[int], places: Sequence[Place], end: int) -> None:
+    def add(self, offsets: Sequence[int], places: Sequence[PartitionOffset], end: int) -> None:
         """Rows that are in Kafka now; everything before ``end`` is done. Synced."""
         runs = list(_runs(zip(offsets, places, strict=True)))
         append_lines(self.path, [{"end": end, "runs": runs}])
@@ -80,7 +80,7 @@ class OffsetMap:
         append_lines(self.path, [{"move": {"landed": move.landed, "begins": begins, "bucket": move.bucket}}])
         self.move = move
 
-    def place(self, offset: int) -> Place | None:
+    def place(self, offset: int) -> PartitionOffset | None:
         """Where a row is in Kafka."""
         number = bisect.bisect_right(self.runs, offset, key=lambda run: run[0]) - 1
         if number < 0:
@@ -105,7 +105,7 @@ class OffsetMap:
         return self.after(self.end)
 
 
-def _runs(copied: Iterable[tuple[int, Place]]) -> Iterator[Run]:
+def _runs(copied: Iterable[tuple[int, PartitionOffset]]) -> Iterator[CopiedRange]:
     run: list[int] = []
     for offset, (partition, at) in copied:
         if run and (run[0] + run[1], run[2], run[3] + run[1]) == (offset, partition, at):

@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.landing.event_rules import Kind
+from penstock.counts import SourceBucket
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.log.store.gaps import Gap
 
 Offsets = npt.NDArray[np.int64]
-Place = tuple[str, int]
-"""Source and bucket (seconds)."""
 
 ROWS = pa.schema(
     [
@@ -50,7 +49,7 @@ def _kind(name: str) -> str:
 
 
 def _read_file(path: Path, kind: str) -> pa.Table:
-    columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind == Kind.EVENT else [])]
+    columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind == MessageKind.EVENT else [])]
     try:
         with pq.ParquetFile(path, read_dictionary=list(_DICTIONARIES)) as file:
             by_partition = "partition" in file.schema_arrow.names
@@ -78,13 +77,13 @@ def _with_partition(rows: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(named, rows["topic"].cast(pa.string())).dictionary_encode()
 
 
-def tally(rows: pa.Table) -> dict[Place, Counter[tuple[str, str]]]:
+def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
     """The rows by source and bucket, then by kind and reason."""
     plain = rows.select(["source", "bucket", "kind", "reason"])
     for name in ("source", "reason"):
         plain = plain.set_column(plain.schema.get_field_index(name), name, plain[name].cast(pa.string()))
     grouped = plain.group_by(["source", "bucket", "kind", "reason"]).aggregate([([], "count_all")])
-    found: dict[Place, Counter[tuple[str, str]]] = {}
+    found: dict[SourceBucket, Counter[tuple[str, str]]] = {}
     for row in grouped.to_pylist():
         place = (row["source"] or "", row["bucket"] or 0)
         found.setdefault(place, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
@@ -105,9 +104,9 @@ def split_offsets(found: Offsets, begin: int, end: int) -> tuple[Offsets, Offset
     return np.flatnonzero(seen == 0) + begin, np.concatenate([outside, doubled])
 
 
-def in_gaps(missing: Offsets, gaps: Iterable[Gap]) -> tuple[Offsets, dict[Place, Counter[str]]]:
+def in_gaps(missing: Offsets, gaps: Iterable[Gap]) -> tuple[Offsets, dict[SourceBucket, Counter[str]]]:
     """The missing offsets that no gap covers, and how many are in gaps, by place and reason."""
-    found: dict[Place, Counter[str]] = {}
+    found: dict[SourceBucket, Counter[str]] = {}
     for gap in gaps:
         covered = missing[(missing >= gap.begin) & (missing < gap.end)]
         if len(covered):
@@ -117,7 +116,7 @@ def in_gaps(missing: Offsets, gaps: Iterable[Gap]) -> tuple[Offsets, dict[Place,
     return missing, found
 
 
-def _places(gap: Gap, covered: Offsets) -> Counter[Place]:
+def _places(gap: Gap, covered: Offsets) -> Counter[SourceBucket]:
     """Source and bucket of offsets inside a gap.
 
     A gap knows how many rows of each it has, not where: they are taken to lie in order of time. So the parts of
@@ -130,7 +129,7 @@ def _places(gap: Gap, covered: Offsets) -> Counter[Place]:
     return Counter({place: int(count) for place, count in zip(known, numbers, strict=True) if count})
 
 
-class Landed:
+class LandedUuids:
     """The events that landed in the last batches: where the survivor of a duplicate must be."""
 
     def __init__(self, table: Path, window: float, cache_bytes: int = CACHE_BYTES) -> None:
@@ -172,7 +171,7 @@ class Landed:
     def _rows(self, commit: Commit) -> pa.Table:
         rows = self._cache.get(commit.batch)
         if rows is None:
-            events = (name for name in commit.files if _kind(name) == Kind.EVENT)
+            events = (name for name in commit.files if _kind(name) == MessageKind.EVENT)
             rows = _events(read_rows(self._table, events))
         return rows
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from penstock.landing.proof.reread import Records
+from penstock.landing.proof.reread import RereadSource
 
 
-def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> Records | None:
+def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> RereadSource | None:
     """The records of Kafka; None where ``kafka``, the properties of its client, are none."""
     if kafka is None:
         return None

@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.counts import Counts, Name
-from penstock.landing.event_rules import Kind
+from penstock.counts import Counts, Name, SourceBucket
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit, append_lines, read_journal, read_lines
-from penstock.landing.proof.evidence import Landed, Offsets, Place, in_gaps, of_topic, read_rows, split_offsets, tally
-from penstock.landing.proof.reread import LogRecords, Records, Suspect, is_partition
+from penstock.landing.proof.evidence import LandedUuids, Offsets, in_gaps, of_topic, read_rows, split_offsets, tally
+from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
 from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
-from penstock.landing.refill.requests import Request, Run, inside, offsets_of, requests
+from penstock.landing.refill.requests import OffsetRange, Request, inside, offsets_of, requests
 from penstock.landing.refill.requests import of_topic as of_topic_requests
 from penstock.landing.table_layout import Layout
 
@@ -46,17 +46,17 @@ class Proof:
     topic: str
     begin: int
     end: int
-    counts_by: dict[Place, Counts] = field(default_factory=dict)
+    counts_by: dict[SourceBucket, Counts] = field(default_factory=dict)
     unaccounted: list[int] = field(default_factory=list)
     unexpected: list[int] = field(default_factory=list)
-    uuids: dict[Place, Counts] = field(default_factory=dict)
+    uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
         """Whether every offset is accounted for, once."""
         return not self.unaccounted and not self.unexpected
 
-    def add(self, place: Place, name: str, count: int = 1) -> None:
+    def add(self, place: SourceBucket, name: str, count: int = 1) -> None:
         self.counts_by.setdefault(place, Counts())[name] += count
 
     def total(self, prefix: str = "") -> int:
@@ -95,7 +95,7 @@ class Refill:
 
     number: int
     proof: Proof
-    ahead: tuple[Run, ...] = ()
+    ahead: tuple[OffsetRange, ...] = ()
     rows: int = 0
 
     def document(self) -> dict[str, Any]:
@@ -125,14 +125,14 @@ class Prover:
         window: float = 600.0,
         event_types: Sequence[str] = (),
         verify: Verify | None = None,
-        kafka: Records | None = None,
-        log: Records | None = None,
+        kafka: RereadSource | None = None,
+        log: RereadSource | None = None,
     ) -> None:
         self._layout = layout
         self._log = log or LogRecords(topics, event_types)
         self._kafka = kafka
         self._verify = verify
-        self._landed = Landed(layout.landed, window)
+        self._landed = LandedUuids(layout.landed, window)
 
     def remember(self, commit: Commit) -> None:
         """Take in a batch that was proved before: duplicates may have their survivor there."""
@@ -173,7 +173,7 @@ class Prover:
         self,
         commit: Commit,
         request: Request,
-        runs: Sequence[Run],
+        runs: Sequence[OffsetRange],
         rows: pa.Table,
         unproved: Mapping[str, set[int]] | None,
     ) -> Refill:
@@ -222,7 +222,7 @@ class Prover:
             proof.add(place, Name.SEGMENT)
         self._duplicates(proof, np.setdiff1d(left, list(again.segments)), again.suspects)
 
-    def _records(self, topic: str) -> Records:
+    def _records(self, topic: str) -> RereadSource:
         return self._kafka if is_partition(topic) and self._kafka is not None else self._log
 
     def _duplicates(self, proof: Proof, left: Offsets, suspects: Sequence[Suspect]) -> None:
@@ -240,20 +240,20 @@ class Prover:
                 proof.unaccounted.append(offset)
 
 
-def _joined(place: Place, proof: Proof, earlier: Proof) -> Counts:
+def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
     """The uuids of the table as they are now, and of the duplicates as they were read before they expired."""
     now, then = proof.uuids.get(place, Counts()), earlier.uuids.get(place, Counts())
     return Counts({**{n: c for n, c in then.items() if not n.endswith(EVENT)}, **now})
 
 
 def _fate(kind: str, reason: str) -> str:
-    return Name.QUARANTINED + reason if kind == Kind.QUARANTINE else Name.LANDED + kind
+    return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
 
 
 def _agrees(proof: Proof, earlier: Proof, missing: int) -> bool:
     """Whether the table has exactly what it had at the time of an earlier proof of the same range."""
 
-    def landed(one: Proof) -> dict[Place, Counts]:
+    def landed(one: Proof) -> dict[SourceBucket, Counts]:
         names = (str(Name.LANDED), str(Name.QUARANTINED))
         kept = {p: Counts({n: c for n, c in by.items() if n.startswith(names)}) for p, by in one.counts_by.items()}
         return {place: counts for place, counts in kept.items() if counts}
@@ -281,14 +281,14 @@ def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: S
     append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs], **more}])
 
 
-def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[Run]]]:
+def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:
     """The requests that a batch worked on, with the offsets of each that it had."""
     spans = commit.refills()
     known = requests(layout.refills) if spans else {}
     return [(known[name], known[name].part(*span)) for name, span in spans.items() if name in known]
 
 
-def without_refilled(rows: pa.Table, done: Sequence[tuple[Request, Sequence[Run]]]) -> pa.Table:
+def without_refilled(rows: pa.Table, done: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
     """The rows that landed in their topic's own turn."""
     for request, runs in done:
         mine = pc.equal(rows["topic"].cast(pa.string()), request.topic).to_numpy()
@@ -302,7 +302,7 @@ def rebuild(
     *,
     window: float = 600.0,
     event_types: Sequence[str] = (),
-    kafka: Records | None = None,
+    kafka: RereadSource | None = None,
 ) -> Iterator[Proof | Refill]:
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}

@@ -10,9 +10,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.event_rules import Event, Kind, judge
+from penstock.counts import SourceBucket
+from penstock.landing.event_rules import Event, MessageKind, judge
 from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.proof.evidence import Offsets, Place
+from penstock.landing.proof.evidence import Offsets
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import Stored
 from penstock.log.read.topic_reader import TopicReader
@@ -24,28 +25,28 @@ class Suspect:
     """An offset that is neither in the table nor in a gap, and what the log has there."""
 
     offset: int
-    place: Place
+    place: SourceBucket
     event: Event | None
 
 
 @dataclass(slots=True)
-class Again:
+class Reread:
     """What was found at some offsets: messages, ranges that are ``corrupt``, and in a partition of Kafka records that
     are ``segments`` of a message only, and offsets that are ``gone``."""
 
     suspects: list[Suspect] = field(default_factory=list)
     corrupt: list[tuple[int, int]] = field(default_factory=list)
-    segments: Mapping[int, Place] = field(default_factory=dict)
+    segments: Mapping[int, SourceBucket] = field(default_factory=dict)
     gone: Sequence[Gap] = ()
 
 
-class Records(Protocol):
+class RereadSource(Protocol):
     """Where messages can be read again."""
 
     def gaps(self, topic: str) -> list[Gap]:
         """The gaps that are known of a topic."""
 
-    def again(self, topic: str, offsets: Offsets) -> Again:
+    def again(self, topic: str, offsets: Offsets) -> Reread:
         """What is at these offsets (ascending)."""
 
     def end(self, topic: str) -> int:
@@ -59,7 +60,7 @@ def is_partition(topic: str) -> bool:
 
 def event_of(payload: bytes | None, codec: str | None, event_types: Sequence[str]) -> Event | None:
     """The valid event that a message is; None where it is none."""
-    if codec == Kind.SYSLOG or payload is None or not payload.startswith(b"{"):
+    if codec == MessageKind.SYSLOG or payload is None or not payload.startswith(b"{"):
         return None
     found = judge(payload, event_types)
     return found if isinstance(found, Event) else None
@@ -80,8 +81,8 @@ class LogRecords:
     def end(self, topic: str) -> int:
         return 0
 
-    def again(self, topic: str, offsets: Offsets) -> Again:
-        found = Again()
+    def again(self, topic: str, offsets: Offsets) -> Reread:
+        found = Reread()
         reader = TopicReader(self._topics / topic)
         begin, end = (int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else (0, 0)
         while begin < end:

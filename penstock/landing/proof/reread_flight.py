@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.client import NoSuchTopic
-from penstock.landing.daemon_connection import Connection
+from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.proof.evidence import Offsets
-from penstock.landing.proof.reread import Again, Suspect, event_of
+from penstock.landing.proof.reread import Reread, Suspect, event_of
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
 from penstock.log.store.gaps import Gap
@@ -26,7 +26,7 @@ _ASKED = pa.schema([SCHEMA.field("offset"), SCHEMA.field("payload"), *PROVENANCE
 class FlightRecords:
     """The topics of a log daemon. All calls raise ClientError: then nothing is decided, and it is to be asked again."""
 
-    def __init__(self, connection: Connection, event_types: Sequence[str] = ()) -> None:
+    def __init__(self, connection: DaemonConnection, event_types: Sequence[str] = ()) -> None:
         self._store = FlightStore(replace(connection, retry_for=min(connection.retry_for, PATIENCE)))
         self._event_types = tuple(event_types)
 
@@ -39,9 +39,9 @@ class FlightRecords:
     def end(self, topic: str) -> int:
         return 0
 
-    def again(self, topic: str, offsets: Offsets) -> Again:
+    def again(self, topic: str, offsets: Offsets) -> Reread:
         """See Records. What is corrupt becomes a gap by being read."""
-        found = Again()
+        found = Reread()
         if len(offsets):
             for batch in self._store.read(Range(topic, int(offsets[0]), int(offsets[-1]) + 1), _ASKED):
                 found.suspects += self._suspects(batch, offsets)
@@ -54,6 +54,6 @@ class FlightRecords:
             yield Suspect(row["offset"], place, event_of(row["payload"], row["codec"], self._event_types))
 
 
-def log_records(connection: Connection | None, event_types: Sequence[str] = ()) -> FlightRecords | None:
+def log_records(connection: DaemonConnection | None, event_types: Sequence[str] = ()) -> FlightRecords | None:
     """None where the topics are read from their folder."""
     return None if connection is None else FlightRecords(connection, event_types)

@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
 
+from penstock.counts import SourceBucket
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
-from penstock.landing.from_kafka.rows import SOURCE, Place, rows_of
+from penstock.landing.from_kafka.rows import SOURCE, rows_of
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.evidence import Offsets
-from penstock.landing.proof.evidence import Place as Origin
-from penstock.landing.proof.reread import Again, Suspect, event_of
+from penstock.landing.proof.reread import Reread, Suspect, event_of
 from penstock.log.store.gaps import Gap
 
 ABSENT = "absent"
@@ -42,11 +43,11 @@ class KafkaRecords:
         except KafkaException:
             return 0
 
-    def again(self, topic: str, offsets: Offsets) -> Again:
+    def again(self, topic: str, offsets: Offsets) -> Reread:
         """Whole messages among these records are suspects; the others are segments of messages."""
         name, _, partition = topic.rpartition(PARTITION_MARK)
         place = (name, int(partition))
-        found, places = Again(), {}
+        found, places = Reread(), {}
         assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
         for batch in self._read(place, offsets):
             places.update(_places(batch))
@@ -60,7 +61,7 @@ class KafkaRecords:
         found.gone = [Gap(int(a), int(b), ABSENT, {SOURCE: {0: int(b - a)}}) for a, b in _runs(absent)]
         return found
 
-    def _read(self, place: Place, offsets: Offsets) -> Iterator[pa.RecordBatch]:
+    def _read(self, place: TopicAndPartition, offsets: Offsets) -> Iterator[pa.RecordBatch]:
         """The records at these offsets that there are."""
         with consumer(self._kafka) as client:
             for part in np.split(offsets, np.flatnonzero(np.diff(offsets) > FAR) + 1) if len(offsets) else ():
@@ -74,7 +75,7 @@ class KafkaRecords:
             yield Suspect(offset, origins[offset], event_of(payload, codec, self._event_types))
 
 
-def _places(records: pa.RecordBatch) -> dict[int, Origin]:
+def _places(records: pa.RecordBatch) -> dict[int, SourceBucket]:
     """Source and bucket of each offset."""
     rows = records if "bucket" in records.schema.names else rows_of(records)
     buckets = rows.column("bucket").cast(pa.int64()).to_numpy() // 1_000_000

@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.counts import Counts, Name
+from penstock.counts import Counts, Name, SourceBucket
 from penstock.ledger.posts import ROWS, SUM
 
-Place = tuple[str, int]
 Hashes = npt.NDArray[np.uint64]
 CHUNK = 65_536
 """Rows hashed at once: eight bytes are needed for each of theirs."""
@@ -51,7 +50,7 @@ def _mixed(values: Hashes) -> Hashes:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def of_events(rows: pa.Table) -> dict[Place, Counts]:
+def of_events(rows: pa.Table) -> dict[SourceBucket, Counts]:
     """Of the rows (evidence.ROWS) that are events: how many, and the sum of their hashes, by source and bucket."""
     events = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks()
     if not events.num_rows:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
-from penstock.landing.event_rules import Kind
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.quarantine.send_once import Appends, Resender, Sent, body_of
 from penstock.landing.table_files import table_list
 from penstock.landing.table_layout import Layout
@@ -52,7 +52,7 @@ class Row:
 def rows(layout: Layout, *, reason: str | None = None, topic: str | None = None) -> Iterator[Row]:
     """The rows in quarantine that came from the log, in the order of the table's files."""
     for name in table_list(layout).active():
-        if not name.startswith(f"kind={Kind.QUARANTINE}/"):
+        if not name.startswith(f"kind={MessageKind.QUARANTINE}/"):
             continue
         with pq.ParquetFile(layout.landed / name) as file:
             found = file.read(columns=[c for c in COLUMNS if c in file.schema_arrow.names]).to_pylist()

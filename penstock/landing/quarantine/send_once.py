@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.landing.journal import append_lines, read_lines
 from penstock.records import BODY
 
-Key = int | str
+RowIdentity = int | str
 """What tells one row from another among those sent to a topic: an offset, a uuid."""
 Sent = tuple[bytes | None, bytes | None, str | None, dict[str, str]]
 """Key, payload, type_url and annotations of a row."""
@@ -52,9 +52,11 @@ class Resender:
                 self._ended.add(line["ended"])
             else:
                 self._plans.append(line)
-        self._sent: set[tuple[str, Key]] = {(plan["topic"], key) for plan in self._plans for key in plan["keys"]}
+        self._sent: set[tuple[str, RowIdentity]] = {
+            (plan["topic"], key) for plan in self._plans for key in plan["keys"]
+        }
 
-    def is_new(self, topic: str, key: Key) -> bool:
+    def is_new(self, topic: str, key: RowIdentity) -> bool:
         """Whether it was not sent to the topic before."""
         return (topic, key) not in self._sent
 
@@ -67,7 +69,7 @@ class Resender:
             taken = self._has is not None and self._has(plan["topic"], (name, number), plan["at"])
             self._append(plan, None if taken else _read_body(self._body_file(plan)))
 
-    def send(self, topic: str, keys: Sequence[Key], body: pa.RecordBatch) -> None:
+    def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch) -> None:
         """Send rows (as ``records.BODY``) that have these keys."""
         sequence = len(self._plans)
         plan: dict[str, Any] = {

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from penstock.counts import Name
 from penstock.errors import PenstockError
-from penstock.landing.event_rules import Kind
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import committed_batches, read_journal, read_plan
 from penstock.landing.proof.evidence import Offsets, in_gaps
 from penstock.landing.proof.prover import proved_refills, read_proofs
@@ -34,7 +34,7 @@ from penstock.log.read.topic_reader import TopicReader
 
 WAITING = "waiting"
 CORRUPT = "corrupt"
-Place = int | float
+OffsetOrTime = int | float
 """An offset (int), or a time in seconds since the epoch (float)."""
 
 
@@ -66,7 +66,7 @@ class Surveyor:
         self._topics, self._layout, self._selected, self._running = topics, layout, set(selected), running
         self._committed, self._planned = positions(layout)
 
-    def survey(self, topic: str, begin: Place, end: Place | None) -> Survey:
+    def survey(self, topic: str, begin: OffsetOrTime, end: OffsetOrTime | None) -> Survey:
         """Raises CannotBackfill where there is no such topic."""
         reader = TopicReader(self._topics / topic)
         try:
@@ -130,7 +130,7 @@ class Surveyor:
     def _uuids(self, topic: str, wanted: set[str]) -> set[str]:
         """Those that are in the table."""
         values, found = pa.array(list(wanted), pa.string()), set()
-        for rows in self._columns(topic, ["uuid"], Kind.EVENT) if wanted else ():
+        for rows in self._columns(topic, ["uuid"], MessageKind.EVENT) if wanted else ():
             found |= set(rows["uuid"].filter(pc.is_in(rows["uuid"], value_set=values)).to_pylist())
         return found
 
@@ -160,7 +160,7 @@ def _first_of_each(suspects: Sequence[Suspect], landed: set[str]) -> Iterator[in
             yield suspect.offset
 
 
-def _offset(reader: TopicReader, place: Place) -> int:
+def _offset(reader: TopicReader, place: OffsetOrTime) -> int:
     return place if isinstance(place, int) else reader.at_timestamp(round(place * 1_000_000))
 
 

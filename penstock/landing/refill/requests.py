@@ -19,7 +19,7 @@ from penstock.landing.journal import REFILL_MARK
 from penstock.landing.proof.evidence import Offsets
 from penstock.landing.table_layout import Layout
 
-Run = tuple[int, int]
+OffsetRange = tuple[int, int]
 """Offsets from the first to before the second."""
 
 
@@ -32,7 +32,7 @@ class Request:
 
     number: int
     topic: str
-    runs: tuple[Run, ...]
+    runs: tuple[OffsetRange, ...]
     again: bool = False
     owed: tuple[int, ...] = ()
 
@@ -46,7 +46,7 @@ class Request:
         """How many offsets it has."""
         return sum(end - begin for begin, end in self.runs)
 
-    def part(self, first: int, last: int) -> list[Run]:
+    def part(self, first: int, last: int) -> list[OffsetRange]:
         """Its offsets from the ``first``-th to before the ``last``-th one, as runs."""
         found, passed = [], 0
         for begin, end in self.runs:
@@ -72,7 +72,9 @@ def _read(path: Path) -> Request:
     return Request(int(path.stem), told["topic"], runs, bool(told["again"]), tuple(told["owed"]))
 
 
-def write(folder: Path, topic: str, runs: Sequence[Run], *, again: bool = False, owed: Iterable[int] = ()) -> Request:
+def write(
+    folder: Path, topic: str, runs: Sequence[OffsetRange], *, again: bool = False, owed: Iterable[int] = ()
+) -> Request:
     """Keep a new request; it is on the disk when this returns. One process at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 1 + max((request.number for request in requests(folder).values()), default=0)
@@ -93,7 +95,7 @@ def of_topic(layout: Layout, topic: str, *, again: bool | None = None) -> list[R
     return [one for one in found if one.topic == topic and again in (None, one.again)]
 
 
-def runs_of(offsets: Offsets) -> list[Run]:
+def runs_of(offsets: Offsets) -> list[OffsetRange]:
     """Ascending offsets as runs."""
     if not len(offsets):
         return []
@@ -101,12 +103,12 @@ def runs_of(offsets: Offsets) -> list[Run]:
     return [(int(part[0]), int(part[-1]) + 1) for part in parts]
 
 
-def offsets_of(runs: Iterable[Run]) -> Offsets:
+def offsets_of(runs: Iterable[OffsetRange]) -> Offsets:
     """Runs as offsets."""
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(begin, end) for begin, end in runs)])
 
 
-def without(begin: int, end: int, taken: Iterable[Run]) -> list[Run]:
+def without(begin: int, end: int, taken: Iterable[OffsetRange]) -> list[OffsetRange]:
     """[begin, end) without the runs ``taken`` (any order)."""
     left, at = [], begin
     for low, high in sorted(taken):
@@ -118,7 +120,7 @@ def without(begin: int, end: int, taken: Iterable[Run]) -> list[Run]:
     return [*left, (at, end)] if at < end else left
 
 
-def inside(offsets: Offsets, runs: Iterable[Run]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def inside(offsets: Offsets, runs: Iterable[OffsetRange]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which of the offsets lie in one of the runs."""
     found = np.zeros(len(offsets), bool)
     for begin, end in runs:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.client import ClientError, NoSuchTopic, NotAllowed, Unavailable
 from penstock.client.log.connection import Patience
 from penstock.client.log.flight_reads import call_options, flight_client, flight_ticket
-from penstock.landing.daemon_connection import Connection
+from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, refuse_gaps, shaped
 from penstock.log.store.gaps import Gap
 
@@ -51,7 +51,7 @@ class RemoteTopic:
 class FlightStore:
     """The topics of a log daemon. Not for several threads at once. All calls raise Unavailable, NotAllowed."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DaemonConnection) -> None:
         self._connection = connection
         self._client: Any = None
         self._row_bytes: dict[str, float] = {}

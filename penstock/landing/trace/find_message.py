@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.landing.event_rules import Kind
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.reread import event_of
 from penstock.landing.row_counts import partition_value
@@ -144,6 +144,10 @@ def _readable(reader: TopicReader, begin: int) -> Iterator[Stored]:
 
 def likely_kinds(payload: bytes | None, codec: str) -> tuple[str, ...]:
     """The kinds that a message can have in the table."""
-    if codec == Kind.SYSLOG:
-        return (Kind.SYSLOG,)
-    return (Kind.EVENT, Kind.QUARANTINE) if payload is not None and payload.startswith(b"{") else (Kind.MESSAGE,)
+    if codec == MessageKind.SYSLOG:
+        return (MessageKind.SYSLOG,)
+    return (
+        (MessageKind.EVENT, MessageKind.QUARANTINE)
+        if payload is not None and payload.startswith(b"{")
+        else (MessageKind.MESSAGE,)
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.landing.event_rules import Kind
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.promote.offset_map import OffsetMap, map_path
 from penstock.landing.proof.prover import Proof, proved_refills, read_proofs, requested
@@ -114,7 +114,7 @@ class Tracer:
     def landed(self, uuid: str) -> tuple[str, int] | None:
         """Topic and offset where an event's uuid landed last."""
         names = [*self._unjournaled(), *self._files(self._commits)]
-        row = find_uuid(self._layout.landed, _of_kinds(names, [Kind.EVENT]), uuid, tell=self._tell)
+        row = find_uuid(self._layout.landed, _of_kinds(names, [MessageKind.EVENT]), uuid, tell=self._tell)
         if row is None:
             return None
         number = row["partition"]
@@ -171,7 +171,7 @@ class Tracer:
         found = self._out_of_turn(seen) or next(turns, None)
         if found is not None:
             seen.commit, seen.span = found
-        kinds = likely_kinds(seen.payload, seen.stored.origin.codec) if seen.stored else tuple(Kind)
+        kinds = likely_kinds(seen.payload, seen.stored.origin.codec) if seen.stored else tuple(MessageKind)
         table = self._layout.landed
         seen.gone = any(not (table / name).exists() for name in (seen.commit.files if seen.commit else ()))
         names = _of_kinds(self._candidates(seen), kinds)
@@ -182,7 +182,7 @@ class Tracer:
         uuid = seen.uuid if seen.row is None else None
         if uuid is not None:
             earlier = [commit for commit in self._commits if commit.batch <= seen.commit.batch]
-            events = _of_kinds(self._files(earlier), [Kind.EVENT])
+            events = _of_kinds(self._files(earlier), [MessageKind.EVENT])
             seen.survivor = find_uuid(table, events, uuid, seen.topic, self._tell)
 
     def _out_of_turn(self, seen: Seen) -> tuple[Commit, tuple[int, int]] | None:
@@ -217,7 +217,7 @@ class Tracer:
     def _fate(self, seen: Seen) -> str:
         if seen.row is not None:
             kind = seen.row["kind"]
-            return f"{QUARANTINED}{seen.row['reason']}" if kind == Kind.QUARANTINE else f"{LANDED}{kind}"
+            return f"{QUARANTINED}{seen.row['reason']}" if kind == MessageKind.QUARANTINE else f"{LANDED}{kind}"
         if seen.gap is not None:
             return f"{GAP}{seen.gap.reason}"
         if seen.corrupt:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock import records
 from penstock.counts import Origin, summed
-from penstock.log.commit.producers import Entry, Producer, Taken
+from penstock.log.commit.producers import ProducerEntry, ProducerSequence, Taken
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
 from penstock.log.store.batch_format import Framed, document, frame
 
@@ -39,48 +39,48 @@ def appended(taken: Taken, durability: Durability) -> Appended:
 
 
 @dataclass(slots=True)
-class Waiting:
+class QueuedAppend:
     """An append that waits to be committed; ``size`` is its body's size in bytes."""
 
     body: pa.RecordBatch
     origin: Origin
     size: int
     future: Future[Appended]
-    producer: Producer | None = None
+    producer: ProducerSequence | None = None
 
 
 @dataclass(slots=True)
-class Group:
+class BatchGroup:
     """Appends that become one batch."""
 
-    items: list[Waiting] = field(default_factory=list)
+    items: list[QueuedAppend] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
-    def add(self, item: Waiting) -> None:
+    def add(self, item: QueuedAppend) -> None:
         self.items.append(item)
         self.rows += item.body.num_rows
         self.size += item.size
 
-    def takes(self, item: Waiting) -> bool:
+    def takes(self, item: QueuedAppend) -> bool:
         return self.rows + item.body.num_rows <= MERGE_ROWS and self.size + item.size <= MERGE_BYTES
 
 
-def grouped(items: Iterable[Waiting]) -> list[Group]:
+def grouped(items: Iterable[QueuedAppend]) -> list[BatchGroup]:
     """The batches to write, in order.
 
     What comes from one log buffer keeps its order over all of its groups, so that a torn write never leaves a later
     frame stored and an earlier one lost.
     """
-    groups: list[Group] = []
-    newest: dict[tuple[object, ...], tuple[tuple[object, ...], Group]] = {}
+    groups: list[BatchGroup] = []
+    newest: dict[tuple[object, ...], tuple[tuple[object, ...], BatchGroup]] = {}
     for item in items:
         origin = item.origin
         key = (origin.source, origin.bucket, origin.codec, origin.buffer)
         slot = ("buffer", origin.buffer) if origin.buffer else key
         last = newest.get(slot)
         if last is None or last[0] != key or not last[1].takes(item):
-            groups.append(Group())
+            groups.append(BatchGroup())
             newest[slot] = last = (key, groups[-1])
         last[1].add(item)
     return groups
@@ -108,17 +108,17 @@ def joined(origins: list[Origin]) -> Origin:
 class Prepared:
     """A group as it will be stored."""
 
-    group: Group
+    group: BatchGroup
     origin: Origin
     batch: pa.RecordBatch
     base: int
     timestamps: Timestamps
     framed: Framed
     position: int
-    producers: list[Entry]
+    producers: list[ProducerEntry]
 
 
-def prepare(group: Group, base: int, time: int, position: int) -> Prepared:
+def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
     """Give a group its offsets from ``base`` and timestamps from ``time`` on, and frame it for ``position``."""
     bodies = [item.body for item in group.items]
     body = pa.concat_batches(bodies) if len(bodies) > 1 else bodies[0]
@@ -133,8 +133,8 @@ def prepare(group: Group, base: int, time: int, position: int) -> Prepared:
     return Prepared(group, origin, batch, base, times, framed, position, producers)
 
 
-def _producers(group: Group, base: int, time: int) -> list[Entry]:
-    entries: list[Entry] = []
+def _producers(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:
+    entries: list[ProducerEntry] = []
     done = 0
     for item in group.items:
         count = item.body.num_rows

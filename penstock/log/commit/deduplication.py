@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.log.commit.batching import Appended, Waiting, appended
-from penstock.log.commit.producers import Producer, Producers, Taken, check_next
+from penstock.log.commit.batching import Appended, QueuedAppend, appended
+from penstock.log.commit.producers import Producers, ProducerSequence, Taken, check_next
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
 
@@ -19,9 +19,9 @@ NO_TIMES = np.empty(0, np.int64)
 class Admitted:
     """``fresh`` are to be stored; ``stored`` are frames that are there already; ``again`` ask for one of the fresh."""
 
-    fresh: list[Waiting] = field(default_factory=list)
-    stored: list[Waiting] = field(default_factory=list)
-    again: list[tuple[Waiting, Waiting]] = field(default_factory=list)
+    fresh: list[QueuedAppend] = field(default_factory=list)
+    stored: list[QueuedAppend] = field(default_factory=list)
+    again: list[tuple[QueuedAppend, QueuedAppend]] = field(default_factory=list)
 
 
 class Admission:
@@ -31,11 +31,11 @@ class Admission:
         self.durability: Durability = "synced"
         self._refused: dict[str, int] = {}
 
-    def sort(self, items: Iterable[Waiting], positions: Mapping[str, int], producers: Producers) -> Admitted:
+    def sort(self, items: Iterable[QueuedAppend], positions: Mapping[str, int], producers: Producers) -> Admitted:
         """Sort out waiting appends. Those of producers that need no storing, or must not be, are answered."""
         found = Admitted()
         reached = dict(positions)
-        coming: dict[str, dict[int, Waiting]] = {}
+        coming: dict[str, dict[int, QueuedAppend]] = {}
         for item in items:
             if item.origin.buffer:
                 self._sort_frame(item, reached, found)
@@ -45,14 +45,14 @@ class Admission:
                 found.fresh.append(item)
         return found
 
-    def _sort_frame(self, item: Waiting, reached: dict[str, int], found: Admitted) -> None:
+    def _sort_frame(self, item: QueuedAppend, reached: dict[str, int], found: Admitted) -> None:
         buffer, end = item.origin.buffer, item.origin.end
         if not self._admits(item):
             return
         (found.fresh if end > reached.get(buffer, 0) else found.stored).append(item)
         reached[buffer] = max(end, reached.get(buffer, 0))
 
-    def _admits(self, item: Waiting) -> bool:
+    def _admits(self, item: QueuedAppend) -> bool:
         """Whether a frame may go on: not while an earlier one of its log buffer has failed and not come again.
 
         Else a later frame would be stored, and the failed one then be skipped as stored already.
@@ -66,7 +66,9 @@ class Admission:
         item.future.set_exception(WriteFailed(f"an earlier frame of buffer {buffer} failed: begin again there"))
         return False
 
-    def _sort_number(self, item: Waiting, producers: Producers, coming: dict[int, Waiting], found: Admitted) -> None:
+    def _sort_number(
+        self, item: QueuedAppend, producers: Producers, coming: dict[int, QueuedAppend], found: Admitted
+    ) -> None:
         assert item.producer is not None
         producer = item.producer
         if (first := coming.get(producer.sequence)) is not None:
@@ -83,13 +85,13 @@ class Admission:
             coming[producer.sequence] = item
             found.fresh.append(item)
 
-    def refuse(self, items: Iterable[Waiting]) -> None:
+    def refuse(self, items: Iterable[QueuedAppend]) -> None:
         """These were not stored: their log buffers begin again there."""
         for origin in (item.origin for item in items if item.origin.buffer):
             self._refused[origin.buffer] = max(origin.begin, self._refused.get(origin.buffer, 0))
 
 
-def _taken(producer: Producer, producers: Producers, coming: Mapping[int, Waiting]) -> Taken | None:
+def _taken(producer: ProducerSequence, producers: Producers, coming: Mapping[int, QueuedAppend]) -> Taken | None:
     """What was stored under this number; None where it is the next one. Raises OutOfSequence."""
     last = max(coming, default=None)
     if last is None:

@@ -22,7 +22,7 @@ MAX_ID = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class ProducerSequence:
     """Who appends, and its how manieth append to the topic this is. Raises ValueError for what cannot be one."""
 
     id: str
@@ -45,7 +45,7 @@ class Taken:
     time: int
 
 
-Entry = tuple[str, int, int, int, int]
+ProducerEntry = tuple[str, int, int, int, int]
 """As it stands in a batch's document: producer id, and the fields of Taken."""
 
 
@@ -65,7 +65,7 @@ class Producers:
         self._memory = memory
         self._known: OrderedDict[str, _Known] = OrderedDict()  # the one that was silent for longest first
 
-    def find(self, producer: Producer) -> Taken | None:
+    def find(self, producer: ProducerSequence) -> Taken | None:
         """What was stored under this number; None for the next one, or of a producer that is not known.
 
         Raises OutOfSequence.
@@ -90,7 +90,7 @@ class Producers:
         if len(self._known) > MAX_PRODUCERS:
             self._known.popitem(last=False)
 
-    def enter_all(self, entries: Iterable[Entry]) -> None:
+    def enter_all(self, entries: Iterable[ProducerEntry]) -> None:
         """Remember what a stored batch's document tells."""
         for name, *taken in entries:
             self.enter(name, Taken(*taken))
@@ -118,7 +118,7 @@ class Producers:
                 self.enter(str(name), Taken(*map(int, values)))
 
 
-def check_next(producer: Producer, last: int, oldest: int) -> None:
+def check_next(producer: ProducerSequence, last: int, oldest: int) -> None:
     """Raises OutOfSequence unless the number follows ``last``, or is one from ``oldest`` on."""
     if producer.sequence > last + 1:
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} leaves a gap, the next one is {last + 1}")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.log.commit.batching import Prepared, Waiting, grouped, index_record, prepare, resolve
+from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, index_record, prepare, resolve
 from penstock.log.commit.deduplication import Admission, answer_others
 from penstock.log.commit.producers import Producers
 from penstock.log.errors import LogError, write_error
@@ -16,7 +16,7 @@ from penstock.log.settings import Durability, TopicSettings
 from penstock.log.store import index, segment
 from penstock.log.store.gaps import Gaps
 from penstock.log.store.recovery import Recovery
-from penstock.log.store.segment import Known, Segment, State
+from penstock.log.store.segment import Segment, StartState, State
 
 
 class Writer:
@@ -58,7 +58,7 @@ class Writer:
         except OSError as error:
             raise write_error(error) from error
 
-    def write(self, items: list[Waiting]) -> None:
+    def write(self, items: list[QueuedAppend]) -> None:
         """Store what is not stored already, as one group, and answer. Raises LogError, and then nothing is stored."""
         level = self._admission.durability = self.level
         try:
@@ -77,7 +77,7 @@ class Writer:
                 resolve(one, level)
         answer_others(admitted, self._end, level)
 
-    def admit(self, items: list[Waiting]) -> list[Waiting]:
+    def admit(self, items: list[QueuedAppend]) -> list[QueuedAppend]:
         """Those of a transaction's appends that are to be stored. Raises OutOfSequence, LogError."""
         self.active()
         self._admission.durability = "synced"
@@ -96,7 +96,7 @@ class Writer:
     def _end(self) -> int:
         return self._segment.state.end if self._segment is not None else 0
 
-    def _store(self, active: Segment, items: list[Waiting]) -> list[Prepared]:
+    def _store(self, active: Segment, items: list[QueuedAppend]) -> list[Prepared]:
         active = self._fresh(active)
         mark = active.state.copy()
         stored = self.append(items)
@@ -110,7 +110,7 @@ class Writer:
         self.enter(stored)
         return stored
 
-    def append(self, items: list[Waiting]) -> list[Prepared]:
+    def append(self, items: list[QueuedAppend]) -> list[Prepared]:
         """Write items to the active segment as one group, neither synced nor published. Raises LogError."""
         active = self.active()
         prepared = self._prepare(active, items, self._shared.clock.micros())
@@ -142,7 +142,7 @@ class Writer:
                 self.positions[one.origin.buffer] = max(one.origin.end, reached)
             self.producers.enter_all(one.producers)
 
-    def _prepare(self, active: Segment, items: list[Waiting], now: int) -> list[Prepared]:
+    def _prepare(self, active: Segment, items: list[QueuedAppend], now: int) -> list[Prepared]:
         """Give the items their offsets, strictly increasing timestamps and places."""
         state = active.state
         base, position, time = state.end, state.length, max(state.last + 1, now)
@@ -209,7 +209,7 @@ class Writer:
     def _roll(self, active: Segment) -> Segment:
         self.flush()
         self.producers.forget(self._shared.clock.micros())
-        known = Known(self.positions, self.producers.document())
+        known = StartState(self.positions, self.producers.document())
         try:
             active.seal()
             following = segment.create(self._shared.fs, self._path, active.state.end, known, active.state.last)

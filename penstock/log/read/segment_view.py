@@ -19,7 +19,7 @@ from penstock.log.store import batch_format, index
 from penstock.log.store.batch_format import Message
 from penstock.log.store.scan import scan
 from penstock.log.store.segment import Files
-from penstock.log.store.visibility import Gate
+from penstock.log.store.visibility import ReaderGate
 from penstock.records import BadBatch
 
 
@@ -53,10 +53,10 @@ class Stored:
 class SegmentView:
     """What is synced of one segment."""
 
-    def __init__(self, directory: Path, first: int, gate: Gate | None = None) -> None:
+    def __init__(self, directory: Path, first: int, gate: ReaderGate | None = None) -> None:
         self.files = Files(directory, first)
         self.first = first
-        self._gate = gate or Gate(directory.parent)
+        self._gate = gate or ReaderGate(directory.parent)
         self._data = map_file(self.files.data, 0)
         self._file: tuple[int, int] | None = None
         self._room = index.EMPTY  # grows by doubling, so that following a writer costs no copy of all
@@ -107,13 +107,13 @@ class SegmentView:
         self._room, self._count = index.EMPTY, 0
         self._add(scan(self._data, self.first, index.read(self._read_index(0, header=True))).records)
 
-    def _follow(self, added: index.Records, length: int) -> bool:
+    def _follow(self, added: index.IndexRecords, length: int) -> bool:
         """Whether further records go on where the known ones end, up to ``length``."""
         start = batch_format.start(self._data) if not self._count else 0
         first, position = index.end_of(self.records, self.first, start)
         return index.dense(added, first, position) and index.end_of(added, first, position)[1] == length
 
-    def _add(self, added: index.Records) -> None:
+    def _add(self, added: index.IndexRecords) -> None:
         count = self._count + len(added)
         if count > len(self._room):
             room = np.empty(max(count, 2 * len(self._room)), index.RECORD)
@@ -146,7 +146,7 @@ class SegmentView:
         return self._data
 
     @property
-    def records(self) -> index.Records:
+    def records(self) -> index.IndexRecords:
         """Index records of all synced batches."""
         return self._room[: self._count]
 

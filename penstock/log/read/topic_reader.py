@@ -14,7 +14,7 @@ from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import SegmentView, Stored, piece, timestamps
 from penstock.log.store import gaps, segment
 from penstock.log.store.gaps import Gap
-from penstock.log.store.visibility import Gate
+from penstock.log.store.visibility import ReaderGate
 
 SETTLED = 0.1
 """A folder that changed less than this many seconds before it was listed is listed again: its time may stand still."""
@@ -34,7 +34,7 @@ class TopicReader:
         self._listed = 0
         self._gaps: list[Gap] = []
         self._gaps_file: tuple[int, int, int] | None = None
-        self._gate = Gate(path.parent)
+        self._gate = ReaderGate(path.parent)
 
     @property
     def start(self) -> int:

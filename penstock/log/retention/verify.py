@@ -57,7 +57,7 @@ class Verification:
                 self._write_index(view, following is not None)
         return found
 
-    def _enter(self, view: SegmentView, bad: index.Records, missing: tuple[int, int]) -> list[Gap]:
+    def _enter(self, view: SegmentView, bad: index.IndexRecords, missing: tuple[int, int]) -> list[Gap]:
         """Make gaps of bad batches and of the offsets ``missing`` behind the segment, where they are none yet."""
         for position, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             quarantine(self._fs, view.files, view.data, position, position + length)

@@ -19,7 +19,7 @@ from crc32c import crc32c
 from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import Bytes
-from penstock.log.commit.producers import Entry
+from penstock.log.commit.producers import ProducerEntry
 from penstock.log.errors import UnknownFormat
 from penstock.records import BadBatch
 
@@ -44,7 +44,7 @@ class Message:
     last: int
     crc: int
     origin: Origin
-    producers: tuple[Entry, ...] = ()
+    producers: tuple[ProducerEntry, ...] = ()
 
     @property
     def end(self) -> int:
@@ -61,7 +61,7 @@ class Framed:
 
 
 def document(
-    origin: Origin, base: int, rows: int, times: tuple[int, int], position: int, producers: Iterable[Entry] = ()
+    origin: Origin, base: int, rows: int, times: tuple[int, int], position: int, producers: Iterable[ProducerEntry] = ()
 ) -> dict[str, Any]:
     """The JSON document of a batch; ``times`` are its first and last timestamp in microseconds."""
     told = {"v": VERSION, "base": base, "rows": rows, "ts": list(times), "at": position, **origin.document()}

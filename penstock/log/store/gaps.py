@@ -30,7 +30,7 @@ EXPIRED_READ = "expired_read"
 EXPIRED_UNREAD = "expired_unread"
 JOIN_FROM = 100
 """So many gaps must become fewer for the file to be written anew."""
-JOINED_PLACES = 5000
+JOINED_BUCKETS = 5000
 """Sources and buckets of one gap made of several, at most: what is written anew is not one ever longer line."""
 KEPT_FILES = 256
 """Topics whose gaps are kept in memory for the readers of this process."""
@@ -139,7 +139,9 @@ def joined(gaps: Sequence[Gap], through: int) -> list[Gap]:
     found: list[Gap] = []
     run: list[Gap] = []
     for gap in gaps:
-        if run and (gap.end > through or not _continues(run[-1], gap) or _places(run) + _places([gap]) > JOINED_PLACES):
+        if run and (
+            gap.end > through or not _continues(run[-1], gap) or _places(run) + _places([gap]) > JOINED_BUCKETS
+        ):
             found.append(_join(run))
             run = []
         run.append(gap)

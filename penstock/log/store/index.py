@@ -43,14 +43,14 @@ def header(form: int = AS_WRITTEN) -> bytes:
 
 HEADER = header()
 _HEADERS = {header(form): form for form in (AS_WRITTEN, MERGED, ZSTD)}
-Records = npt.NDArray[Any]
+IndexRecords = npt.NDArray[Any]
 """An array of RECORD."""
 _CHECK_WORD = 15
 _WEIGHTS = (np.arange(1, 2 * RECORD.itemsize // 4, 2, dtype=np.uint32) * np.uint32(0x9E3779B1)) | np.uint32(1)
 _WEIGHTS[_CHECK_WORD] = 0
 _SALT = np.uint32(0x5045_4E53)  # so that a record of zeros is not valid
 
-EMPTY: Records = np.empty(0, RECORD)
+EMPTY: IndexRecords = np.empty(0, RECORD)
 
 
 def record(message: Message) -> tuple[Any, ...]:
@@ -65,19 +65,19 @@ def bad_record(base: int, rows: int, position: int, length: int, time: int) -> t
     return (base, time, time, position, length, rows, 0, 0, 0, b"")
 
 
-def pack(many: Iterable[tuple[Any, ...]]) -> Records:
+def pack(many: Iterable[tuple[Any, ...]]) -> IndexRecords:
     """Records with their checks."""
     packed = np.array(list(many), RECORD)
     packed["check"] = _checks(packed)
     return packed
 
 
-def unpack(data: bytes | memoryview) -> Records:
+def unpack(data: bytes | memoryview) -> IndexRecords:
     """The whole records in ``data`` (without header), valid or not."""
     return np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
 
 
-def read(data: bytes) -> Records:
+def read(data: bytes) -> IndexRecords:
     """The records of an index file; none when its header is not ours."""
     return unpack(data[HEADER_SIZE:]) if form(data) is not None else EMPTY
 
@@ -87,19 +87,19 @@ def form(data: bytes) -> int | None:
     return _HEADERS.get(data[:HEADER_SIZE])
 
 
-def valid(many: Records) -> npt.NDArray[np.bool_]:
+def valid(many: IndexRecords) -> npt.NDArray[np.bool_]:
     """Which records are as they were written."""
     sound: npt.NDArray[np.bool_] = many["check"] == _checks(many)
     return sound
 
 
-def _checks(many: Records) -> npt.NDArray[np.uint32]:
+def _checks(many: IndexRecords) -> npt.NDArray[np.uint32]:
     words = np.ascontiguousarray(many).view("<u4").reshape(len(many), len(_WEIGHTS))
     sums: npt.NDArray[np.uint32] = (words * _WEIGHTS).sum(axis=1, dtype=np.uint32) + _SALT
     return sums
 
 
-def dense(many: Records, first: int, position: int) -> bool:
+def dense(many: IndexRecords, first: int, position: int) -> bool:
     """Whether the records are valid and follow each other from offset ``first`` and byte ``position`` on."""
     if not len(many):
         return True
@@ -115,7 +115,7 @@ def dense(many: Records, first: int, position: int) -> bool:
     )
 
 
-def end_of(many: Records, first: int, position: int) -> tuple[int, int]:
+def end_of(many: IndexRecords, first: int, position: int) -> tuple[int, int]:
     """Offset and byte that follow the last record."""
     if not len(many):
         return first, position

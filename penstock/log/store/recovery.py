@@ -17,7 +17,7 @@ from penstock.log.store import batch_format, index, segment
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
 from penstock.log.store.scan import Scan, scan
-from penstock.log.store.segment import Files, Known, Segment, State
+from penstock.log.store.segment import Files, Segment, StartState, State
 from penstock.records import BadBatch
 
 QUARANTINE = "quarantine"
@@ -70,7 +70,7 @@ class Recovery:
     def _resume(self, firsts: list[int]) -> Segment:
         """Open the last segment, or a new one behind it when its end is bad."""
         files = Files(self._directory, firsts[-1])
-        found = self._scan(files, segment.read_claim(self._fs, files))
+        found = self._scan(files, segment.read_synced(self._fs, files))
         self._remember(files, found, firsts[:-1])
         kept = self._repair(files, found)
         end, _ = index.end_of(kept, files.first, found.preamble)
@@ -81,7 +81,7 @@ class Recovery:
         return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last))
 
     def _start(self, first: int) -> Segment:
-        known = Known(self._positions, self._producers.document())
+        known = StartState(self._positions, self._producers.document())
         return segment.create(self._fs, self._directory, first, known, self._last)
 
     def _remember(self, files: Files, found: Scan, earlier: list[int]) -> None:
@@ -129,13 +129,13 @@ class Recovery:
     def _scan(self, files: Files, claim: tuple[int, int] | None) -> Scan:
         return scan(self._fs.map(files.data), files.first, self._index(files), claim)
 
-    def _index(self, files: Files) -> index.Records:
+    def _index(self, files: Files) -> index.IndexRecords:
         try:
             return index.read(self._fs.read(files.index))
         except FileNotFoundError:
             return index.EMPTY
 
-    def _repair(self, files: Files, found: Scan) -> index.Records:
+    def _repair(self, files: Files, found: Scan) -> index.IndexRecords:
         """Make the files of a segment agree with what was found in it; the records that stay."""
         data = self._fs.map(files.data)
         bad = found.records[found.bad]
@@ -162,16 +162,16 @@ class Recovery:
                 file.write([schema], 0)
             file.sync()
 
-    def _restore(self, files: Files, kept: index.Records, found: Scan) -> None:
+    def _restore(self, files: Files, kept: index.IndexRecords, found: Scan) -> None:
         """Rewrite index and synced length where they are not what they should be."""
         expected = index.HEADER + kept.tobytes()
         if not self._holds(files.index, expected):
             replace(self._fs, files.index, expected)
         end, _ = index.end_of(kept, files.first, found.preamble)
-        if segment.read_claim(self._fs, files) != (found.length, end):
+        if segment.read_synced(self._fs, files) != (found.length, end):
             with contextlib.closing(self._fs.open(files.data)) as file:
                 file.sync()  # a writer that was killed may not have come to it
-            segment.write_claim(self._fs, files, found.length, end)
+            segment.write_synced(self._fs, files, found.length, end)
 
     def _holds(self, path: Path, data: bytes) -> bool:
         try:
@@ -185,7 +185,7 @@ class Recovery:
         self._gaps.add([Gap(b, e, reason) for b, e in parts])
 
 
-def _messages(data: pa.Buffer, records: index.Records) -> Iterator[Message]:
+def _messages(data: pa.Buffer, records: index.IndexRecords) -> Iterator[Message]:
     for position in records["position"].tolist():
         with contextlib.suppress(BadBatch):
             yield batch_format.parse(data, position)
@@ -206,7 +206,7 @@ def quarantine(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: i
         replace(fs, path, copy)
 
 
-def lost_gaps(lost: index.Records, known: list[Gap], reason: str = CORRUPT) -> list[Gap]:
+def lost_gaps(lost: index.IndexRecords, known: list[Gap], reason: str = CORRUPT) -> list[Gap]:
     """Gaps for the records of what cannot be read, where there are none yet."""
     found = []
     for record in lost:

@@ -32,7 +32,7 @@ class Scan:
     length: int
     end: int
     last: int
-    records: index.Records = field(default_factory=lambda: index.EMPTY)
+    records: index.IndexRecords = field(default_factory=lambda: index.EMPTY)
     bad: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class Scan:
         return sum(1 for number in self.bad if self.records["position"][number] >= self.length)
 
 
-def scan(data: pa.Buffer, first: int, hints: index.Records, claim: tuple[int, int] | None = None) -> Scan:
+def scan(data: pa.Buffer, first: int, hints: index.IndexRecords, claim: tuple[int, int] | None = None) -> Scan:
     """Read all batches of a segment that begins with offset ``first``.
 
     ``hints`` are what is left of its index, ``claim`` synced length and end offset: what they mention and the data
@@ -58,7 +58,7 @@ def scan(data: pa.Buffer, first: int, hints: index.Records, claim: tuple[int, in
 class _Walk:
     """One pass over a segment."""
 
-    def __init__(self, data: pa.Buffer, first: int, hints: index.Records) -> None:
+    def __init__(self, data: pa.Buffer, first: int, hints: index.IndexRecords) -> None:
         self.data = data
         self.size: int = data.size
         self._first = first

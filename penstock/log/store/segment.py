@@ -82,12 +82,12 @@ def is_part(name: str) -> bool:
 SYNCED_FORMAT = 1
 
 
-def claim(length: int, end: int, version: int = SYNCED_FORMAT) -> tuple[int, int, int]:
+def synced_words(length: int, end: int, version: int = SYNCED_FORMAT) -> tuple[int, int, int]:
     """The words of a .synced file."""
     return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version))
 
 
-def read_claim(fs: FileSystem, files: Files) -> tuple[int, int] | None:
+def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
     """Synced length and end offset that the .synced file claims; None when it is missing or damaged.
 
     Raises UnknownFormat.
@@ -95,7 +95,7 @@ def read_claim(fs: FileSystem, files: Files) -> tuple[int, int] | None:
     try:
         length, end, check = _CLAIM.unpack(fs.read(files.synced))
         version = check >> 32
-        if (length, end, check) != claim(length, end, version):
+        if (length, end, check) != synced_words(length, end, version):
             return None
     except (FileNotFoundError, struct.error):
         return None
@@ -104,9 +104,9 @@ def read_claim(fs: FileSystem, files: Files) -> tuple[int, int] | None:
     return length, end
 
 
-def write_claim(fs: FileSystem, files: Files, length: int, end: int) -> None:
+def write_synced(fs: FileSystem, files: Files, length: int, end: int) -> None:
     """Create or repair a .synced file."""
-    replace(fs, files.synced, _CLAIM.pack(*claim(length, end)))
+    replace(fs, files.synced, _CLAIM.pack(*synced_words(length, end)))
 
 
 # The file .state: what was known when the segment began: up to which position each log buffer was stored, and the
@@ -114,24 +114,24 @@ def write_claim(fs: FileSystem, files: Files, length: int, end: int) -> None:
 
 
 @dataclass(slots=True)
-class Known:
+class StartState:
     """What a topic remembers beside its rows: positions of log buffers, and producers (as ``Producers.document``)."""
 
     positions: dict[str, int] = field(default_factory=dict)
     producers: dict[str, Any] = field(default_factory=dict)
 
 
-def write_known(fs: FileSystem, files: Files, known: Known) -> None:
+def write_known(fs: FileSystem, files: Files, known: StartState) -> None:
     """Write the .state file of a new segment."""
     replace(fs, files.known, encode({"positions": known.positions, "producers": known.producers}))
 
 
-def read_known(fs: FileSystem, files: Files) -> Known | None:
+def read_known(fs: FileSystem, files: Files) -> StartState | None:
     """What was known when the segment began; None when the file is missing or damaged. Raises UnknownFormat."""
     try:
         document = decode(fs.read(files.known), files.known) or {}
         positions = {str(buffer): int(position) for buffer, position in document["positions"].items()}
-        return Known(positions, dict(document["producers"]))
+        return StartState(positions, dict(document["producers"]))
     except (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError):
         return None
 
@@ -168,7 +168,7 @@ class Segment:
         self.state = state
         self.published = state.copy()
         self._dirty = False
-        self._unindexed: list[index.Records] = []
+        self._unindexed: list[index.IndexRecords] = []
         self._open: contextlib.ExitStack | None = None
 
     def _opened(self) -> None:
@@ -180,7 +180,7 @@ class Segment:
             self._words = stack.enter_context(contextlib.closing(self._fs.words(self.files.synced)))
             self._open = stack.pop_all()
 
-    def append(self, parts: Sequence[Bytes], records: index.Records) -> None:
+    def append(self, parts: Sequence[Bytes], records: index.IndexRecords) -> None:
         """Write whole messages and their ``records``. Raises OSError, and then nothing of them stays."""
         try:
             self.undo_failure()
@@ -213,7 +213,7 @@ class Segment:
         state = self.state
         if state.length != self.published.length:
             self._opened()
-            self._words.store(*claim(state.length, state.end))
+            self._words.store(*synced_words(state.length, state.end))
             self.published = state.copy()
 
     def roll_back(self, state: State) -> None:
@@ -254,7 +254,7 @@ class Segment:
             self._open = None
 
 
-def create(fs: FileSystem, directory: Path, first: int, known: Known, last: int) -> Segment:
+def create(fs: FileSystem, directory: Path, first: int, known: StartState, last: int) -> Segment:
     """Start an empty segment at offset ``first``; ``last`` is the topic's last timestamp.
 
     Raises OSError, and then nothing of it is left. The data file comes last: where it is, the others are.
@@ -264,7 +264,7 @@ def create(fs: FileSystem, directory: Path, first: int, known: Known, last: int)
     try:
         write_known(fs, files, known)
         replace(fs, files.index, index.HEADER)
-        write_claim(fs, files, state.length, state.end)
+        write_synced(fs, files, state.length, state.end)
         replace(fs, files.data, PREAMBLE)
         return Segment(fs, files, state)
     except OSError:

@@ -24,7 +24,7 @@ PATIENCE = 0.05
 """Seconds a reader waits while something is published."""
 
 
-class Barrier:
+class CommitBarrier:
     """The writer's side. One thread at a time."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
@@ -70,7 +70,7 @@ class Barrier:
             self._words.close()
 
 
-class Gate:
+class ReaderGate:
     """The readers' side, for the topics in ``directory``."""
 
     def __init__(self, directory: Path) -> None:

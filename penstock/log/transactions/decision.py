@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.files.file_system import FileSystem, replace
-from penstock.log.commit.batching import Prepared, Waiting
+from penstock.log.commit.batching import Prepared, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.documents import decode, encode
 from penstock.log.errors import LogError, write_error
 from penstock.log.store import index
 from penstock.log.store.segment import Files, Segment, State
-from penstock.log.store.visibility import Barrier
+from penstock.log.store.visibility import CommitBarrier
 
 SUFFIX = ".intent"
 _LOGGER = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 class Decision:
     """Stores ``items`` in several topics at once. Hold the locks of all writers."""
 
-    def __init__(self, fs: FileSystem, intent: Path, items: Mapping[Writer, list[Waiting]]) -> None:
+    def __init__(self, fs: FileSystem, intent: Path, items: Mapping[Writer, list[QueuedAppend]]) -> None:
         self._fs = fs
         self._intent = intent
         self._items = items
@@ -36,7 +36,7 @@ class Decision:
         self._lock = threading.Lock()
         self._settled = False
 
-    def make(self, barrier: Barrier) -> dict[Writer, list[Prepared]]:
+    def make(self, barrier: CommitBarrier) -> dict[Writer, list[Prepared]]:
         """Store and publish; what was stored by each writer. Raises LogError, and then nothing is."""
         if not self._items:
             return {}
@@ -68,7 +68,7 @@ class Decision:
         }
         replace(self._fs, self._intent, encode({"places": places}))
 
-    def _write(self, writer: Writer, items: list[Waiting]) -> list[Prepared]:
+    def _write(self, writer: Writer, items: list[QueuedAppend]) -> list[Prepared]:
         stored = writer.append(items)
         writer.active().sync()
         return stored

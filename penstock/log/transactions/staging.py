@@ -13,8 +13,8 @@ from crc32c import crc32c
 from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import File, FileSystem
-from penstock.log.commit.batching import Waiting
-from penstock.log.commit.producers import Producer
+from penstock.log.commit.batching import QueuedAppend
+from penstock.log.commit.producers import ProducerSequence
 from penstock.log.errors import MessageTooLarge, WriteFailed, write_error
 
 SUFFIX = ".staged"
@@ -24,7 +24,7 @@ SUFFIX = ".staged"
 class _Entry:
     topic: str
     origin: Origin
-    producer: Producer | None
+    producer: ProducerSequence | None
     position: int
     length: int
     crc: int
@@ -42,11 +42,13 @@ class Staged:
     lock: threading.Lock = field(default_factory=threading.Lock)
     open: bool = True
     _entries: list[_Entry] = field(default_factory=list)
-    _numbers: set[tuple[str, Producer]] = field(default_factory=set)
+    _numbers: set[tuple[str, ProducerSequence]] = field(default_factory=set)
     _length: int = 0
     _file: File | None = None
 
-    def add(self, fs: FileSystem, topic: str, body: pa.RecordBatch, origin: Origin, producer: Producer | None) -> None:
+    def add(
+        self, fs: FileSystem, topic: str, body: pa.RecordBatch, origin: Origin, producer: ProducerSequence | None
+    ) -> None:
         """Put an append aside; one that is there already (the same number of a producer) is not taken twice.
 
         Raises MessageTooLarge, LogFull and WriteFailed.
@@ -67,16 +69,16 @@ class Staged:
         if producer is not None:
             self._numbers.add((topic, producer))
 
-    def read(self, fs: FileSystem) -> dict[str, list[Waiting]]:
+    def read(self, fs: FileSystem) -> dict[str, list[QueuedAppend]]:
         """All appends by topic, in order. Raises WriteFailed when they cannot be read back."""
-        found: dict[str, list[Waiting]] = {}
+        found: dict[str, list[QueuedAppend]] = {}
         data = fs.map(self.path) if self._entries else pa.py_buffer(b"")
         for entry in self._entries:
             part = data.slice(entry.position, entry.length)
             if len(part) != entry.length or crc32c(memoryview(part)) != entry.crc:
                 raise WriteFailed(f"transaction {self.id}: what was staged cannot be read back")
             body, _ = records.decode(part, records.BODY)
-            item = Waiting(body, entry.origin, entry.size, Future(), entry.producer)
+            item = QueuedAppend(body, entry.origin, entry.size, Future(), entry.producer)
             found.setdefault(entry.topic, []).append(item)
         return found
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import Clock, FileSystem
-from penstock.log.commit.batching import Appended, Prepared, Waiting, resolve
-from penstock.log.commit.producers import Producer
+from penstock.log.commit.batching import Appended, Prepared, QueuedAppend, resolve
+from penstock.log.commit.producers import ProducerSequence
 from penstock.log.commit.writer import Writer
 from penstock.log.errors import LogFull, TransactionTimedOut, UnknownTransaction
 from penstock.log.resources import PRODUCER_MEMORY
 from penstock.log.settings import TopicSettings
-from penstock.log.store.visibility import Barrier
+from penstock.log.store.visibility import CommitBarrier
 from penstock.log.topic import Topic, exceeded
 from penstock.log.transactions import decision, staging
 from penstock.log.transactions.decision import Decision
@@ -65,7 +65,7 @@ class Transactions:
         topics: Topics,
         fs: FileSystem,
         clock: Clock,
-        barrier: Barrier,
+        barrier: CommitBarrier,
         limits: Limits,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:
@@ -105,7 +105,12 @@ class Transactions:
             return name
 
     def append(
-        self, transaction: str, topic: str, body: pa.RecordBatch, origin: Origin, producer: Producer | None = None
+        self,
+        transaction: str,
+        topic: str,
+        body: pa.RecordBatch,
+        origin: Origin,
+        producer: ProducerSequence | None = None,
     ) -> None:
         """Put rows (schema BODY) aside for a topic; their offsets are given by ``commit``.
 
@@ -141,7 +146,7 @@ class Transactions:
                 self._committed.popitem(last=False)
         return answer
 
-    def _store(self, transaction: str, items: dict[str, list[Waiting]]) -> None:
+    def _store(self, transaction: str, items: dict[str, list[QueuedAppend]]) -> None:
         with contextlib.ExitStack() as stack:
             topics = [self._topics.topic(name, create=True) for name in sorted(items)]
             for topic in topics:

@@ -14,7 +14,7 @@ from typing import Self
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.aeron.blocks import Block, scan
 from penstock.logbuffer.frame_search import newest_by_frames, next_frame
-from penstock.logbuffer.lapped import PATIENCE, Gap
+from penstock.logbuffer.lapped import PATIENCE, MissingFrame
 from penstock.logbuffer.mapped import LogFile
 from penstock.logbuffer.subscription import Subscription
 
@@ -68,7 +68,7 @@ class Image(Subscription):
         return newest_count(self._log)
 
 
-class AnyGap(Gap):
+class AnyGap(MissingFrame):
     """A gap that may be one of several writers at work, or a datagram that comes again.
 
     Then distance tells (a writer is never a term ahead of the slowest subscriber that its driver knows),

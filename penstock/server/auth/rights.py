@@ -72,7 +72,7 @@ def _named(name: str, names: Iterable[str]) -> bool:
     return any(one in (ANYBODY, name) for one in names if one)
 
 
-class Guard:
+class Rights:
     """Knows the callers by their tokens; without tokens, everybody is let in."""
 
     def __init__(self, tokens: Mapping[str, TokenConfig] | None = None, internal: str | None = None) -> None:
@@ -92,7 +92,7 @@ class Guard:
         self._callers, self.closed = callers, bool(tokens)
 
     @classmethod
-    def of(cls, security: SecurityConfig, internal: str | None) -> Guard:
+    def of(cls, security: SecurityConfig, internal: str | None) -> Rights:
         """The guard of a configuration; ``internal`` is the token of the product's own processes."""
         return cls(security.tokens, internal)
 

@@ -11,7 +11,7 @@ from penstock.config import SecurityConfig
 from penstock.config.tls import server_context
 
 
-class Tls:
+class ServerTls:
     """What each server needs; nothing where the configuration has no certificate. Raises ConfigError when it is bad."""
 
     def __init__(self, security: SecurityConfig) -> None:

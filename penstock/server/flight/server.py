@@ -24,12 +24,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from penstock.log import Appended, LogError, Producer, Topic
+from penstock.log import Appended, LogError, ProducerSequence, Topic
 from penstock.records import BODY, SCHEMA
-from penstock.server.auth.rights import NOBODY_ASKED, Caller, Guard
+from penstock.server.auth.rights import NOBODY_ASKED, Caller, Rights
 from penstock.server.flight.actions import ACTIONS, act
 from penstock.server.flight.tickets import Scan, Ticket
-from penstock.server.permitted_topics import Topics, answer
+from penstock.server.permitted_topics import PermittedTopics, answer
 from penstock.slogd.errors import ApiError, BadRequest, Code
 
 PIPELINED = 16
@@ -42,7 +42,7 @@ _MIDDLEWARE = "caller"
 class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves the topics. ``location``: ``grpc://host:port``, or ``grpc+tls://`` with ``tls`` (see flight's options)."""
 
-    def __init__(self, location: str, topics: Topics, guard: Guard, **tls: Any) -> None:
+    def __init__(self, location: str, topics: PermittedTopics, guard: Rights, **tls: Any) -> None:
         self._topics = topics
         self._closing = threading.Event()
         super().__init__(location, middleware={_MIDDLEWARE: _CallerFactory(guard)}, **tls)
@@ -106,18 +106,18 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
             topic = self._topics.writable(name, _caller(context))
             put = _Put(self._topics, topic, writer)
             for number, chunk in enumerate(_chunks(reader)):
-                put.append(_body(chunk), Producer(producer, sequence + number) if producer else None)
+                put.append(_body(chunk), ProducerSequence(producer, sequence + number) if producer else None)
             put.finish()
 
 
 class _Put:
     """The batches of one put that are under way, answered in their order."""
 
-    def __init__(self, topics: Topics, topic: Topic, writer: Any) -> None:
+    def __init__(self, topics: PermittedTopics, topic: Topic, writer: Any) -> None:
         self._topics, self._topic, self._writer = topics, topic, writer
         self._under_way: deque[tuple[Future[Appended], int]] = deque()
 
-    def append(self, body: pa.RecordBatch, producer: Producer | None) -> None:
+    def append(self, body: pa.RecordBatch, producer: ProducerSequence | None) -> None:
         while len(self._under_way) >= PIPELINED or (self._under_way and self._under_way[0][0].done()):
             self._answer()
         self._under_way.append((self._topics.append(self._topic, body, "flight", producer), body.num_rows))
@@ -199,7 +199,7 @@ def _one(path: list[bytes]) -> str:
 class _CallerFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Knows the callers by their tokens."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Rights) -> None:
         self._guard = guard
 
     def start_call(self, info: Any, headers: dict[str, list[Any]]) -> _CallerMiddleware:

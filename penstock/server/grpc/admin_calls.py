@@ -1,4 +1,4 @@
-"""The gRPC calls of administration: each runs one method of ``Manage`` on a thread."""
+"""The gRPC calls of administration: each runs one method of ``AdminApi`` on a thread."""
 
 from __future__ import annotations
 
@@ -8,73 +8,73 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from penstock.server.admin_api import Manage, changes_of
+from penstock.server.admin_api import AdminApi, changes_of
 from penstock.server.auth.rights import Caller
-from penstock.server.entries_api import Api
+from penstock.server.entries_api import EntriesApi
 from penstock.server.grpc.call_errors import abort, caller_of
 from penstock.slogd import slogd_pb2 as pb
 
-_Call = Callable[[Manage, Any, Caller], Any]
+_Call = Callable[[AdminApi, Any, Caller], Any]
 
 
-def _create(manage: Manage, r: pb.CreateTopicRequest, caller: Caller) -> pb.TopicDescription:
+def _create(manage: AdminApi, r: pb.CreateTopicRequest, caller: Caller) -> pb.TopicDescription:
     return manage.create(r.topic, changes_of(r.settings), caller)
 
 
-def _configure(manage: Manage, r: pb.ConfigureTopicRequest, caller: Caller) -> pb.TopicDescription:
+def _configure(manage: AdminApi, r: pb.ConfigureTopicRequest, caller: Caller) -> pb.TopicDescription:
     return manage.configure(r.topic, changes_of(r.settings), caller)
 
 
-def _delete(manage: Manage, r: pb.DeleteTopicRequest, caller: Caller) -> pb.DeleteTopicResponse:
+def _delete(manage: AdminApi, r: pb.DeleteTopicRequest, caller: Caller) -> pb.DeleteTopicResponse:
     manage.delete(r.topic, caller)
     return pb.DeleteTopicResponse()
 
 
-def _describe(manage: Manage, r: pb.DescribeTopicsRequest, caller: Caller) -> pb.DescribeTopicsResponse:
+def _describe(manage: AdminApi, r: pb.DescribeTopicsRequest, caller: Caller) -> pb.DescribeTopicsResponse:
     return pb.DescribeTopicsResponse(topic=manage.describe(r.topic, caller))
 
 
-def _begin(manage: Manage, r: pb.BeginRequest, caller: Caller) -> pb.BeginResponse:
+def _begin(manage: AdminApi, r: pb.BeginRequest, caller: Caller) -> pb.BeginResponse:
     return pb.BeginResponse(transaction_id=manage.begin(r.timeout if r.HasField("timeout") else None))
 
 
-def _commit(manage: Manage, r: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
+def _commit(manage: AdminApi, r: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
     return pb.CommitResponse(topic=manage.commit(r.transaction_id))
 
 
-def _abort(manage: Manage, r: pb.AbortRequest, caller: Caller) -> pb.AbortResponse:
+def _abort(manage: AdminApi, r: pb.AbortRequest, caller: Caller) -> pb.AbortResponse:
     manage.abort(r.transaction_id)
     return pb.AbortResponse()
 
 
-def _commit_cursor(manage: Manage, r: pb.CommitCursorRequest, caller: Caller) -> pb.CommitCursorResponse:
+def _commit_cursor(manage: AdminApi, r: pb.CommitCursorRequest, caller: Caller) -> pb.CommitCursorResponse:
     manage.commit_cursor(r.topic, r.name, r.offset, caller)
     return pb.CommitCursorResponse()
 
 
-def _remove_cursor(manage: Manage, r: pb.RemoveCursorRequest, caller: Caller) -> pb.RemoveCursorResponse:
+def _remove_cursor(manage: AdminApi, r: pb.RemoveCursorRequest, caller: Caller) -> pb.RemoveCursorResponse:
     manage.remove_cursor(r.topic, r.name, caller)
     return pb.RemoveCursorResponse()
 
 
-def _list_cursors(manage: Manage, r: pb.ListCursorsRequest, caller: Caller) -> pb.ListCursorsResponse:
+def _list_cursors(manage: AdminApi, r: pb.ListCursorsRequest, caller: Caller) -> pb.ListCursorsResponse:
     return pb.ListCursorsResponse(cursor=manage.cursors(r.topic, caller))
 
 
-def _verify(manage: Manage, r: pb.VerifyTopicRequest, caller: Caller) -> pb.VerifyTopicResponse:
+def _verify(manage: AdminApi, r: pb.VerifyTopicRequest, caller: Caller) -> pb.VerifyTopicResponse:
     return pb.VerifyTopicResponse(gaps=manage.verify(r.topic, r.begin, r.end, caller))
 
 
-def _compact(manage: Manage, r: pb.CompactTopicRequest, caller: Caller) -> pb.CompactTopicResponse:
+def _compact(manage: AdminApi, r: pb.CompactTopicRequest, caller: Caller) -> pb.CompactTopicResponse:
     before, after = manage.compact(r.topic, caller)
     return pb.CompactTopicResponse(bytes_before=before, bytes_after=after)
 
 
-def _cleanup(manage: Manage, r: pb.CleanupRequest, caller: Caller) -> pb.CleanupResponse:
+def _cleanup(manage: AdminApi, r: pb.CleanupRequest, caller: Caller) -> pb.CleanupResponse:
     return pb.CleanupResponse(swept=manage.cleanup(caller))
 
 
-def _post_ledger(manage: Manage, r: pb.PostLedgerRequest, caller: Caller) -> pb.PostLedgerResponse:
+def _post_ledger(manage: AdminApi, r: pb.PostLedgerRequest, caller: Caller) -> pb.PostLedgerResponse:
     return pb.PostLedgerResponse(new=manage.post_ledger(r.document, caller))
 
 
@@ -96,13 +96,13 @@ _CALLS: dict[str, _Call] = {
 }
 
 
-def manage_handlers(api: Api) -> dict[str, Any]:
+def manage_handlers(api: EntriesApi) -> dict[str, Any]:
     """A handler for each call, by its name."""
     methods = pb.DESCRIPTOR.services_by_name["StructuredLog"].methods_by_name
     return {name: _handler(api, methods[name], call) for name, call in _CALLS.items()}
 
 
-def _handler(api: Api, method: Any, call: _Call) -> Any:
+def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
     asked, answered = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
 
     async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:

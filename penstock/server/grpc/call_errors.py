@@ -9,14 +9,14 @@ import grpc
 import grpc.aio
 
 from penstock.server.auth.rights import Caller
-from penstock.server.entries_api import Api
+from penstock.server.entries_api import EntriesApi
 from penstock.slogd.errors import ApiError, Code
 
 _LOGGER = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def caller_of(api: Api, context: Context) -> Caller:
+def caller_of(api: EntriesApi, context: Context) -> Caller:
     """Who calls. Raises Unauthenticated."""
     if not api.guard.closed:
         return api.guard.caller(None)

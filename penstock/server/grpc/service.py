@@ -19,7 +19,7 @@ from grpc_health.v1.health import aio as async_health  # type: ignore[attr-defin
 from grpc_reflection.v1alpha import reflection
 
 from penstock.server.auth.rights import Caller
-from penstock.server.entries_api import Accepted, Api
+from penstock.server.entries_api import Accepted, EntriesApi
 from penstock.server.grpc.admin_calls import manage_handlers
 from penstock.server.grpc.call_errors import Context, abort, caller_of
 from penstock.server.read_query import Query
@@ -39,9 +39,9 @@ DURABILITY = {"synced": pb.SYNCED, "written": pb.WRITTEN, "staged": pb.STAGED}
 
 
 class Entries:
-    """The calls that carry entries, each a thin shell around ``Api``."""
+    """The calls that carry entries, each a thin shell around ``EntriesApi``."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
     async def append(self, data: bytes, context: Context) -> bytes:
@@ -148,7 +148,7 @@ class Rpc:
     health: Any
 
 
-def create_server(api: Api) -> Rpc:
+def create_server(api: EntriesApi) -> Rpc:
     """A server of ``api`` without an address yet."""
     server = grpc.aio.server(
         options=[

@@ -10,16 +10,16 @@ from google.protobuf import json_format
 from google.protobuf.duration_pb2 import Duration
 
 from penstock.config import TopicConfig
-from penstock.server.admin_api import Manage
+from penstock.server.admin_api import AdminApi
 from penstock.server.auth.rights import Caller
-from penstock.server.entries_api import Api
+from penstock.server.entries_api import EntriesApi
 from penstock.server.http.openapi import BeginBody, CursorBody, json_body
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import dumps
 from penstock.slogd.json.values import first_value
 
-_Call = Callable[[Manage, Caller], Any]
+_Call = Callable[[AdminApi, Caller], Any]
 
 
 def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -27,7 +27,7 @@ def json_response(document: Any, status: int = 200, headers: Mapping[str, str] |
     return Response(dumps(document), status, headers, media_type="application/json")
 
 
-def manage_router(api: Api) -> APIRouter:
+def manage_router(api: EntriesApi) -> APIRouter:
     """The routes."""
     routes = _Routes(api)
     router = APIRouter()
@@ -53,7 +53,7 @@ def manage_router(api: Api) -> APIRouter:
 
 
 class _Routes:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
     async def _do(self, request: Request, call: _Call, status: int = 200) -> Response:
@@ -83,7 +83,7 @@ class _Routes:
         return await self._do(request, lambda manage, caller: manage.delete(topic, caller))
 
     async def compact(self, topic: str, request: Request) -> Response:
-        def compacted(manage: Manage, caller: Caller) -> pb.CompactTopicResponse:
+        def compacted(manage: AdminApi, caller: Caller) -> pb.CompactTopicResponse:
             before, after = manage.compact(topic, caller)
             return pb.CompactTopicResponse(bytes_before=before, bytes_after=after)
 
@@ -106,7 +106,7 @@ class _Routes:
         return await self.cursors("", request)
 
     async def cursors(self, topic: str, request: Request) -> Response:
-        def found(manage: Manage, caller: Caller) -> pb.ListCursorsResponse:
+        def found(manage: AdminApi, caller: Caller) -> pb.ListCursorsResponse:
             return pb.ListCursorsResponse(cursor=manage.cursors(topic, caller))
 
         return await self._do(request, found)

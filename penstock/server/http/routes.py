@@ -23,8 +23,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import __version__
-from penstock.server.auth.rights import Guard
-from penstock.server.entries_api import Api
+from penstock.server.auth.rights import Rights
+from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
 from penstock.server.http.docs_page import docs_page
 from penstock.server.http.openapi import AppendBody, BalanceQuery, Error, ReadQuery, json_body, query_parameters
@@ -47,7 +47,7 @@ QueriedReport = Callable[[Mapping[str, str]], Any]
 
 
 def create_app(
-    api: Api,
+    api: EntriesApi,
     *,
     stat: Report,
     metrics: Callable[[], Iterable[Family]],
@@ -94,7 +94,7 @@ def _add_log_routes(app: FastAPI, routes: _LogRoutes) -> None:
 
 
 class _LogRoutes:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
     async def topics(self, request: Request) -> Response:
@@ -252,7 +252,7 @@ _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}
 class KnownCallers:
     """Says who calls (``request.state.caller``); answers 401 to those who must say it and do not."""
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    def __init__(self, app: ASGIApp, guard: Rights) -> None:
         self._app, self._guard = app, guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.landing.admitted_types import TypeRegistry
-from penstock.landing.event_rules import Kind
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.rows import RECORD, ROW
 from penstock.spark.source.type_admission import admitted
@@ -89,6 +89,6 @@ def as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _admitted(rows: pa.RecordBatch, types: TypeRegistry) -> pa.RecordBatch:
-    is_syslog = pc.fill_null(pc.equal(rows.column("codec"), Kind.SYSLOG.value), False)
+    is_syslog = pc.fill_null(pc.equal(rows.column("codec"), MessageKind.SYSLOG.value), False)
     payloads = pc.if_else(is_syslog, pa.scalar(None, pa.binary()), rows.column("payload"))
     return rows.select(ROW.names).append_column("admitted", admitted(payloads, types))

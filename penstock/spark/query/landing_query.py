@@ -17,8 +17,8 @@ from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 from pyspark.sql.streaming import StreamingQuery
 
 from penstock.landing.checkpoint_repair import check_batches, check_source, last_landing
-from penstock.landing.daemon_connection import Connection
-from penstock.landing.event_rules import Kind
+from penstock.landing.daemon_connection import DaemonConnection
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.table_layout import Layout
 from penstock.spark.extensions import KAFKA
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_rows
@@ -55,7 +55,7 @@ class Landing:
     schemas: Mapping[str, str] = field(default_factory=dict)
     duplicate_window: float = 600.0
     target_lag: float = 1.0
-    log: Connection | None = None
+    log: DaemonConnection | None = None
     kafka: Mapping[str, str] | None = None
     expiry_gap: int = EXPIRY_GAP
     max_rows: int = 500_000
@@ -132,7 +132,7 @@ def source_rows(spark: SparkSession, landing: Landing) -> DataFrame:
 
 def landed_rows(rows: DataFrame, landing: Landing, rules: Rules) -> DataFrame:
     """The rows of the table: classified, and without duplicates."""
-    identity = F.when(F.col("kind") == Kind.EVENT.value, F.concat(F.lit("u:"), "topic", F.lit(":"), "uuid"))
+    identity = F.when(F.col("kind") == MessageKind.EVENT.value, F.concat(F.lit("u:"), "topic", F.lit(":"), "uuid"))
     places = [F.col(name).cast("string") for name in ("partition", "offset")]
     key = F.coalesce(identity, F.concat(F.lit("o:"), F.concat_ws(":", "topic", *places)))
     if "refill" in rows.columns:  # its uuid may still be remembered from the row that is in the table no more

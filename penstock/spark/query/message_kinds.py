@@ -23,7 +23,7 @@ from penstock.landing.event_rules import (
     MAX_UUID_BYTES,
     MIN_TIMESTAMP,
     UNSAFE_IN_TYPE,
-    Kind,
+    MessageKind,
     Reason,
 )
 from penstock.spark.query.type_schemas import not_met
@@ -124,10 +124,10 @@ def _finished(judged: DataFrame, rules: Rules) -> DataFrame:
     """The columns of the table; an event's fields only where it is a valid one."""
     is_event = F.col("is_json") & F.col("reason").isNull()
     kind = (
-        F.when(F.col("is_syslog"), Kind.SYSLOG.value)
-        .when(~F.col("is_json"), Kind.MESSAGE.value)
-        .when(F.col("reason").isNull(), Kind.EVENT.value)
-        .otherwise(Kind.QUARANTINE.value)
+        F.when(F.col("is_syslog"), MessageKind.SYSLOG.value)
+        .when(~F.col("is_json"), MessageKind.MESSAGE.value)
+        .when(F.col("reason").isNull(), MessageKind.EVENT.value)
+        .otherwise(MessageKind.QUARANTINE.value)
     )
     data = F.col("fields.data") if rules.data_format == "variant" else F.to_json(F.col("fields.data"))
     payload = F.col("payload") if rules.keep_payload else F.when(~is_event, F.col("payload"))

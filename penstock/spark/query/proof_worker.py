@@ -28,7 +28,7 @@ PUBLISH_EVERY = 5.0
 _LOGGER = logging.getLogger(__name__)
 
 
-class Ledger(Protocol):
+class LedgerPosts(Protocol):
     """What the reconciler needs of the ledger; all may raise LedgerAway, those that post or verify LedgerRefused."""
 
     def through(self) -> dict[str, int]: ...
@@ -55,14 +55,14 @@ class Progress:
     away: str = ""
 
 
-class Reconciler:
+class ProofWorker:
     """Proves and posts; ``step`` does what there is to do. One process at a time: hold the landing's lock.
 
     Proving needs no daemon; while it is away proofs are written down and posted later. Only a corrupt batch
     has to wait for it, because it must be a gap before it can be counted.
     """
 
-    def __init__(self, landing: Landing, ledger: Ledger | None) -> None:
+    def __init__(self, landing: Landing, ledger: LedgerPosts | None) -> None:
         self._layout: Layout = landing.layout
         self._ledger = ledger
         self.progress = Progress()
@@ -212,14 +212,14 @@ class Reconciler:
             keep_watermarks(self._layout, self._ledger.watermarks())
             self._next_publication = time.monotonic() + PUBLISH_EVERY
 
-    def _post_one(self, ledger: Ledger, proof: Proof) -> None:
+    def _post_one(self, ledger: LedgerPosts, proof: Proof) -> None:
         try:
             ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
         except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
             _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)
         self.progress.posted = proof.batch
 
-    def _post_refill(self, ledger: Ledger, refill: Refill) -> None:
+    def _post_refill(self, ledger: LedgerPosts, refill: Refill) -> None:
         """The ledger knows by request and batch whether it has it."""
         try:
             ledger.post_refill(refill)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.landing import daemon_connection
-from penstock.landing.daemon_connection import BadConnection, Connection
+from penstock.landing.daemon_connection import BadConnection, DaemonConnection
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore, TopicView
 from penstock.log.read.filters import BadFilter, Filter
@@ -51,7 +51,7 @@ class SourceOptions:
     microseconds since the epoch. They hold for topics that ``starting`` and ``ending`` do not name.
     """
 
-    where: Path | Connection
+    where: Path | DaemonConnection
     topics: tuple[str, ...]
     starting: Mapping[str, int]
     starting_word: str
@@ -134,13 +134,13 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
             raise BadOption(f"{name}: unknown option ({'did you mean' if close else 'known are'} {known}?)")
 
 
-def _where(given: Mapping[str, str]) -> Path | Connection:
+def _where(given: Mapping[str, str]) -> Path | DaemonConnection:
     if bool(given.get("path")) == bool(given.get("uri")):
         raise BadOption("path or uri: say where the topics are, by one of them")
     if given.get("path"):
         return Path(given["path"])
     try:
-        return Connection.of(given)
+        return DaemonConnection.of(given)
     except BadConnection as error:
         raise BadOption(str(error)) from None
 

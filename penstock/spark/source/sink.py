@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from penstock.landing import daemon_connection
-from penstock.landing.daemon_connection import BadConnection, Connection
+from penstock.landing.daemon_connection import BadConnection, DaemonConnection
 from penstock.records import BODY
 from penstock.spark.source.options import BadOption
 
@@ -39,7 +39,7 @@ REQUEST_BYTES = 8 << 20
 class SinkOptions:
     """Where rows go. ``topic`` is for rows that name none."""
 
-    connection: Connection
+    connection: DaemonConnection
     topic: str
 
     @classmethod
@@ -57,7 +57,7 @@ class SinkOptions:
         if not columns & {"payload", "value"}:
             raise BadOption("the frame has no column payload (or value)")
         try:
-            return cls(Connection.of(given), given.get("topic", ""))
+            return cls(DaemonConnection.of(given), given.get("topic", ""))
         except BadConnection as error:
             raise BadOption(str(error)) from None
 

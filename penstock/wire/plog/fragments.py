@@ -14,8 +14,8 @@ from penstock.wire.decoded import Piece
 from penstock.wire.plog import grouping
 from penstock.wire.plog.grouping import Groups
 from penstock.wire.plog.header import Fragments, Mask, is_consistent
-from penstock.wire.plog.holes import Found, HoleDetector, HoleSettings
-from penstock.wire.plog.reassembly import Assembled, Fate, Header, Key, Reassembly
+from penstock.wire.plog.holes import HoleDetector, HolesAndJumps, HoleSettings
+from penstock.wire.plog.reassembly import Assembled, Fate, Header, MessageIdentity, Reassembly
 from penstock.wire.plog.statistics import Statistics
 
 
@@ -23,7 +23,7 @@ class _Fragment(NamedTuple):
     """A fragment for the table: ``number`` is its index; it ``fits`` the bounds, has the ``right`` length."""
 
     row: int
-    key: Key
+    key: MessageIdentity
     header: Header
     number: int
     part: bytes
@@ -36,7 +36,7 @@ class _Columns(NamedTuple):
     """Fragments for the table as lists, one entry each."""
 
     rows: list[int]
-    keys: list[Key]
+    keys: list[MessageIdentity]
     headers: list[Header]
     numbers: list[int]
     parts: list[bytes]
@@ -100,7 +100,7 @@ class Defragmenter:
             found = self._holes.observe(fragments.addresses[at], fragments.ports[at], fragments.id[at], now)
             self._enter(found, counts)
 
-    def _enter(self, found: Found, counts: Counts) -> None:
+    def _enter(self, found: HolesAndJumps, counts: Counts) -> None:
         counts[Name.HOLE] += found.hole
         counts[Name.JUMP] += found.jump
         self._statistics.holes_from_dead_port += found.dead

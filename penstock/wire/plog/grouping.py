@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.plog.header import Fragments, Mask
-from penstock.wire.plog.reassembly import Header, Key
+from penstock.wire.plog.reassembly import Header, MessageIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Groups:
         """Fragments of each."""
         return self.fragments.count[self.begins]
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[MessageIdentity]:
         """Identities."""
         heads = self.fragments.where(self.begins)
         return list(zip(heads.addresses.tolist(), heads.ports.tolist(), heads.id.tolist(), strict=True))
@@ -75,7 +75,7 @@ def headers_of(fragments: Fragments) -> list[Header]:
 
 
 def split(
-    fragments: Fragments, fine: Mask, known_among: Callable[[Sequence[Key]], set[Key]]
+    fragments: Fragments, fine: Mask, known_among: Callable[[Sequence[MessageIdentity]], set[MessageIdentity]]
 ) -> tuple[Groups, Fragments]:
     """The whole groups, and the other fragments in order of arrival.
 

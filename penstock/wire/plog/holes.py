@@ -34,7 +34,7 @@ class HoleSettings:
 
 
 @dataclass(slots=True)
-class Found:
+class HolesAndJumps:
     """Differences: ``hole`` in lost messages (negative where late ones came in), ``jump`` in jumps.
 
     ``dead`` is the part of ``hole`` that was still open when its source was forgotten.
@@ -65,22 +65,22 @@ class HoleDetector:
     def __len__(self) -> int:
         return len(self._sources)
 
-    def observe(self, addresses: npt.NDArray[np.uint64], ports: Ints, ids: Ints, now: float) -> Found:
+    def observe(self, addresses: npt.NDArray[np.uint64], ports: Ints, ids: Ints, now: float) -> HolesAndJumps:
         """Take in new messages in order of arrival, one entry of each array a message."""
         found = self.expire(now)
         for source, run in _by_source(addresses, ports, ids):
             self._observe_source(source, run, now, found)
         return found
 
-    def expire(self, now: float) -> Found:
+    def expire(self, now: float) -> HolesAndJumps:
         """Forget the sources that have been silent for ``expire_time``."""
-        found = Found()
+        found = HolesAndJumps()
         limit = now - self._settings.expire_time
         while self._sources and next(iter(self._sources.values())).seen <= limit:
             self._forget(found)
         return found
 
-    def _observe_source(self, key: tuple[int, int], ids: Ints, now: float, found: Found) -> None:
+    def _observe_source(self, key: tuple[int, int], ids: Ints, now: float, found: HolesAndJumps) -> None:
         source = self._sources.get(key)
         if source is None:
             source = self._sources[key] = _Source([int(ids[0])], now)
@@ -105,7 +105,7 @@ class HoleDetector:
             source.floor = bottom - 1 if bottom > first else source.floor
         return unbroken
 
-    def _insert(self, source: _Source, number: int, found: Found) -> None:
+    def _insert(self, source: _Source, number: int, found: HolesAndJumps) -> None:
         window, largest = source.window, self._settings.maximum_hole
         number = window[-1] + (number - window[-1] + _HALF) % _WRAP - _HALF
         floor = source.floor if source.floor is not None else window[0] - 1
@@ -118,7 +118,7 @@ class HoleDetector:
             if len(window) > self._settings.ids_per_port:
                 self._push_out(source, found)
 
-    def _push_out(self, source: _Source, found: Found) -> None:
+    def _push_out(self, source: _Source, found: HolesAndJumps) -> None:
         source.floor = floor = source.window.pop(0)
         gap = source.window[0] - floor - 1
         if gap > self._settings.maximum_hole:
@@ -129,14 +129,14 @@ class HoleDetector:
             while len(source.missing) > self._settings.ids_per_port * self._settings.maximum_hole:
                 del source.missing[next(iter(source.missing))]
 
-    def _restart(self, source: _Source, number: int, found: Found) -> None:
+    def _restart(self, source: _Source, number: int, found: HolesAndJumps) -> None:
         """An id far behind all that is remembered: the sender began anew."""
         self._settle(source, found)
         found.jump += 1
         source.window, source.floor = [number], None
         source.missing.clear()
 
-    def _settle(self, source: _Source, found: Found) -> int:
+    def _settle(self, source: _Source, found: HolesAndJumps) -> int:
         """Count the gaps that are still open in the window; how many messages are in its holes."""
         gaps = np.diff(source.window) - 1
         is_hole = gaps <= self._settings.maximum_hole
@@ -145,7 +145,7 @@ class HoleDetector:
         found.hole += hole
         return hole
 
-    def _forget(self, found: Found) -> None:
+    def _forget(self, found: HolesAndJumps) -> None:
         _, source = self._sources.popitem(last=False)
         found.dead += self._settle(source, found)
 

@@ -27,7 +27,7 @@ MAX_FRAGMENTS = 65_535
 MAX_REMEMBERED = 65_536
 """Most finished messages remembered: about 30 MB. Beyond it the oldest are forgotten early."""
 
-Key = tuple[int, int, int]
+MessageIdentity = tuple[int, int, int]
 """Source address, source port, message id."""
 
 
@@ -73,29 +73,31 @@ class Memory:
 
     def __init__(self, expire_time: float) -> None:
         self._expire_time = expire_time
-        self._known: OrderedDict[Key, tuple[Header, Fate, float]] = OrderedDict()
+        self._known: OrderedDict[MessageIdentity, tuple[Header, Fate, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def remember(self, key: Key, header: Header, fate: Fate, now: float) -> None:
+    def remember(self, key: MessageIdentity, header: Header, fate: Fate, now: float) -> None:
         """Keep what became of the message, in the place of an older one of the same identity."""
         self._known.pop(key, None)
         self._known[key] = (header, fate, now)
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
 
-    def remember_all(self, keys: Sequence[Key], headers: Iterable[Header], fates: Iterable[Fate], now: float) -> None:
+    def remember_all(
+        self, keys: Sequence[MessageIdentity], headers: Iterable[Header], fates: Iterable[Fate], now: float
+    ) -> None:
         """The same for many messages none of which is known."""
         self._known.update(zip(keys, zip(headers, fates, repeat(now)), strict=False))
         while len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
 
-    def among(self, keys: set[Key]) -> set[Key]:
+    def among(self, keys: set[MessageIdentity]) -> set[MessageIdentity]:
         """Those of ``keys`` that are known."""
         return keys & self._known.keys()
 
-    def fate(self, key: Key, header: Header) -> Fate | None:
+    def fate(self, key: MessageIdentity, header: Header) -> Fate | None:
         """What became of this very message; None where the id now stands for another one."""
         known = self._known.get(key)
         return known[1] if known is not None and known[0] == header else None
@@ -122,20 +124,20 @@ class Reassembly:
         self._expire_time = expire_time
         self._statistics = statistics
         self._weight = 0
-        self._open: OrderedDict[Key, _Entry] = OrderedDict()
+        self._open: OrderedDict[MessageIdentity, _Entry] = OrderedDict()
 
     @property
     def open_messages(self) -> int:
         """How many messages wait for their rest."""
         return len(self._open)
 
-    def known(self, keys: Sequence[Key]) -> set[Key]:
+    def known(self, keys: Sequence[MessageIdentity]) -> set[MessageIdentity]:
         """Those of ``keys`` that are of incomplete or of remembered messages."""
         distinct = set(keys)
         return (distinct & self._open.keys()) | self.memory.among(distinct)
 
     def add(
-        self, key: Key, header: Header, index: int, part: bytes, tags: bytes, now: float, counts: Counts
+        self, key: MessageIdentity, header: Header, index: int, part: bytes, tags: bytes, now: float, counts: Counts
     ) -> tuple[bool, Assembled | None]:
         """Take in a fragment of consistent length and of a message within bounds.
 
@@ -156,7 +158,13 @@ class Reassembly:
         return is_new, self._settle(key, entry, now, counts)
 
     def add_run(
-        self, key: Key, header: Header, indices: Sequence[int], parts: Sequence[bytes], now: float, counts: Counts
+        self,
+        key: MessageIdentity,
+        header: Header,
+        indices: Sequence[int],
+        parts: Sequence[bytes],
+        now: float,
+        counts: Counts,
     ) -> tuple[bool, Assembled | None] | None:
         """As ``add`` for one after the other of several fragments without tags, at once.
 
@@ -179,17 +187,17 @@ class Reassembly:
         self._hold(entry, sum(map(len, parts)))
         return is_new, self._settle(key, entry, now, counts)
 
-    def reject(self, key: Key, header: Header, index: int, counts: Counts) -> None:
+    def reject(self, key: MessageIdentity, header: Header, index: int, counts: Counts) -> None:
         """Enter an invalid fragment, in the class of the message that it claims to belong to."""
         entry = self._look_up(key)
         self._enter_invalid(header if entry is None else entry.header, index, counts)
 
-    def mismatches(self, key: Key, header: Header) -> bool:
+    def mismatches(self, key: MessageIdentity, header: Header) -> bool:
         """Whether the message is incomplete here and its first fragment said something else."""
         entry = self._open.get(key)
         return entry is not None and entry.header != header
 
-    def refuse(self, key: Key, header: Header, now: float, counts: Counts) -> bool:
+    def refuse(self, key: MessageIdentity, header: Header, now: float, counts: Counts) -> bool:
         """Refuse a fragment of a message larger than the bound; whether it is the message's first."""
         counts[Name.FRAGMENT_DISCARDED] += 1
         is_new = self.memory.fate(key, header) is None
@@ -206,7 +214,7 @@ class Reassembly:
             self._give_up("expired", now, counts)
         self.memory.expire(now)
 
-    def _look_up(self, key: Key) -> _Entry | None:
+    def _look_up(self, key: MessageIdentity) -> _Entry | None:
         entry = self._open.get(key)
         self._statistics.hits += entry is not None
         self._statistics.misses += entry is None
@@ -216,7 +224,7 @@ class Reassembly:
         counts[Name.FRAGMENT_INVALID] += 1
         self._statistics.add_invalid(np.array([header.fragments]), np.array([index]))
 
-    def _begin(self, key: Key, header: Header, now: float, counts: Counts) -> _Entry:
+    def _begin(self, key: MessageIdentity, header: Header, now: float, counts: Counts) -> _Entry:
         counts[Name.SEEN] += 1
         counts[Name.OPEN] += 1
         entry = self._open[key] = _Entry(header, now)
@@ -238,7 +246,7 @@ class Reassembly:
             self._hold(entry, len(tags) - len(entry.tags))
             entry.tags = tags
 
-    def _settle(self, key: Key, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
+    def _settle(self, key: MessageIdentity, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
         """After an entry was added to: it is complete, or the table may have grown too large."""
         self._open.move_to_end(key)
         if len(entry.parts) == entry.header.fragments:
@@ -250,7 +258,7 @@ class Reassembly:
         entry.held += more
         self.held_bytes += more
 
-    def _close(self, key: Key, fate: Fate, now: float, counts: Counts) -> _Entry:
+    def _close(self, key: MessageIdentity, fate: Fate, now: float, counts: Counts) -> _Entry:
         """Take an entry out of the table, and its fragments out of those that are open."""
         entry = self._open.pop(key)
         self.held_bytes -= entry.held
@@ -262,7 +270,7 @@ class Reassembly:
         self.memory.remember(key, entry.header, fate, now)
         return entry
 
-    def _finish(self, key: Key, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
+    def _finish(self, key: MessageIdentity, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
         payload = b"".join([entry.parts[index] for index in range(entry.header.fragments)])
         good = mmh3.hash(payload, 0, False) == entry.header.hash
         self._close(key, Fate.GOOD if good else Fate.BAD, now, counts)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.log.batch_queue import MAX_BYTES, WAITING, Waiting
+from penstock.client.log.batch_queue import MAX_BYTES, WAITING, BatchQueue
 from penstock.slogd.slogd_pb2 import LogEntry
 
 
 @given(st.lists(st.integers(0, MAX_BYTES // 2 * 3), max_size=6), st.integers(1, 4))
 def test_batches_keep_the_order_and_their_bounds(sizes: list[int], most: int) -> None:
-    waiting: Waiting[int] = Waiting(most)
+    waiting: BatchQueue[int] = BatchQueue(most)
     for number, size in enumerate(sizes):
         waiting.add(LogEntry(raw_bytes=b"x" * size), number)
     found = []
@@ -23,7 +23,7 @@ def test_batches_keep_the_order_and_their_bounds(sizes: list[int], most: int) ->
 
 
 def test_there_is_room_for_some_batches_and_none_waits_after_a_failure() -> None:
-    waiting: Waiting[int] = Waiting(2)
+    waiting: BatchQueue[int] = BatchQueue(2)
     for number in range(2 * WAITING):
         assert waiting.has_room
         waiting.add(LogEntry(raw_bytes=b"x"), number)

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from penstock.kafka.large.assembler import Assembler
 from penstock.kafka.large.headers import LARGE_MESSAGE, find_last, without
 from penstock.kafka.large.segments import Segment, decode_segment, serialize_segment
-from penstock.kafka.large.splitter import Outgoing, Packer, Splitter
+from penstock.kafka.large.splitter import MessageSplitter, OutgoingRecord, Packer
 from tests.kafka.kafka_vectors import KAFKA, TP, headers_of, tohex, told_headers, uid, unhex
 
 HEADERS_KEPT = "a value that is None or empty keeps the user's headers"
 ID_MADE_ONCE = "without an id one is made, and stands in segment, header and key alike"
 
 
-def _told(records: Iterable[Outgoing]) -> list[tuple[Any, ...]]:
+def _told(records: Iterable[OutgoingRecord]) -> list[tuple[Any, ...]]:
     return [(tohex(key), tohex(value), told_headers(headers)) for key, value, headers, _ in records]  # type: ignore[arg-type]
 
 
@@ -39,7 +39,7 @@ CASES = [case for case in KAFKA["splitter"] if case.get("topic") and case["uuid"
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_message_becomes_the_recorded_records(case: dict[str, Any]) -> None:
-    splitter = Splitter(case["maxSegmentSize"], in_header=case["enableRecordHeader"])
+    splitter = MessageSplitter(case["maxSegmentSize"], in_header=case["enableRecordHeader"])
     headers = headers_of(case["inHeaders"])
     records = splitter.split("topic", unhex(case["payload"]), unhex(case["key"]), headers, UUID(case["uuid"]))
     expected = _recorded(case["records"])
@@ -54,7 +54,7 @@ def test_a_message_becomes_the_recorded_records(case: dict[str, Any]) -> None:
 def test_the_other_recorded_messages(case: dict[str, Any]) -> None:
     payload = unhex(case["payload"]) or b""
     records = list(
-        Splitter(case["maxSegmentSize"]).split(
+        MessageSplitter(case["maxSegmentSize"]).split(
             "topic", payload, message_id=UUID(case["uuid"]) if case["uuid"] else None
         )
     )
@@ -68,13 +68,13 @@ def test_the_other_recorded_messages(case: dict[str, Any]) -> None:
 
 def test_a_message_needs_a_topic() -> None:
     with pytest.raises(ValueError, match=r"Topic cannot be empty\."):
-        Splitter(10).split("", b"x")
+        MessageSplitter(10).split("", b"x")
 
 
 def test_split() -> None:
     """MessageSplitterTest.testSplit."""
     message, message_id = b"a" * 1000, uid(3)
-    records = list(Splitter(200).split("topic", message, b"key", message_id=message_id))
+    records = list(MessageSplitter(200).split("topic", message, b"key", message_id=message_id))
     segments = [decode_segment(record.value or b"") for record in records]
     told = [(s.message_id, s.message_size, s.count, s.sequence, len(s.payload)) for s in segments if s]
     assert told == [(message_id, 1000, 5, sequence, 200) for sequence in range(5)]
@@ -87,7 +87,7 @@ def test_split() -> None:
 def test_what_is_split_is_put_together_again_in_any_order(
     value: bytes, size: int, in_header: bool, shuffle: Any
 ) -> None:
-    records = list(Splitter(size, in_header=in_header).split("topic", value))
+    records = list(MessageSplitter(size, in_header=in_header).split("topic", value))
     assert len(records) == -(-len(value) // size)
     shuffle.shuffle(records)
     assembler = Assembler(capacity=1000)
@@ -106,7 +106,7 @@ PRODUCED = [(case, place) for case in KAFKA["producer"] for place in range(len(c
 @pytest.mark.parametrize(("case", "place"), PRODUCED)
 def test_a_producer_sends_the_recorded_records(case: dict[str, Any], place: int) -> None:
     config, sent = case["config"], case["sends"][place]
-    splitter = Splitter(config["max.message.segment.bytes"], in_header=config["li.record.header.enable"])
+    splitter = MessageSplitter(config["max.message.segment.bytes"], in_header=config["li.record.header.enable"])
     packer = Packer(
         splitter,
         enabled=config["large.message.enabled"],
@@ -125,16 +125,16 @@ def test_a_producer_sends_the_recorded_records(case: dict[str, Any], place: int)
 
 
 def test_a_message_of_just_the_limit_is_not_split() -> None:
-    packer = Packer(Splitter(10), enabled=True, stamped=False)
+    packer = Packer(MessageSplitter(10), enabled=True, stamped=False)
     assert [len(list(packer.pack("topic", bytes(size)))) for size in (0, 10, 11, 30, 31)] == [1, 1, 2, 3, 4]
 
 
 def test_the_smaller_of_segment_and_request_is_the_limit() -> None:
-    assert Packer(Splitter(1000), enabled=True, request_bytes=10).threshold == 10
+    assert Packer(MessageSplitter(1000), enabled=True, request_bytes=10).threshold == 10
 
 
 def test_a_message_gets_the_time_of_its_sending_where_it_has_none() -> None:
-    packer = Packer(Splitter(10), now=lambda: 1.5)
+    packer = Packer(MessageSplitter(10), now=lambda: 1.5)
     (record,) = packer.pack("topic", b"x")
     assert told_headers(record.headers) == [["_t", (1500).to_bytes(8, "big").hex()]]
 
@@ -143,14 +143,14 @@ def test_a_serializer_of_ones_own_writes_the_segments() -> None:
     def bare_if_alone(topic: str, segment: Segment) -> bytes:
         return bytes(segment.payload) if segment.count == 1 else serialize_segment(topic, segment)
 
-    packer = Packer(Splitter(4, serializer=bare_if_alone), enabled=True, wrap_small=True, stamped=False)
+    packer = Packer(MessageSplitter(4, serializer=bare_if_alone), enabled=True, wrap_small=True, stamped=False)
     assert [record.value for record in packer.pack("topic", b"abc")] == [b"abc"]
     assert [bool(decode_segment(record.value or b"")) for record in packer.pack("topic", b"abcdef")] == [True, True]
 
 
 def test_a_segment_has_at_least_one_byte() -> None:
     with pytest.raises(ValueError, match="one byte"):
-        Splitter(0)
+        MessageSplitter(0)
 
 
 def test_only_one_segment_is_in_memory_beside_the_message() -> None:
@@ -158,7 +158,7 @@ def test_only_one_segment_is_in_memory_beside_the_message() -> None:
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        count = sum(1 for _ in Splitter(800_000).split("topic", message))
+        count = sum(1 for _ in MessageSplitter(800_000).split("topic", message))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -167,6 +167,6 @@ def test_only_one_segment_is_in_memory_beside_the_message() -> None:
 
 
 def test_ids_differ_from_message_to_message() -> None:
-    packer = Packer(Splitter(1), enabled=True)
+    packer = Packer(MessageSplitter(1), enabled=True)
     keys = {record.key for _ in range(10) for record in itertools.islice(packer.pack("topic", b"ab"), 1)}
     assert len(keys) == 10

@@ -17,9 +17,9 @@ from penstock.kafka.large.headers import (
     encode_long,
     message_key,
 )
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.kafka.large.segments import encode_segment
 from penstock.landing.from_kafka.range_assembler import Part, RangeAssembler, find_segments, part_of
-from penstock.landing.from_kafka.rows import Place
 from tests.landing.from_kafka.kafka_records import batch, record
 
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -46,7 +46,9 @@ class Log:
     def __init__(self, records: Sequence[dict[str, Any]], gap: int = 1000) -> None:
         self.records, self.gap, self.asked = records, gap, 0
 
-    def look_back(self, place: Place, offset: int, wanted: Mapping[UUID, Collection[int]]) -> Iterable[Part]:
+    def look_back(
+        self, place: TopicAndPartition, offset: int, wanted: Mapping[UUID, Collection[int]]
+    ) -> Iterable[Part]:
         self.asked += 1
         begin = max(0, offset - self.gap)
         before = batch(self.records[begin:offset], begin)

@@ -21,7 +21,7 @@ from penstock.landing.promote.promotion import FROM_HEADER, CannotMove, Promotio
 from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.trace.tracer import Tracer
 from penstock.spark.query.landing_query import Landing, start_landing
-from penstock.spark.query.proof_worker import Reconciler
+from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import append, event
@@ -33,7 +33,7 @@ def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
     query = start_landing(spark, landing, available_now=True)
     query.awaitTermination(240)
     assert query.exception() is None
-    assert Reconciler(landing, ledger).step()
+    assert ProofWorker(landing, ledger).step()
 
 
 def test_killed_while_it_copies_it_goes_on_and_copies_each_row_once(kafka_broker: Broker, tmp_path: Path) -> None:

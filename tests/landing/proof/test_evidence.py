@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.landing.journal import Commit
-from penstock.landing.proof.evidence import Landed, in_gaps, of_topic, read_rows, split_offsets, tally
+from penstock.landing.proof.evidence import LandedUuids, in_gaps, of_topic, read_rows, split_offsets, tally
 from penstock.log.store.gaps import Gap
 from tests.spark.spark_helpers import BUCKET, HandWritten, landed_event, landed_message
 
@@ -98,7 +98,7 @@ def commits_of(table: HandWritten, *batches: tuple[int, list[str]]) -> list[Comm
 def test_survivors_are_found_in_memory_and_in_files_alike(table: HandWritten) -> None:
     commits = commits_of(table, (1000, ["a", "b"]), (1001, ["c"]))
     for room in (0, 1 << 20):
-        landed = Landed(table.layout.landed, 600.0, room)
+        landed = LandedUuids(table.layout.landed, 600.0, room)
         for commit in commits:
             landed.remember(commit, read_rows(table.layout.landed, commit.files))
         assert landed.find({"t": {"a", "c", "x"}, "other": {"b"}}) == {"t": {"a", "c"}, "other": set()}
@@ -108,7 +108,7 @@ def test_a_uuid_counts_as_long_as_spark_remembers_it_and_no_longer(table: HandWr
     """The watermark of batch 2 is 600 s before batch 1: past the 600 s of "old" only where batch 1 is late enough."""
     for second, remembered in ((2199, True), (2201, False)):
         commits = commits_of(table, (1000, ["old"]), (second, ["x"]), (second + 1, ["y"]), (second + 2, ["z"]))
-        landed = Landed(table.layout.landed, 600.0)
+        landed = LandedUuids(table.layout.landed, 600.0)
         for commit in commits:
             landed.remember(commit)
         assert landed.find({"t": {"old"}}) == {"t": {"old"} if remembered else set()}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.client import Unavailable
-from penstock.landing.daemon_connection import Connection
+from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.journal import Journal
 from penstock.landing.proof.prover import Proof, Prover
 from penstock.landing.proof.reread import LogRecords
@@ -27,7 +27,7 @@ def test_duplicates_gaps_and_what_is_missing_are_found_the_same(topics: Path, ta
     flip(topics, "t", b"{damaged")
     table.commit({"t": 6}, [landed_event(0, "u1"), landed_event(5, "u3")])
     with served(topics) as server:
-        (proof,) = prove(topics, table, FlightRecords(Connection(server.address)))
+        (proof,) = prove(topics, table, FlightRecords(DaemonConnection(server.address)))
     assert proof.unaccounted == [4]
     assert proof.total("duplicate") == 1
     assert proof.total("gap.corrupt") == 2
@@ -40,21 +40,21 @@ def test_what_an_offset_holds_is_the_same(topics: Path) -> None:
     append(topics, "t", [event(n, kind="other") for n in range(50)], [b"<1>x"])
     offsets = np.array([1, 7, 49, 50, 51, 60, 102])
     with served(topics) as server:
-        found = FlightRecords(Connection(server.address), ("other",)).again("t", offsets)
+        found = FlightRecords(DaemonConnection(server.address), ("other",)).again("t", offsets)
     assert found.suspects == LogRecords(topics, ("other",)).again("t", offsets).suspects
     assert [suspect.offset for suspect in found.suspects] == offsets.tolist()
 
 
 def test_a_topic_that_is_gone_has_nothing(topics: Path) -> None:
     with served(topics) as server:
-        records = FlightRecords(Connection(server.address))
+        records = FlightRecords(DaemonConnection(server.address))
         assert records.gaps("gone") == []
         assert records.again("gone", np.array([3])).suspects == []
         assert records.again("gone", np.array([], np.int64)).suspects == []
 
 
 def test_while_the_daemon_is_away_nothing_is_decided() -> None:
-    records = log_records(Connection("127.0.0.1:1", retry_for=0.1))
+    records = log_records(DaemonConnection("127.0.0.1:1", retry_for=0.1))
     assert records is not None
     with pytest.raises(Unavailable):
         records.gaps("t")

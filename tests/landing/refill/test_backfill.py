@@ -22,7 +22,7 @@ from penstock.ledger.ledger import balance_of
 from penstock.ledger.posts import ClientPost, LandedPost
 from penstock.spark.pipeline import tidied
 from penstock.spark.query.landing_query import Landing, start_landing
-from penstock.spark.query.proof_worker import Reconciler
+from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
@@ -33,7 +33,7 @@ def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
     query = start_landing(spark, landing, available_now=True)
     query.awaitTermination(120)
     assert query.exception() is None
-    assert Reconciler(landing, ledger).step()
+    assert ProofWorker(landing, ledger).step()
 
 
 def survey(landing: Landing, topic: str, begin: int, end: int | None = None) -> Survey:
@@ -122,7 +122,7 @@ def test_what_no_proof_counted_is_owed_to_the_balance_and_what_is_planned_waits(
     rows = [landed_event(0, "u0")]
     table.commit({"t": 4}, rows)
     landing = Landing(topics, table.layout.tables, topic="t")
-    Reconciler(landing, None).step()
+    ProofWorker(landing, None).step()
     plan = table.layout.checkpoint / "offsets" / "1"
     plan.write_text("\n".join(["v1", '{"batchWatermarkMs":0,"batchTimestampMs":1}', json.dumps({"t": 5})]))
     found = Surveyor(topics, table.layout, ["t"], running=False).survey("t", 0, None)

@@ -16,11 +16,11 @@ import pytest
 
 from penstock.client import NotAllowed, Unavailable
 from penstock.config import TokenConfig
-from penstock.landing.daemon_connection import Connection
+from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics import from_flight
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
-from penstock.server.auth.rights import Guard
+from penstock.server.auth.rights import Rights
 from tests.server.certificates import make
 from tests.spark.spark_flight import Served, served
 from tests.spark.spark_helpers import append
@@ -38,7 +38,7 @@ def server(topics: Path) -> Iterator[Served]:
 
 
 def store(address: str, retry_for: float = 60.0, token: str = "") -> FlightStore:
-    return FlightStore(Connection(address, token, retry_for=retry_for))
+    return FlightStore(DaemonConnection(address, token, retry_for=retry_for))
 
 
 def away(server: Served, seconds: float) -> None:
@@ -119,7 +119,7 @@ def test_a_filter_that_lets_nothing_pass_goes_through_a_topic_in_pieces(
 
 def test_a_token_is_shown_and_a_wrong_one_is_no_reason_to_wait(topics: Path) -> None:
     append(topics, "t", [b"x"])
-    with served(topics, Guard({"reader": TokenConfig(token=TOKEN, read=("t",))})) as server:
+    with served(topics, Rights({"reader": TokenConfig(token=TOKEN, read=("t",))})) as server:
         assert store(server.address, token=TOKEN).views(["*"])["t"].end == 1
         assert len(list(store(server.address, token=TOKEN).read(Range("t", 0, 1), OFFSETS))) == 1
         with pytest.raises(NotAllowed, match="token") as error:
@@ -137,7 +137,7 @@ def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> 
     given = {"tlsca": str(server.cert), "tlscert": str(client.cert), "tlskey": str(client.key), "tlsname": "server"}
     with served(topics, tls=tls) as running:
         known = {"uri": f"grpc+tls://{running.address}", **given}
-        assert FlightStore(Connection.of(known)).views(["t"])["t"].end == 1
+        assert FlightStore(DaemonConnection.of(known)).views(["t"])["t"].end == 1
         stranger = {"uri": known["uri"], "tlsca": known["tlsca"], "retryfor": "200ms"}
         with pytest.raises(Unavailable, match="does not answer"):
-            FlightStore(Connection.of(stranger)).views(["t"])
+            FlightStore(DaemonConnection.of(stranger)).views(["t"])

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.commit.batching import Waiting, grouped, joined, prepare, resolve
+from penstock.log.commit.batching import QueuedAppend, grouped, joined, prepare, resolve
 from penstock.log.settings import MERGE_ROWS
 from penstock.records import body
 from tests.log.log_helpers import origin, rows
@@ -13,7 +13,7 @@ from tests.log.log_helpers import origin, rows
 
 def waiting(source="a", buffer="", begin=0, count=1, **more):
     payloads = rows(*[b"%d" % begin] * count)
-    return Waiting(payloads, origin(source, buffer=buffer, begin=begin, end=begin + 1, **more), 10, Future())
+    return QueuedAppend(payloads, origin(source, buffer=buffer, begin=begin, end=begin + 1, **more), 10, Future())
 
 
 def begins(groups):
@@ -66,6 +66,6 @@ def test_each_append_is_told_its_own_offsets_and_timestamps():
 
 def test_slices_of_a_body_are_stored_as_the_rows_they_are():
     whole = body([b"a", b"b", b"c"])
-    item = Waiting(whole.slice(1, 1), origin(), 1, Future())
+    item = QueuedAppend(whole.slice(1, 1), origin(), 1, Future())
     (group,) = grouped([item])
     assert prepare(group, 0, 0, 0).batch.column("payload").to_pylist() == [b"b"]

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log import Limits, Log, LogFull, OutOfSequence, Producer, TopicSettings
+from penstock.log import Limits, Log, LogFull, OutOfSequence, ProducerSequence, TopicSettings
 from penstock.log.commit.producers import MAX_PRODUCERS, REMEMBERED, Producers, Taken
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.log.log_helpers import UNSYNCED, last_files, opened, origin, payloads, rows
 
 
 def append(topic, sequence, *values, name="p"):
-    return topic.append(rows(*values), origin(), producer=Producer(name, sequence))
+    return topic.append(rows(*values), origin(), producer=ProducerSequence(name, sequence))
 
 
 def test_a_repeated_number_is_answered_as_the_first_time_and_stored_once(tmp_path):
@@ -111,15 +111,15 @@ def test_retries_from_many_threads_are_stored_once(tmp_path):
 @pytest.mark.parametrize(("name", "sequence"), [("", 0), ("x" * 201, 0), ("p", -1), ("p", 1 << 63)])
 def test_what_cannot_be_a_producer_is_an_error(name, sequence):
     with pytest.raises(ValueError, match=r"producer|sequence"):
-        Producer(name, sequence)
+        ProducerSequence(name, sequence)
 
 
 def test_only_so_many_producers_are_kept():
     producers = Producers(100)
     for number in range(MAX_PRODUCERS + 1):
         producers.enter(f"p{number}", Taken(0, number, 1, number))
-    assert producers.find(Producer("p0", 9)) is None
-    assert producers.find(Producer("p1", 0)) == Taken(0, 1, 1, 1)
+    assert producers.find(ProducerSequence("p0", 9)) is None
+    assert producers.find(ProducerSequence("p1", 0)) == Taken(0, 1, 1, 1)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), max_size=60))
@@ -133,4 +133,8 @@ def test_a_snapshot_tells_all_that_is_known(appends):
     assert loaded.document() == producers.document()
     for name, following in numbers.items():
         for number in range(max(0, following - REMEMBERED), following):
-            assert loaded.find(Producer(name, number)) == producers.find(Producer(name, number)) is not None
+            assert (
+                loaded.find(ProducerSequence(name, number))
+                == producers.find(ProducerSequence(name, number))
+                is not None
+            )

@@ -5,7 +5,7 @@ import threading
 import pyarrow as pa
 import pytest
 
-from penstock.log import Gap, Log, LogFull, Producer, TopicReader, TopicSettings, WriteFailed
+from penstock.log import Gap, Log, LogFull, ProducerSequence, TopicReader, TopicSettings, WriteFailed
 from penstock.log.store import index
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.log.log_helpers import BUCKET, UNSYNCED, UnsyncedFiles, fill, flip, offsets, opened, origin, payloads, rows
@@ -19,7 +19,7 @@ def write(topic, count=30, name="p"):
     for n in range(count):
         source = "events" if n % 10 < 8 else "other"
         told = origin(source, bucket=BUCKET + 60 * (n // 15), counts={"accepted": 2, "taken": n})
-        producer = Producer(name, n // 3) if n % 3 == 0 else None
+        producer = ProducerSequence(name, n // 3) if n % 3 == 0 else None
         topic.append(rows(b"%d" % n * 50, b"%d." % n * 50), told, producer=producer).result(10)
 
 
@@ -50,7 +50,7 @@ def test_everything_is_as_before_in_fewer_and_smaller_batches(tmp_path, settings
         assert topic.compact() == (0, 0)
     with opened(tmp_path, settings=settings) as topic:
         assert picture(topic) == before
-        again = topic.append(rows(b"?"), origin(), producer=Producer("p", 9)).result(10)
+        again = topic.append(rows(b"?"), origin(), producer=ProducerSequence("p", 9)).result(10)
         assert again.first == 54
         assert topic.compact()[0] == 0
         fill(topic, [b"new"])

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.log.commit.batching import Group, Waiting, prepare
+from penstock.log.commit.batching import BatchGroup, QueuedAppend, prepare
 from penstock.log.store import batch_format
 from penstock.records import SCHEMA, BadBatch
 from tests.log.log_helpers import origin, rows
 
 
 def message(*payloads, base=5, position=0):
-    group = Group()
-    group.add(Waiting(rows(*payloads), origin(counts={"taken": 2}), 0, None))
+    group = BatchGroup()
+    group.add(QueuedAppend(rows(*payloads), origin(counts={"taken": 2}), 0, None))
     prepared = prepare(group, base, 1000, position)
     return prepared.batch, b"".join(bytes(part) for part in prepared.framed.parts), prepared.framed
 

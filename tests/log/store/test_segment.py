@@ -11,17 +11,17 @@ from crc32c import crc32c
 
 from penstock.files.file_system import OS
 from penstock.log import UnknownFormat
-from penstock.log.commit.batching import Group, Waiting, index_record, prepare
+from penstock.log.commit.batching import BatchGroup, QueuedAppend, index_record, prepare
 from penstock.log.store import index, segment
 from penstock.log.store.batch_format import PREAMBLE
-from penstock.log.store.segment import Files, Known
+from penstock.log.store.segment import Files, StartState
 from penstock.testing import CrashingFileSystem
 from tests.log.log_helpers import flip, origin, rows
 
 
 def append(active, *payloads):
-    group = Group()
-    group.add(Waiting(rows(*payloads), origin(), 0, None))
+    group = BatchGroup()
+    group.add(QueuedAppend(rows(*payloads), origin(), 0, None))
     one = prepare(group, active.state.end, active.state.last + 1, active.state.length)
     mark = active.state.copy()
     try:
@@ -43,34 +43,34 @@ def test_files_are_named_by_the_first_offset_in_20_digits(tmp_path):
 
 
 def test_a_new_segment_is_an_empty_arrow_stream(tmp_path):
-    segment.create(OS, tmp_path, 5, Known({"b": 64}), 9).release()
+    segment.create(OS, tmp_path, 5, StartState({"b": 64}), 9).release()
     assert pa.ipc.open_stream(Files(tmp_path, 5).data.read_bytes()).read_all().num_rows == 0
-    assert segment.read_known(OS, Files(tmp_path, 5)) == Known({"b": 64})
-    assert segment.read_claim(OS, Files(tmp_path, 5)) == (PREAMBLE.size, 5)
+    assert segment.read_known(OS, Files(tmp_path, 5)) == StartState({"b": 64})
+    assert segment.read_synced(OS, Files(tmp_path, 5)) == (PREAMBLE.size, 5)
 
 
 def test_every_append_is_published_with_its_index_record(tmp_path):
-    active = segment.create(OS, tmp_path, 5, Known(), 0)
+    active = segment.create(OS, tmp_path, 5, StartState(), 0)
     append(active, b"a", b"b")
     append(active, b"c")
     files = active.files
     records = index.read(files.index.read_bytes())
     assert index.dense(records, 5, PREAMBLE.size)
-    assert segment.read_claim(OS, files) == (files.data.stat().st_size, 8) == (active.state.length, active.state.end)
+    assert segment.read_synced(OS, files) == (files.data.stat().st_size, 8) == (active.state.length, active.state.end)
     assert (active.state.batches, active.state.oldest, active.state.last) == (2, 1, 3)
     active.release()
 
 
 def test_a_failed_append_is_undone_even_when_that_fails_at_first(tmp_path):
     fs = CrashingFileSystem(tmp_path)
-    active = segment.create(fs, tmp_path, 0, Known(), 0)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
     append(active, b"a")
     size = active.files.data.stat().st_size
     for broken in ({"sync": errno.EIO}, {"sync": errno.EIO, "truncate": errno.EIO}, {"write": errno.ENOSPC}):
         fs.failures = broken
         with pytest.raises(OSError, match=r"\[Errno"):
             append(active, b"lost")
-        assert segment.read_claim(OS, active.files) == (size, 1)
+        assert segment.read_synced(OS, active.files) == (size, 1)
     fs.failures = {}
     append(active, b"b")
     assert pa.ipc.open_stream(active.files.data.read_bytes()).read_all().column("payload").to_pylist() == [b"a", b"b"]
@@ -79,7 +79,7 @@ def test_a_failed_append_is_undone_even_when_that_fails_at_first(tmp_path):
 
 def test_an_index_that_cannot_be_written_undoes_the_append(tmp_path):
     fs = CrashingFileSystem(tmp_path)
-    active = segment.create(fs, tmp_path, 0, Known(), 0)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
     append(active, b"a")
     size = active.files.data.stat().st_size
     fs.free = size - PREAMBLE.size + 50
@@ -95,20 +95,20 @@ def test_damaged_helper_files_count_as_missing(tmp_path, data):
     files.known.write_bytes(data)
     files.synced.write_bytes(data)
     assert segment.read_known(OS, files) is None
-    assert segment.read_claim(OS, files) is None
+    assert segment.read_synced(OS, files) is None
 
 
 def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_taken_for_these(tmp_path):
     files = Files(tmp_path, 0)
     text = json.dumps({"format": 2, "positions": {}, "producers": {}}).encode()
     files.known.write_bytes(b"%08x" % crc32c(text) + text)
-    files.synced.write_bytes(struct.pack("<qqq", *segment.claim(300, 5, 2)))
-    for read in (segment.read_known, segment.read_claim):
+    files.synced.write_bytes(struct.pack("<qqq", *segment.synced_words(300, 5, 2)))
+    for read in (segment.read_known, segment.read_synced):
         with pytest.raises(UnknownFormat, match=r"0\.(state|synced) has format 2, this Penstock knows 1"):
             read(OS, files)
-    segment.write_claim(OS, files, 300, 5)
+    segment.write_synced(OS, files, 300, 5)
     for position in range(24):
         flip(files.synced, position, 2)
-        assert segment.read_claim(OS, files) is None
+        assert segment.read_synced(OS, files) is None
         flip(files.synced, position, 2)
-    assert segment.read_claim(OS, files) == (300, 5)
+    assert segment.read_synced(OS, files) == (300, 5)

@@ -5,17 +5,17 @@ import time
 
 from penstock.files.file_system import OS
 from penstock.log import Log, TopicReader
-from penstock.log.store.visibility import DECIDING, FREE, PUBLISHING, Barrier, Gate
+from penstock.log.store.visibility import DECIDING, FREE, PUBLISHING, CommitBarrier, ReaderGate
 from tests.log.log_helpers import UNSYNCED, fill, opened, payloads
 
 
 def test_while_something_is_published_readers_wait(tmp_path):
-    barrier, gate = Barrier(OS, tmp_path), Gate(tmp_path)
+    barrier, gate = CommitBarrier(OS, tmp_path), ReaderGate(tmp_path)
     taken = []
     with barrier.deciding() as publish:
         assert gate.take(lambda: 1, 0) == 1
         publish()
-        thread = threading.Thread(target=lambda: taken.append(Gate(tmp_path).take(lambda: 2, 7)))
+        thread = threading.Thread(target=lambda: taken.append(ReaderGate(tmp_path).take(lambda: 2, 7)))
         thread.start()
         time.sleep(0.01)
         assert taken == []
@@ -25,7 +25,7 @@ def test_while_something_is_published_readers_wait(tmp_path):
 
 
 def test_a_length_that_was_read_across_a_publishing_is_read_again(tmp_path):
-    barrier, gate = Barrier(OS, tmp_path), Gate(tmp_path)
+    barrier, gate = CommitBarrier(OS, tmp_path), ReaderGate(tmp_path)
     with barrier.deciding():
         pass
     reads = []
@@ -42,18 +42,18 @@ def test_a_length_that_was_read_across_a_publishing_is_read_again(tmp_path):
 
 
 def test_readers_go_on_with_what_they_knew_when_the_writer_died(tmp_path):
-    barrier = Barrier(OS, tmp_path)
+    barrier = CommitBarrier(OS, tmp_path)
     barrier._store(PUBLISHING)
     barrier.close()
-    gate = Gate(tmp_path)
+    gate = ReaderGate(tmp_path)
     assert gate.take(lambda: 9, 4) == 4
     assert gate.take(lambda: 9, 0) == 9
-    following = Barrier(OS, tmp_path)
+    following = CommitBarrier(OS, tmp_path)
     assert following.died
     following.free()
     assert gate.take(lambda: 9, 4) == 9
     following.close()
-    assert not Barrier(OS, tmp_path).died
+    assert not CommitBarrier(OS, tmp_path).died
 
 
 def test_a_log_whose_writer_died_deciding_opens_all_topics_before_it_lets_readers_through(tmp_path):

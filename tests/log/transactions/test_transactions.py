@@ -16,7 +16,7 @@ from penstock.log import (
     LogFull,
     MessageTooLarge,
     OutOfSequence,
-    Producer,
+    ProducerSequence,
     TooManyTopics,
     TopicReader,
     TopicSettings,
@@ -144,22 +144,22 @@ def test_size_and_number_are_bounded_by_name(tmp_path):
 def test_a_retried_append_is_staged_once_and_a_retried_transaction_stored_once(log):
     first = log.transactions.begin()
     for _ in range(2):
-        put(log, first, "a", b"1", producer=Producer("p", 0))
-    put(log, first, "a", b"2", producer=Producer("p", 1))
+        put(log, first, "a", b"1", producer=ProducerSequence("p", 0))
+    put(log, first, "a", b"2", producer=ProducerSequence("p", 1))
     done = log.transactions.commit(first)
     second = log.transactions.begin()
-    put(log, second, "a", b"1", producer=Producer("p", 0))
-    put(log, second, "a", b"2", producer=Producer("p", 1))
+    put(log, second, "a", b"1", producer=ProducerSequence("p", 0))
+    put(log, second, "a", b"2", producer=ProducerSequence("p", 1))
     again = log.transactions.commit(second)
     assert [one.first for one in done["a"]] == [one.first for one in again["a"]] == [0, 1]
     assert payloads(log.topic("a")) == [b"1", b"2"]
 
 
 def test_a_number_that_leaves_a_gap_fails_the_commit_as_a_whole(log):
-    log.topic("a", create=True).append(rows(b"0"), origin(), producer=Producer("p", 0)).result(10)
+    log.topic("a", create=True).append(rows(b"0"), origin(), producer=ProducerSequence("p", 0)).result(10)
     transaction = log.transactions.begin()
     put(log, transaction, "b", b"x")
-    put(log, transaction, "a", b"y", producer=Producer("p", 5))
+    put(log, transaction, "a", b"y", producer=ProducerSequence("p", 5))
     with pytest.raises(OutOfSequence):
         log.transactions.commit(transaction)
     assert (payloads(log.topic("a")), payloads(log.topic("b"))) == ([b"0"], [])

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.config import TokenConfig
 from penstock.log import TopicSettings
-from penstock.server.auth.rights import NOBODY_ASKED, Caller, Guard
+from penstock.server.auth.rights import NOBODY_ASKED, Caller, Rights
 from penstock.slogd.errors import NotAllowed, Unauthenticated
 
 OPEN = TopicSettings()
@@ -19,7 +19,7 @@ TOKENS = {
 
 
 def test_without_tokens_everybody_may_do_everything() -> None:
-    caller = Guard().caller(None)
+    caller = Rights().caller(None)
     assert caller is NOBODY_ASKED
     assert caller.reads("t", OPEN)
     assert caller.writes("t", OPEN)
@@ -30,17 +30,17 @@ def test_without_tokens_everybody_may_do_everything() -> None:
 @pytest.mark.parametrize("shown", [None, "", SECRET, f"Basic {SECRET}", "Bearer", "Bearer nobody's secret at all"])
 def test_with_tokens_nobody_comes_in_without(shown: str | None) -> None:
     with pytest.raises(Unauthenticated):
-        Guard(TOKENS).caller(shown)
+        Rights(TOKENS).caller(shown)
 
 
 def test_a_digest_is_not_the_token() -> None:
     with pytest.raises(Unauthenticated):
-        Guard(TOKENS).caller(f"Bearer {TOKENS['hashed'].token}")
-    assert Guard(TOKENS).caller("bearer known by its digest").name == "hashed"
+        Rights(TOKENS).caller(f"Bearer {TOKENS['hashed'].token}")
+    assert Rights(TOKENS).caller("bearer known by its digest").name == "hashed"
 
 
 def test_rights_are_by_topic() -> None:
-    caller = Guard(TOKENS).caller(f"Bearer {SECRET}")
+    caller = Rights(TOKENS).caller(f"Bearer {SECRET}")
     assert [caller.writes(topic, OPEN) for topic in ("web-a", "web-", "web", "other")] == [True, True, False, False]
     assert [caller.reads(topic, OPEN) for topic in ("web-a", "web-b")] == [True, False]
     for refused in (caller.check_admin, caller.check_ledger):
@@ -50,21 +50,21 @@ def test_rights_are_by_topic() -> None:
 
 def test_a_topic_may_name_who_reads_and_writes_it() -> None:
     closed = TopicSettings(readers=("hashed",), writers=())
-    reader = Guard(TOKENS).caller("Bearer known by its digest")
+    reader = Rights(TOKENS).caller("Bearer known by its digest")
     assert reader.reads("t", closed)
-    assert not Guard(TOKENS).caller(f"Bearer {SECRET}").reads("web-a", closed)
+    assert not Rights(TOKENS).caller(f"Bearer {SECRET}").reads("web-a", closed)
     assert not NOBODY_ASKED.reads("t", closed)
     assert not NOBODY_ASKED.writes("t", closed)
 
 
 def test_internal_topics_are_for_administrators() -> None:
-    guard = Guard(TOKENS, internal="of the data directory")
+    guard = Rights(TOKENS, internal="of the data directory")
     assert not guard.caller("Bearer known by its digest").reads("_ledger", OPEN)
     assert guard.caller("Bearer the administrator's").reads("_ledger", OPEN)
 
 
 def test_the_product_itself_may_do_everything() -> None:
-    inside = Guard(TOKENS, internal="of the data directory").caller("Bearer of the data directory")
+    inside = Rights(TOKENS, internal="of the data directory").caller("Bearer of the data directory")
     closed = TopicSettings(readers=(), writers=())
     assert inside.reads("t", closed)
     assert inside.writes("t", closed)

@@ -14,7 +14,7 @@ from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.proof.prover import read_proofs
 from penstock.spark.query import proof_worker as module
 from penstock.spark.query.landing_query import Landing
-from penstock.spark.query.proof_worker import Reconciler
+from penstock.spark.query.proof_worker import ProofWorker
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
 
@@ -28,9 +28,9 @@ def landing(topics: Path, table: HandWritten) -> Landing:
     return Landing(topics, table.layout.tables)
 
 
-def make(landing: Landing, running: Daemon | None = None) -> Reconciler:
+def make(landing: Landing, running: Daemon | None = None) -> ProofWorker:
     client = LedgerClient(running.http) if running else None
-    return Reconciler(landing, client)
+    return ProofWorker(landing, client)
 
 
 def test_each_commit_is_proved_written_down_and_posted(tmp_path: Path, landing: Landing, table: HandWritten) -> None:
@@ -62,7 +62,7 @@ def test_while_the_daemon_is_away_proofs_are_written_down_and_posted_when_it_is_
     caplog.set_level(logging.INFO, "penstock.spark")
     with daemon(tmp_path) as running:
         http = running.http
-    reconciler = Reconciler(landing, LedgerClient(http))
+    reconciler = ProofWorker(landing, LedgerClient(http))
     assert not reconciler.step()
     table.commit({"t": 3}, [])
     reconciler._next_try = 0.0

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from penstock.client import Log
-from penstock.landing.daemon_connection import Connection
+from penstock.landing.daemon_connection import DaemonConnection
 from penstock.spark.source.sink import BatchWriter, SinkOptions, bodies
 from tests.spark.spark_daemon import Daemon, daemon
 
@@ -37,7 +37,7 @@ def test_rows_are_appended_with_their_keys_and_annotations(spark: SparkSession, 
 def test_a_task_that_runs_again_appends_nothing_twice(tmp_path: Path) -> None:
     rows = [pa.record_batch({"payload": pa.array([b"a", b"b"])}), pa.record_batch({"payload": pa.array([b"c"])})]
     with daemon(tmp_path) as running:
-        writer = BatchWriter(SinkOptions(Connection(running.grpc), "t"))
+        writer = BatchWriter(SinkOptions(DaemonConnection(running.grpc), "t"))
         writer.write(iter(rows[:1]))
         assert writer.write(iter(rows)).rows == 3
         assert [payload for payload, _, _ in entries(running, "t")] == [b"a", b"b", b"c"]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.plog.holes import Found, HoleDetector, HoleSettings
+from penstock.wire.plog.holes import HoleDetector, HolesAndJumps, HoleSettings
 
 SETTINGS = HoleSettings(ports=3, ids_per_port=5, expire_time=10, maximum_hole=4)
 WRAP = 1 << 32
 
 
-def observe(detector: HoleDetector, ids: Iterable[int], port: int = 1, now: float = 0.0) -> Found:
+def observe(detector: HoleDetector, ids: Iterable[int], port: int = 1, now: float = 0.0) -> HolesAndJumps:
     numbers = np.array([number % WRAP for number in ids], np.int64)
     ports = np.full(len(numbers), port, np.int64)
     return detector.observe(np.ones(len(numbers), np.uint64), ports, numbers, now)
@@ -31,9 +31,9 @@ def over_all(ids: Iterable[int], settings: HoleSettings = SETTINGS, one_by_one: 
 
 def test_a_hole_is_counted_when_it_leaves_the_window() -> None:
     detector = HoleDetector(SETTINGS)
-    assert observe(detector, [1, 2, 3, 6, 7]) == Found()
-    assert observe(detector, [8, 9]) == Found()
-    assert observe(detector, [10]) == Found(hole=2)
+    assert observe(detector, [1, 2, 3, 6, 7]) == HolesAndJumps()
+    assert observe(detector, [8, 9]) == HolesAndJumps()
+    assert observe(detector, [10]) == HolesAndJumps(hole=2)
 
 
 def test_disorder_within_the_window_is_no_hole() -> None:
@@ -69,8 +69,8 @@ def test_doubles_are_no_news() -> None:
 def test_a_double_that_comes_late_is_no_news_either() -> None:
     detector = HoleDetector(SETTINGS)
     observe(detector, range(20))
-    assert observe(detector, [12]) == Found()
-    assert observe(detector, [20]) == Found()
+    assert observe(detector, [12]) == HolesAndJumps()
+    assert observe(detector, [20]) == HolesAndJumps()
 
 
 def test_sources_are_kept_apart_by_address_and_port() -> None:
@@ -78,15 +78,15 @@ def test_sources_are_kept_apart_by_address_and_port() -> None:
     addresses = np.array([1, 2, 1, 1, 2, 1] * 6, np.uint64)
     ports = np.array([5, 5, 6, 5, 5, 6] * 6, np.int64)
     ids = np.concatenate([[2 * i, 2 * i, 2 * i, 2 * i + 1, 2 * i + 1, 2 * i + 1] for i in range(6)])
-    assert detector.observe(addresses, ports, ids, 0) == Found()
+    assert detector.observe(addresses, ports, ids, 0) == HolesAndJumps()
     assert len(detector) == 3
 
 
 def test_the_holes_of_a_source_that_fell_silent_are_counted_as_dead() -> None:
     detector = HoleDetector(SETTINGS)
     observe(detector, [1, 3, 100], now=0)
-    assert detector.expire(9.9) == Found()
-    assert detector.expire(10) == Found(hole=1, jump=1, dead=1)
+    assert detector.expire(9.9) == HolesAndJumps()
+    assert detector.expire(10) == HolesAndJumps(hole=1, jump=1, dead=1)
     assert len(detector) == 0
 
 
@@ -95,8 +95,8 @@ def test_the_source_silent_longest_makes_room() -> None:
     for port in (1, 2, 3):
         observe(detector, [1, 3], port)
     observe(detector, [4], 1)
-    assert observe(detector, [1], 4) == Found(hole=1, dead=1)
-    assert observe(detector, [2, 5], 1) == Found()
+    assert observe(detector, [1], 4) == HolesAndJumps(hole=1, dead=1)
+    assert observe(detector, [2, 5], 1) == HolesAndJumps()
     assert len(detector) == 3
 
 
@@ -121,4 +121,4 @@ def test_any_disorder_of_all_ids_leaves_no_hole(order: list[int], keep: int) -> 
 def test_a_run_that_follows_on_is_like_its_single_steps(first: int) -> None:
     detector = HoleDetector(SETTINGS)
     observe(detector, range(first, first + 20))
-    assert observe(detector, [first + 22, *range(first + 23, first + 30)]) == Found(hole=2)
+    assert observe(detector, [first + 22, *range(first + 23, first + 30)]) == HolesAndJumps(hole=2)
