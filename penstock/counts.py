@@ -56,7 +56,7 @@ class Name(StrEnum):
     HOLE = "hole"
     JUMP = "jump"
     WISH_REFUSED = "kt_refused"  # a topic wished for that was none: the handler's own took the message
-    # Routes: accepted = delivered + policy_drop + handler_failed + corrupt + in_buffer
+    # What becomes of accepted messages on a route: delivered, one of these two, corrupt, or still in the buffer
     POLICY_DROP = "policy_drop."  # by handler
     HANDLER_FAILED = "handler_failed."  # by handler
     NOT_ROUTED = "not_routed."  # by handler: the listener's messages go elsewhere

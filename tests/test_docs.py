@@ -45,7 +45,7 @@ OTHERS = ("# vector.toml",)
 
 
 def blocks(page: Path, language: str = "[a-z]*") -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M)
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def listed(entries: list[Any]) -> Iterator[str]:
@@ -156,7 +156,7 @@ def test_modules_and_names_in_the_text_can_be_imported(page: Path) -> None:
 
 def rows_of(page: Path, first: str) -> list[list[str]]:
     """The cells of a page's tables whose first column is named ``first``."""
-    tables = re.findall(rf"^\| {first} \|.*\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(), re.M)
+    tables = re.findall(rf"^\| {first} \|.*\n\|[- |]+\n((?:\|.*\n)+)", page.read_text(), re.MULTILINE)
     return [[cell.strip() for cell in line.strip("|").split("|")] for table in tables for line in table.splitlines()]
 
 

@@ -72,7 +72,7 @@ class PenstockHandler(logging.Handler):
         """Queue the record's event, or drop it."""
         try:
             event = self._event(record)
-        except Exception:
+        except Exception:  # noqa: BLE001 - as logging handlers do: handleError has it
             self.handleError(record)
             return
         if os.getpid() != self._process:

@@ -20,7 +20,7 @@ from penstock.config.tls import client_context
 if TYPE_CHECKING:
     import httpx
 
-TOKEN_FILE = "token"
+TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 """In the data directory, mode 0600."""
 
 

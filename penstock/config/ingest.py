@@ -70,7 +70,7 @@ class ListenerConfig(Section):
         if any(handler.label == "log" and handler.type != "log" for handler in self.handlers):
             raise ValueError("handlers: only the one of type log is called 'log'")
         if twice := {label for label in labels if labels.count(label) > 1}:
-            raise ValueError(f"handlers: two are called {sorted(twice)[0]!r}: give each a name of its own")
+            raise ValueError(f"handlers: two are called {min(twice)!r}: give each a name of its own")
         if self.name in TAKEN_NAMES:
             raise ValueError(f"the name {self.name!r} means something else in the balance")
         if self.protocol == "udp" and any(h.overflow == "block" for h in self.handlers):

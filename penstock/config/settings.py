@@ -35,7 +35,7 @@ class Settings(Section):
     def _names_differ(self) -> Settings:
         names = [listener.name for listener in self.listener]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two listeners have the name {sorted(twice)[0]!r}")
+            raise ValueError(f"two listeners have the name {min(twice)!r}")
         return self
 
     @model_validator(mode="after")

@@ -102,7 +102,7 @@ class FrameReader(threading.Thread):
             with ReaderPosition(paths[1]) as position:
                 self.resume(paths[0], position)
                 return self._follow(paths[0], position)
-        except Exception as error:  # the receiver may just be mending a file; nothing is lost by trying again
+        except Exception as error:  # noqa: BLE001 - the receiver may just be mending a file; nothing is lost by trying again
             _LOGGER.warning("listener %r: %s; its messages wait in the log buffer", self.listener, error)
             return self._stopping.is_set()
 

@@ -105,7 +105,7 @@ def write_wrapper(real: Path, cache: Path) -> Path:
     handle, name = tempfile.mkstemp(dir=script.parent)
     with os.fdopen(handle, "w") as file:
         file.write(text)
-    os.chmod(name, 0o755)
+    os.chmod(name, 0o755)  # noqa: S103 - a script that every user may run
     os.replace(name, script)
     return home
 

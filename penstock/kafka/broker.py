@@ -252,7 +252,7 @@ def _complaint(text: str) -> str:
 def main() -> None:
     """As a child: become the given command, tied to the process that started it."""
     die_with_parent()
-    os.execv(sys.argv[2], sys.argv[2:])
+    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
 
 
 if __name__ == "__main__":

@@ -80,7 +80,8 @@ def is_safe_type(name: str) -> bool:
 
 def judge(payload: bytes, event_types: Sequence[str] = ()) -> Event | Reason:
     """The event in a payload that begins with ``{``, or why it is none. Whether there is room for its type is not
-    asked: that was decided when it was read."""
+    asked: that was decided when it was read.
+    """
     try:
         fields = _parse(payload.decode())
     except ValueError:

@@ -148,7 +148,8 @@ def _compared(kept: Pages, read: Pages) -> list[str]:
     found = []
     for tier in ("received", "logged", "ends", "landed", "clients", "audits"):
         ours, theirs = getattr(kept, tier), getattr(read, tier)
-        for key in sorted(key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key))[:1]:
+        if differing := [key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)]:
+            key = min(differing)
             found.append(f"{tier} {key}: {ours.get(key)} by the checkpoint, {theirs.get(key)} computed")
     return found
 

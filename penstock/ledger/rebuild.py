@@ -55,9 +55,11 @@ def differences(ledger: Document, computed: Document) -> list[str]:
     for part, names in (("listeners", ["name"]), ("routes", ["source", "handler"]), ("topics", ["topic"])):
         ours = {" to ".join(entry[name] for name in names): entry for entry in computed[part]}
         theirs = {" to ".join(entry[name] for name in names): entry for entry in ledger[part]}
-        for key in sorted({*ours, *theirs}):
-            if _comparable(ours.get(key), theirs.get(key)) != theirs.get(key):
-                found.append(f"{part} {key}: {theirs.get(key)} in the ledger, {ours.get(key)} computed")
+        found += [
+            f"{part} {key}: {theirs.get(key)} in the ledger, {ours.get(key)} computed"
+            for key in sorted({*ours, *theirs})
+            if _comparable(ours.get(key), theirs.get(key)) != theirs.get(key)
+        ]
     return found
 
 

@@ -168,7 +168,7 @@ class Topic:
         with self._writing:
             try:
                 self.writer.write(items)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - every append that waits gets an answer
                 _fail(items, error)
             self.announce()
             if not self.writer.flushed and self._may_flush():

@@ -219,6 +219,7 @@ def align(length: int, alignment: int = FRAME_ALIGNMENT) -> int:
 
 
 def file_length(term_length: int, page_size: int) -> int:
+    """The length of a log buffer file, in whole pages."""
     return align(PARTITIONS * term_length + METADATA_LENGTH, page_size)
 
 
@@ -233,6 +234,7 @@ def pack_tail(term_id: int, offset: int) -> int:
 
 
 def tail_term_id(raw_tail: int) -> int:
+    """The term id of a raw tail counter."""
     return raw_tail >> 32
 
 
@@ -242,6 +244,7 @@ def tail_offset(raw_tail: int, term_length: int) -> int:
 
 
 def position_bits(term_length: int) -> int:
+    """How far a term count is shifted in a position."""
     return term_length.bit_length() - 1
 
 
@@ -251,10 +254,12 @@ def position_of(term_id: int, offset: int, initial_term_id: int, term_length: in
 
 
 def max_position(term_length: int) -> int:
+    """The position at which a stream with terms of this length ends."""
     return term_length * (MAX_TERM_COUNT + 1)
 
 
 def max_message_length(term_length: int) -> int:
+    """The longest message that may be offered, in fragments if need be."""
     return min(term_length // 8, MAX_MESSAGE_LENGTH)
 
 

@@ -238,6 +238,7 @@ def lock_file(path: Path) -> IO[bytes]:
 
 
 def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

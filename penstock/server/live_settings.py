@@ -59,7 +59,7 @@ class Reconfigurer(threading.Thread):
                 self.apply(Settings.model_validate(told.settings))
                 self._drains.start(told.wakes)
                 self._end.answer(told)
-            except Exception as error:  # the next one may do
+            except Exception as error:  # noqa: BLE001 - the next settings may do
                 _LOGGER.error("new settings are not in force as a whole: %s", error)
 
     def apply(self, settings: Settings) -> None:

@@ -94,7 +94,8 @@ _Reader = Callable[[GetLogsRequest, str], None]
 
 def parse_query(topic: str, parameters: Iterable[tuple[str, str]]) -> GetLogsRequest:
     """The request of an HTTP query. As in slogd's gateway: names in both spellings, the first value of
-    a name counts, unknown names are ignored. Raises BadRequest."""
+    a name counts, unknown names are ignored. Raises BadRequest.
+    """
     request = GetLogsRequest(topic=topic)
     given = dict(reversed(list(parameters)))
     for name, value in given.items():

@@ -169,7 +169,7 @@ class Forwarder(FrameReader):
             try:
                 with self._limited():
                     return _whole(self._handler.deliver(batch, origin), batch.num_rows)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
                 _LOGGER.warning("the handler raised %s: %s", type(error).__name__, error)
                 if attempt + 1 < TRIES:
                     time.sleep(FIRST_PAUSE * 2**attempt)

@@ -44,7 +44,7 @@ def _own(handler: UserHandler) -> Handler:
     (entry, *_) = entry_points(group=ENTRY_POINTS, name=handler.type)
     try:
         factory: Callable[..., Any] = entry.load()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a user's module may raise anything
         raise BadSettings(f"type: the entry point {handler.type!r} cannot be loaded: {error!r}") from None
     made = _called(factory, handler.settings)
     if not isinstance(made, Handler):
@@ -65,7 +65,7 @@ def _called(factory: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         raise BadSettings("\n".join(lines)) from None
     except BadSettings:
         raise
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
         raise BadSettings(f"settings: {error}") from None
 
 

@@ -166,7 +166,7 @@ class Kafka:
                 return True
             except BufferError:  # its queue is full
                 self._producer.poll(WAIT)
-            except Exception:  # confluent_kafka.KafkaException: too large, no such partition
+            except Exception:  # noqa: BLE001 - confluent_kafka.KafkaException: too large, no such partition
                 return False
         return False
 
@@ -221,7 +221,7 @@ def _producer(settings: Mapping[str, Any]) -> Any:
     defaults = {name: value for name, value in DEFAULTS.items() if name not in TIMEOUTS or not _times_out(settings)}
     try:
         return Producer({name: _text(value) for name, value in {**defaults, **settings}.items()})
-    except Exception as error:  # of librdkafka's or of a plug-in's own
+    except Exception as error:  # noqa: BLE001 - of librdkafka's or of a plug-in's own
         raise BadSettings(f"producer: {_why(error)}") from None
 
 

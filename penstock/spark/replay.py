@@ -19,7 +19,8 @@ PLACE = ("topic", "partition", "offset")
 
 def chosen(spark: SparkSession, view: str, where: str | None, since: float | None, until: float | None) -> DataFrame:
     """The rows of a view that a condition of SQL holds for, stored in the log from ``since`` to before ``until``
-    (seconds since the epoch). Raises what Spark raises for a condition that is none."""
+    (seconds since the epoch). Raises what Spark raises for a condition that is none.
+    """
     rows = spark.table(view)
     rows = rows.where(where) if where else rows
     for bound, keep in ((since, Column.__ge__), (until, Column.__lt__)):

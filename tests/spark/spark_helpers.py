@@ -51,7 +51,7 @@ def append(
 
 def flip(topics: Path, topic: str, needle: bytes) -> None:
     """Flip a bit of a message in the topic's first segment."""
-    path = sorted((topics / topic).glob("*.arrows"))[0]
+    path = min((topics / topic).glob("*.arrows"))
     position = path.read_bytes().index(needle)
     with open(path, "r+b") as file:  # in place: others have it mapped
         file.seek(position)

@@ -14,7 +14,7 @@ PAGES = ("index", "listeners", "logbuffer", "tables", "balance", "coming", "oper
 
 
 def commands_of(page: str) -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.S)
+    blocks = re.findall(r"```sh\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line]
 
 

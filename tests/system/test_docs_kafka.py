@@ -24,7 +24,7 @@ SEGMENTS = {"A1": (1, 0, 3), "B1": (2, 0, 2), "A2": (1, 1, 3), "B2": (2, 1, 2)}
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
 
 
 def rows(picture: str) -> dict[str, list[str]]:

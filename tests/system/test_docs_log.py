@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "log.md"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def here(pipe: Pipe, text: str) -> str:

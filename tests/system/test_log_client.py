@@ -38,7 +38,7 @@ def test_appends_and_transactions_survive_a_killed_daemon(pipe: Pipe) -> None:
     def guarded(work: object) -> None:
         try:
             work()  # type: ignore[operator]
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - told by the thread that waits
             failures.append(error)
 
     threads = [threading.Thread(target=guarded, args=(work,)) for work in (append, commit)]

@@ -99,7 +99,7 @@ def test_an_unknown_key_stops_every_command_and_is_named(command: list[str]) -> 
 
 
 def readme_commands() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.S)
+    blocks = re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line]
 
 
@@ -118,6 +118,6 @@ def test_the_commands_of_the_readme_work(one_pipe: Pipe) -> None:
 def test_the_readme_names_keys_that_exist(tmp_path: Path) -> None:
     from penstock.config import load
 
-    (example,) = re.findall(r"```toml\n(.*?)```", README.read_text(), re.S)
+    (example,) = re.findall(r"```toml\n(.*?)```", README.read_text(), re.DOTALL)
     (tmp_path / "penstock.toml").write_text(example)
     assert load(tmp_path / "penstock.toml", environment={}).listener[0].name == "events"

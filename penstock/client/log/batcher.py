@@ -73,7 +73,7 @@ class Batcher:
         while batch := self._take():
             try:
                 offsets = self._send([entry for entry, _, _ in batch])
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - whatever ends the thread is told to who waits
                 self._fail(batch, error)
                 return
             for (_, _, future), offset in zip(batch, offsets, strict=True):

@@ -24,7 +24,7 @@ from penstock.kafka.auditing.interval_auditor import AbstractAuditor, BadAuditor
 from penstock.kafka.auditing.stats import AuditKey, AuditStats, CountingAuditStats
 
 URL = "auditor.ledger.url"
-TOKEN = "auditor.ledger.token"
+TOKEN = "auditor.ledger.token"  # noqa: S105 - the name of a property
 TOPIC = "auditor.ledger.topic"
 TIER = "auditor.ledger.tier"
 SOURCE = "auditor.ledger.source"

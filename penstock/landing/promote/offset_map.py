@@ -23,7 +23,8 @@ PartitionOffset = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class Move:
     """The pipeline's change to Kafka: before which offset it had landed the topic from the log, and where in each
-    partition it went on; ``bucket`` is the minute of its last batch from the log."""
+    partition it went on; ``bucket`` is the minute of its last batch from the log.
+    """
 
     landed: int
     begins: Mapping[int, int]

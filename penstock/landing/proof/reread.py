@@ -1,4 +1,4 @@
-"""The offsets that are not in the table, read again from where they came: what does the log have there?"""
+"""The offsets that are not in the table, read again from where they came."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Suspect:
 @dataclass(slots=True)
 class Reread:
     """What was found at some offsets: messages, ranges that are ``corrupt``, and in a partition of Kafka records that
-    are ``segments`` of a message only, and offsets that are ``gone``."""
+    are ``segments`` of a message only, and offsets that are ``gone``.
+    """
 
     suspects: list[Suspect] = field(default_factory=list)
     corrupt: list[tuple[int, int]] = field(default_factory=list)

@@ -38,7 +38,8 @@ Has = Callable[[str, Producer, int], bool]
 
 class Resender:
     """Sends batches and remembers what was sent in ``path``; one at a time. ``has``: where ``out`` cannot tell itself
-    that it is given a batch a second time."""
+    that it is given a batch a second time.
+    """
 
     def __init__(self, path: Path, out: Appends, has: Has | None = None) -> None:
         self._path, self._out, self._has = path, out, has

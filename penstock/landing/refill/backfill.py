@@ -45,7 +45,8 @@ class CannotBackfill(PenstockError, RuntimeError):
 @dataclass(slots=True)
 class Survey:
     """Of the offsets [begin, end) of a topic: those ``again`` and ``ahead`` are to land, of the others ``known`` says
-    how many are landed, duplicate, gap.REASON, corrupt, or waiting for the pipeline's own turn."""
+    how many are landed, duplicate, gap.REASON, corrupt, or waiting for the pipeline's own turn.
+    """
 
     topic: str
     begin: int

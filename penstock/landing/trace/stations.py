@@ -54,6 +54,7 @@ class Seen:
 
 
 def steps_of(seen: Seen) -> Iterator[Step]:
+    """The stations of a message, from the listener to the proof."""
     yield _listener(seen)
     yield _buffer(seen)
     yield _log(seen)

@@ -44,7 +44,7 @@ class Ticket:
         if not isinstance(given, dict) or not isinstance(given.get("topic"), str):
             raise BadRequest('a ticket is a JSON object: {"topic": ..., "from", "to", "filter", "columns"}')
         if unknown := set(given) - set(_KEYS):
-            raise BadRequest(f"a ticket has no {sorted(unknown)[0]!r}; it has {', '.join(_KEYS)}")
+            raise BadRequest(f"a ticket has no {min(unknown)!r}; it has {', '.join(_KEYS)}")
         text = given.get("filter") or ""
         if not isinstance(text, str):
             raise BadRequest("filter must be a text")

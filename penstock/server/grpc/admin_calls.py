@@ -109,7 +109,7 @@ def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
         try:
             caller = caller_of(api, context)
             return await api.run(lambda: call(api.manage, request, caller))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 
     return grpc.unary_unary_rpc_method_handler(handle, asked.FromString, answered.SerializeToString)

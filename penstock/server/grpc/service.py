@@ -52,7 +52,7 @@ class Entries:
             if len(data) > MAX_PLAIN and not (request.producer_id or request.transaction_id):
                 raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN})")
             accepted = await self._api.append(request, "grpc", caller)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
         return _accepted(accepted)
 
@@ -65,7 +65,7 @@ class Entries:
             while (answer := await answers.get()) is not None:
                 yield await answer
             await taking
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
         finally:
             if taking is not None:
@@ -96,7 +96,7 @@ class Entries:
         """GetLogs."""
         try:
             return await self._api.get(_query(data), response, caller_of(self._api, context))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 
     async def stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
@@ -108,14 +108,14 @@ class Entries:
                 await context.send_initial_metadata(())
                 async for page in pages:
                     yield page
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 
     async def topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
         """ListTopics."""
         try:
             names = await self._api.names(caller_of(self._api, context))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
         return pb.ListTopicsResponse(topic=[pb.Topic(name=name) for name in names])
 

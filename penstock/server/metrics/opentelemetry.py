@@ -67,7 +67,7 @@ class OtelExport(threading.Thread):
     def _send(self) -> None:
         try:
             sent = self._exporter.export(self._data(), timeout_millis=self._config.timeout * 1000)
-        except Exception as error:  # whatever the exporter or the log raises: the daemon goes on
+        except Exception as error:  # noqa: BLE001 - whatever the exporter or the log raises: the daemon goes on
             _LOGGER.warning("otel.endpoint: %s: %s", self._config.endpoint, error)
             return
         if sent is not MetricExportResult.SUCCESS:

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "coming.md"
 def test_a_slogd_servers_flags_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Settings] = []
     monkeypatch.setattr(serve, "run", lambda settings, *_: ran.append(settings))
-    (line,) = re.findall(r"^penstock (serve --.*)$", PAGE.read_text(), re.M)
+    (line,) = re.findall(r"^penstock (serve --.*)$", PAGE.read_text(), re.MULTILINE)
     answer = CliRunner().invoke(build(["serve"]), line.split(), catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     (settings,) = ran
