@@ -1,116 +1,116 @@
-"""The base of all errors, and the tree of them, each with the module that defines it::
+"""The base of all errors, and the tree of them, each with the module that defines it.
 
-    PenstockError
-        NoAnswer  (cli.listener.listener_commands)
-        Gone  (client.log.flight_reads)
-        ClientError  (client.log.types)
-            Damaged
-            Exhausted
-            NoSuchTopic
-            NoSuchTransaction
-            OutOfSequence
-            Refused
-                NotAllowed
-                TopicExists
-            TransactionTimedOut
-            Unavailable
-            Unsupported
-        ReportFailed  (client.sent_report)
-        Unusable  (config.tls)
-        ConfigError  (config.values)
-        Away  (console.daemon_poll)
-        FileError  (files.errors)
-            Locked
-            UnknownFormat
-        GaveUp  (handover.writer)
-        CannotListen  (ingest.sockets)
-        CannotFetch  (java.jars)
-        NoJava  (java.runtime)
-        BadAuditorSetting  (kafka.auditing.interval_auditor)
-        NotTold  (kafka.auditing.ledger_auditor)
-        StatsClosed  (kafka.auditing.stats)
-        CannotStart  (kafka.broker)
-        BadProperty  (kafka.client.config)
-        NotDecrypted  (kafka.client.encryption)
-        CannotLoad  (kafka.client.plugins)
-        LargeMessageError  (kafka.errors)
-            InvalidOffset
-            InvalidSegment
-            MessageDropped
-            NoCommittedOffset
-            OffsetNotTracked
-            RecordFailed
-            RecordsFailed
-            SendFailed
-            Skip
-        CheckpointLost  (landing.checkpoint_repair)
-        SourceDiffers  (landing.checkpoint_repair)
-        BadConnection  (landing.daemon_connection)
-        CannotReadBack  (landing.from_kafka.read_back)
-        CannotSend  (landing.promote.kafka_writer)
-        CannotMove  (landing.promote.promotion)
-        LedgerAway  (landing.proof.ledger_posts)
-        LedgerRefused  (landing.proof.ledger_posts)
-        BadFix  (landing.quarantine.send_back)
-        CannotBackfill  (landing.refill.backfill)
-        DataLoss  (landing.topics.topic_store)
-        BrokenFile  (landing.trace.tracer)
-        NoSuchTopic  (landing.trace.tracer)
-        BadCheckpoint  (ledger.checkpoint)
-        BadPost  (ledger.posts)
-        LogError  (log.errors)
-            CorruptBatch
-            InvalidSetting
-            InvalidTopicName
-            LogClosed
-            LogFull
-            LogLocked
-            MessageTooLarge
-            OutOfSequence
-            TooManyTopics
-            TopicExists
-            TransactionTimedOut
-            UnknownFormat
-            UnknownTopic
-            UnknownTransaction
-            WriteFailed
-            BadFilter  (log.read.filter_syntax)
-        LogBufferError  (logbuffer.errors)
-            NotAReaderPosition  (handover.position)
-            Busy
-            Lapped
-            MessageTooLarge
-            NotALogBuffer
-            Refused
-                AdminAction
-                BackPressured
-                Closed
-                MaxPositionExceeded
-                NotConnected
-            UnsupportedProcessor
-        BadBatch  (records)
-        AddressUnavailable  (server.servers)
-        BadSettings  (sinks.handler)
-        ApiError  (slogd.errors)
-            Aborted
-            AlreadyExists
-            BadRequest
-            Damaged
-            Exhausted
-                TooLong
-            NoSuchTopic
+PenstockError
+    NoAnswer  (cli.listener.listener_commands)
+    Gone  (client.log.flight_reads)
+    ClientError  (client.log.types)
+        Damaged
+        Exhausted
+        NoSuchTopic
+        NoSuchTransaction
+        OutOfSequence
+        Refused
             NotAllowed
-            NotFound
-            OutOfOrder
-            Stopping
-            Unauthenticated
-        PipelineRunning  (spark.pipeline)
-        BadSchema  (spark.query.type_schemas)
-        BadOption  (spark.source.options)
-        FormatDiffers  (spark.views)
-        NoAnswer  (supervise.reload)
-        NotRunning  (supervise.reload)
-        AlreadyRunning  (supervise.supervisor)
+            TopicExists
+        TransactionTimedOut
+        Unavailable
+        Unsupported
+    ReportFailed  (client.sent_report)
+    Unusable  (config.tls)
+    ConfigError  (config.values)
+    Away  (console.daemon_poll)
+    FileError  (files.errors)
+        Locked
+        UnknownFormat
+    GaveUp  (handover.writer)
+    CannotListen  (ingest.sockets)
+    CannotFetch  (java.jars)
+    NoJava  (java.runtime)
+    BadAuditorSetting  (kafka.auditing.interval_auditor)
+    NotTold  (kafka.auditing.ledger_auditor)
+    StatsClosed  (kafka.auditing.stats)
+    CannotStart  (kafka.broker)
+    BadProperty  (kafka.client.config)
+    NotDecrypted  (kafka.client.encryption)
+    CannotLoad  (kafka.client.plugins)
+    LargeMessageError  (kafka.errors)
+        InvalidOffset
+        InvalidSegment
+        MessageDropped
+        NoCommittedOffset
+        OffsetNotTracked
+        RecordFailed
+        RecordsFailed
+        SendFailed
+        Skip
+    CheckpointLost  (landing.checkpoint_repair)
+    SourceDiffers  (landing.checkpoint_repair)
+    BadConnection  (landing.daemon_connection)
+    CannotReadBack  (landing.from_kafka.read_back)
+    CannotSend  (landing.promote.kafka_writer)
+    CannotMove  (landing.promote.promotion)
+    LedgerAway  (landing.proof.ledger_posts)
+    LedgerRefused  (landing.proof.ledger_posts)
+    BadFix  (landing.quarantine.send_back)
+    CannotBackfill  (landing.refill.backfill)
+    DataLoss  (landing.topics.topic_store)
+    BrokenFile  (landing.trace.tracer)
+    NoSuchTopic  (landing.trace.tracer)
+    BadCheckpoint  (ledger.checkpoint)
+    BadPost  (ledger.posts)
+    LogError  (log.errors)
+        CorruptBatch
+        InvalidSetting
+        InvalidTopicName
+        LogClosed
+        LogFull
+        LogLocked
+        MessageTooLarge
+        OutOfSequence
+        TooManyTopics
+        TopicExists
+        TransactionTimedOut
+        UnknownFormat
+        UnknownTopic
+        UnknownTransaction
+        WriteFailed
+        BadFilter  (log.read.filter_syntax)
+    LogBufferError  (logbuffer.errors)
+        NotAReaderPosition  (handover.position)
+        Busy
+        Lapped
+        MessageTooLarge
+        NotALogBuffer
+        Refused
+            AdminAction
+            BackPressured
+            Closed
+            MaxPositionExceeded
+            NotConnected
+        UnsupportedProcessor
+    BadBatch  (records)
+    AddressUnavailable  (server.servers)
+    BadSettings  (sinks.handler)
+    ApiError  (slogd.errors)
+        Aborted
+        AlreadyExists
+        BadRequest
+        Damaged
+        Exhausted
+            TooLong
+        NoSuchTopic
+        NotAllowed
+        NotFound
+        OutOfOrder
+        Stopping
+        Unauthenticated
+    PipelineRunning  (spark.pipeline)
+    BadSchema  (spark.query.type_schemas)
+    BadOption  (spark.source.options)
+    FormatDiffers  (spark.views)
+    NoAnswer  (supervise.reload)
+    NotRunning  (supervise.reload)
+    AlreadyRunning  (supervise.supervisor)
 """
 
 from __future__ import annotations
