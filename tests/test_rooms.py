@@ -1,0 +1,60 @@
+"""A room imports only from the rooms above it, and the page of the architecture lists them in that order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "penstock"
+ROOMS = [
+    "errors",
+    "counts",
+    "records",
+    "lazy_names",
+    "config",
+    "files",
+    "process",
+    "java",
+    "testing",
+    "wire",
+    "logbuffer",
+    "log",
+    "handover",
+    "ingest",
+    "supervise",
+    "kafka",
+    "sinks",
+    "slogd",
+    "ledger",
+    "server",
+    "client",
+    "landing",
+    "spark",
+    "console",
+    "cli",
+]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The rooms that a file imports from, also in its functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock."):
+            yield str(node.module).split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (name.name.split(".")[1] for name in node.names if name.name.startswith("penstock."))
+
+
+def test_every_room_has_its_place() -> None:
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert found - {"__init__"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_from_rooms_above_it(room: str) -> None:
+    files = [*(PACKAGE / room).rglob("*.py"), *PACKAGE.glob(f"{room}.py")]
+    allowed = {*ROOMS[: ROOMS.index(room) + 1]}
+    wrong = {str(file.relative_to(PACKAGE)): below for file in files if (below := {*imports(file)} - allowed)}
+    assert not wrong
