@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "penstock"
+# fmt: off
 ROOMS = [
-    "errors",
-    "counts",
-    "records",
-    "lazy_names",
-    "config",
-    "files",
-    "process",
-    "java",
-    "testing",
-    "wire",
-    "logbuffer",
-    "log",
-    "handover",
-    "ingest",
-    "supervise",
-    "kafka",
-    "sinks",
-    "slogd",
-    "ledger",
-    "server",
-    "client",
-    "landing",
-    "spark",
-    "console",
-    "cli",
+    "errors", "counts", "records", "lazy_names", "config", "files", "process", "java", "testing", "wire",
+    "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger", "server", "client",
+    "landing", "spark", "console", "cli",
 ]
+# fmt: on
 
 
 def imports(path: Path) -> Iterator[str]:
@@ -58,3 +39,32 @@ def test_a_room_imports_only_from_rooms_above_it(room: str) -> None:
     allowed = {*ROOMS[: ROOMS.index(room) + 1]}
     wrong = {str(file.relative_to(PACKAGE)): below for file in files if (below := {*imports(file)} - allowed)}
     assert not wrong
+
+
+FREE = {"errors", "counts", "records", "lazy_names"}
+"""Every room may import these."""
+FOLDERS = sorted(path.parent.relative_to(PACKAGE) for path in PACKAGE.rglob("*/__init__.py"))
+
+
+def modules_imported(path: Path) -> set[str]:
+    """The modules that a file imports, below ``penstock``."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("penstock."):
+            found.add(str(node.module).removeprefix("penstock."))
+        elif isinstance(node, ast.Import):
+            found |= {name.name.removeprefix("penstock.") for name in node.names if name.name.startswith("penstock.")}
+    return found
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_a_folder_imports_only_what_it_says(folder: Path) -> None:
+    said = (ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or "").rpartition("Imports ")[
+        2
+    ]
+    allowed = {*re.findall(r"``([a-z_.]+)``", said), *FREE, ".".join(folder.parts)}
+    if "any room before it" in said:
+        allowed |= {*ROOMS[: ROOMS.index(folder.parts[0])]}
+    for file in (PACKAGE / folder).glob("*.py"):
+        for module in modules_imported(file):
+            assert any(f"{module}.".startswith(f"{name}.") for name in allowed), f"{file.name} imports {module}"

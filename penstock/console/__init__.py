@@ -1,8 +1,8 @@
 """The web console: what became of every message, at a glance.
 
 Read ``main`` (its process), ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of: ``theme``,
-``pipe_picture``, ``charts``, ``findings``, ``totals``, ``wording``. Imports ``config``, ``landing`` and
-``process``; of the daemon it reads only the public HTTP API.
+``pipe_picture``, ``charts``, ``findings``, ``totals``, ``wording``. Imports ``config``, ``client``, ``landing`` and
+``process``; what the pages show of the daemon comes over HTTP.
 """
 
 __all__ = [  # noqa: RUF022 reading order

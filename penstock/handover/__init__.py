@@ -5,7 +5,7 @@ Read ``paths`` (where they meet), ``frame`` and ``receipt`` (what is handed over
 receiver's side), ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log
 daemon's reader) with ``splitter``, ``topic_requests`` and ``listener_drains``; ``lock_holder`` ends a reader that
 holds its lock too long. Imports ``records``, ``errors``, ``config``, ``counts``, ``process``, ``wire``, ``logbuffer``
-and ``log``; ``ingest``, ``supervise``, ``sinks``, ``ledger`` and ``server`` import it.
+and ``log``; every room of the pipe after it imports it.
 
 The words. A *position* counts bytes of a listener's stream from its beginning and never goes back; a frame lies
 between two of them. A *total* counts the messages that the receiver has accepted, and stands in each frame's receipt.

@@ -1,7 +1,8 @@
 """Topics as plain Arrow IPC streams: appended in groups, read from the folder alone, recovered after anything.
 
 Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an append durable), ``read/``,
-``retention/``, ``transactions/``, then ``cursors`` and ``settings``. Imports ``files``, ``records``, ``counts`` and
+``retention/``, ``transactions/``, then ``cursors``, ``settings``, ``topic_state`` (what is kept with a topic),
+``topic_patterns``, ``resources`` (what topics share) and ``documents``. Imports ``files``, ``records``, ``counts`` and
 ``errors``.
 """
 

@@ -2,7 +2,7 @@
 
 Read ``daemon`` (the process), ``servers``, ``entries_api`` (append, get, stream) with ``read_query``, ``entry_pages``
 and ``thread_results``, ``admin_api``, ``permitted_topics``, ``watch_api``, ``live_settings``, then the doors ``grpc``,
-``http``, ``flight``, and ``auth`` and ``metrics``. Imports every room above it: ``log``, ``handover``, ``supervise``,
+``http``, ``flight``, and ``auth`` and ``metrics``. Imports any room before it: ``log``, ``handover``, ``supervise``,
 ``slogd``, ``ledger``.
 """
 

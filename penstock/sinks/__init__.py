@@ -13,8 +13,8 @@ Without ``Settings`` it is called with the settings as keyword arguments.
 
 Read ``handler`` (what one is), ``handler_factory`` with ``handler_check`` (making one of its configuration),
 Penstock's own (``console``, ``kafka``, ``discard``), then ``forwarder`` (the process). Imports ``config``,
-``counts``, ``records``, ``process``, ``wire``, ``handover`` and ``kafka``; nothing imports it, the supervisor starts
-its processes by module name.
+``process``, ``wire``, ``logbuffer``, ``handover`` and ``kafka``; nothing imports it, the supervisor starts its
+processes by module name.
 """
 
 from penstock.sinks.handler import BadSettings, Delivered, Handler

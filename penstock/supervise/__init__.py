@@ -1,8 +1,8 @@
 """The supervisor: it opens sockets, starts the processes of the pipe, and starts them again when they die.
 
 Read ``supervisor``, ``listener_processes``, ``reload`` with ``listener_swap`` and ``removed_handlers``, then
-``daemon_channel`` and ``sd_notify``. Imports ``config``, ``process``, ``handover`` and ``ingest.sockets``, and starts
-its children by module name.
+``daemon_channel`` and ``sd_notify``. Imports ``config``, ``process``, ``logbuffer``, ``handover`` and
+``ingest.sockets``, and starts its children by module name.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -1,7 +1,7 @@
 """Commands on topics and their entries: produce, consume, topics, topic, cleanup, log.
 
-Read ``connect`` (which daemon, with which token), ``entries``, ``topics``, ``topic_files``. Imports ``client`` and
-``slogd``; ``topic_files`` also ``log`` and, while no daemon runs, ``server``.
+Read ``connect`` (which daemon, with which token), ``entries``, ``topics``, ``topic_files``. Imports any room before
+it, inside functions where that is slow or needs an extra. Beside them ``cli``.
 """
 
 __all__ = ["connect", "entries", "topics", "topic_files"]  # noqa: RUF022 reading order

@@ -1,8 +1,8 @@
 """Commands that run the pipe and look after the machine: up, serve, reload, console, doctor, config.
 
 Read ``up`` (with ``sample_tour`` and ``sample_messages``), ``serve``, ``reload``, ``console``, ``doctor`` with
-``machine_checks``, ``config`` with ``config_reference`` and ``api_reference``. Imports ``supervise``, ``ingest``,
-``server`` and what is above them; the console and Spark are started as processes of their own.
+``machine_checks``, ``config`` with ``config_reference`` and ``api_reference``. Imports any room before it, inside
+functions where that is slow or needs an extra. Beside them ``cli``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

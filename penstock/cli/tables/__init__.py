@@ -1,7 +1,8 @@
 """Commands on the pipeline and its tables: pipeline, tables, trace.
 
 Read ``pipeline`` with its commands ``wait``, ``backfill``, ``replay`` and ``quarantine``, ``spark_session``, then
-``contents`` and ``trace``. Imports ``landing``, and ``spark`` inside functions only: it takes seconds.
+``contents`` and ``trace``. Imports any room before it, inside functions where that is slow or needs an extra. Beside
+them ``cli``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -1,7 +1,8 @@
 """The client of the log daemon: ``Log`` blocks, ``AsyncLog`` is for asyncio; with what they take and raise.
 
-Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (what both clients do, written once), ``async_client``
-and ``client``; then ``caller``, ``channels``, ``calls`` (requests and answers without I/O) and ``transaction``.
+Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (what both clients do, written once),
+``async_client`` and ``client``; then ``caller``, ``channels``, ``connection``, ``calls`` and ``admin_calls`` (requests
+and answers without I/O), ``transaction``, the batchers with ``batch_queue``, ``blocking`` and ``flight_reads``.
 Imports ``slogd``, ``records``, ``config`` and ``errors``.
 """
 

@@ -2,7 +2,8 @@
 
 Read ``config`` with ``properties``, ``producer`` (with ``delivery_reports`` and ``claim_check_advice``), ``consumer``
 with ``consumer_state``, ``seekable_consumer`` and ``start_offsets``; then ``plugins`` with ``plugin_instances``, the
-partitioners and ``encryption``. Imports ``kafka.large`` and ``kafka.auditing``, and needs confluent-kafka.
+partitioners and ``encryption``. Imports ``kafka.errors``, ``kafka.large`` and ``kafka.auditing``, and needs
+confluent-kafka.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -1,6 +1,7 @@
 """Kafka's records as rows of the landing, with large messages put together.
 
-Read ``rows``, ``range_assembler``, then ``read_back``, which alone needs Kafka's client. Imports ``kafka.large``.
+Read ``rows``, ``range_assembler``, then ``read_back``, which alone needs Kafka's client. Imports ``kafka.errors`` and
+``kafka.large``.
 """
 
 __all__ = ["rows", "range_assembler", "read_back"]  # noqa: RUF022 reading order

@@ -1,4 +1,4 @@
-"""The reaper: sweeps a log every few minutes."""
+"""Sweeps a log every few minutes."""
 
 from __future__ import annotations
 

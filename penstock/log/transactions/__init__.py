@@ -1,6 +1,6 @@
 """Appends to one or several topics that are stored as a whole or not at all.
 
-Read ``transactions``, ``staging`` (what waits aside), ``decision`` (the commit). Imports the rest of ``log``.
+Read ``transactions``, ``staging`` (what waits aside), ``decision`` (the commit). Imports ``files`` and ``log``.
 """
 
 __all__ = ["transactions", "staging", "decision"]  # noqa: RUF022 reading order

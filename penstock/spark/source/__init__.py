@@ -1,7 +1,7 @@
 """Spark's data source ``penstock``: topics as tables and streams, and a sink.
 
 Read ``data_source``, ``options``, ``slices``, ``filter_bounds``, ``sink``; ``type_admission`` is the landing's own
-variant. Imports ``landing.topics``, ``log`` and ``client``; it runs on executors, too.
+variant. Imports ``landing``, ``log`` and ``client``; it runs on executors, too.
 """
 
 __all__ = ["data_source", "options", "slices", "filter_bounds", "sink", "type_admission"]  # noqa: RUF022 reading order
