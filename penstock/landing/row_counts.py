@@ -62,8 +62,8 @@ class Tallies:
             return Counter({"": sum(rows.num_rows for rows in self._rows(file, []))})
         found: Counter[str] = Counter()
         for rows in self._rows(file, [HOST]):
-            for counted in pc.value_counts(rows[HOST]).to_pylist():
-                found[counted["values"] or ""] += counted["counts"]
+            for counted in pc.value_counts(rows[HOST]).to_pylist():  # type: ignore[misc]  # the stub of structs
+                found[counted["values"] or ""] += counted["counts"]  # type: ignore[index]  # as above
         return found
 
     def _rows(self, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
@@ -72,7 +72,8 @@ class Tallies:
             rows = file.read_row_group(group, columns=[*columns, "bucket"])
             if self._within is not None:
                 micros = pc.cast(rows["bucket"], pa.timestamp("us", "UTC")).cast(pa.int64())
-                since, until = (bound * 1_000_000 for bound in (self._within.start, min(self._within.stop, 1 << 40)))
+                bounds = (self._within.start, min(self._within.stop, 1 << 40))
+                since, until = (pa.scalar(bound * 1_000_000) for bound in bounds)
                 rows = rows.filter(pc.and_(pc.greater_equal(micros, since), pc.less(micros, until)))
             yield rows
 

@@ -97,7 +97,7 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
     corrupt = partial(verify, TOPIC) if verify else lambda begin, end: None
     for stored in _readable(reader, begin, corrupt):
         for payload in stored.batch.column("payload").to_pylist():
-            post = parse(json.loads(payload))
+            post = parse(json.loads(payload))  # type: ignore[arg-type]  # posts are never null
             if isinstance(post, tiers):
                 book.post(post, stored.origin.bucket)
         book.cover(TOPIC, stored.end, stored.last)

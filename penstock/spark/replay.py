@@ -30,13 +30,13 @@ def chosen(spark: SparkSession, view: str, where: str | None, since: float | Non
     uuid = F.col("uuid") if "uuid" in known else F.lit(None).cast("string").alias("uuid")
     type_url = F.col("type_url") if "type_url" in known else F.lit(None).cast("string").alias("type_url")
     payload = F.coalesce("payload", _written_again()) if view == "events" else F.col("payload")
-    columns = [*PLACE, uuid, "key", payload.alias("payload"), type_url, "annotations"]
+    columns: list[Column | str] = [*PLACE, uuid, "key", payload.alias("payload"), type_url, "annotations"]
     return rows.select(*columns).orderBy(*PLACE)
 
 
 def _written_again() -> Column:
     """An event whose payload was not kept, from its fields."""
-    fields = ["type", "uuid", "host", F.unix_millis("event_time").alias("timestamp"), "data"]
+    fields: list[Column | str] = ["type", "uuid", "host", F.unix_millis("event_time").alias("timestamp"), "data"]
     return F.to_json(F.struct(*fields)).cast("binary")
 
 

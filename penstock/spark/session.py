@@ -94,7 +94,7 @@ def build_session(
     options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit)} if inherit else None)
+        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit)} if inherit else None)  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
     # A statement that Spark refuses is told by its exception; the log would have its stack trace as well.
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -98,7 +98,8 @@ def _send(
         if error is not None:
             told.append(Moved(name, topic, -1, -1, len(value), error.str()))
         else:
-            told.append(Moved(name, topic, message.partition(), message.offset(), len(value)))
+            partition, offset = _place(message)
+            told.append(Moved(name, topic, partition, offset, len(value)))
 
     while True:
         try:
@@ -106,6 +107,10 @@ def _send(
             return
         except BufferError:
             producer.poll(WAIT_SECONDS)
+
+
+def _place(message: Message) -> tuple[int, int]:
+    return message.partition(), message.offset()  # type: ignore[return-value]  # only events have none
 
 
 def _taken(told: list[Moved]) -> Iterator[Moved]:
@@ -166,7 +171,7 @@ def _at_ends(consumer: Consumer, ends: Mapping[int, int]) -> bool:
 
 def _written(message: Message, into: Path) -> Moved:
     """The whole file at once, under the name it had, unless that is taken."""
-    topic, partition, offset = str(message.topic()), message.partition(), message.offset()
+    topic, (partition, offset) = str(message.topic()), _place(message)
     own = f"{topic}-{partition}-{offset}"
     name = _name(message) or own
     target = into / name
@@ -187,7 +192,7 @@ def _written(message: Message, into: Path) -> Moved:
 
 def _name(message: Message) -> str:
     """The file name a message brings, if it can be one; it never leads out of the folder."""
-    found = find_last(message.headers(), FILE_HEADER)
+    found = find_last(message.headers(), FILE_HEADER)  # type: ignore[arg-type]  # received ones are a list
     given = found[1] if found else None
     name: str = given.decode("utf-8", "replace") if isinstance(given, bytes) else ""
     name = name.replace("\0", "").rpartition("/")[2].lstrip(".")

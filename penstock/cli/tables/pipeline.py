@@ -67,7 +67,7 @@ def _asked(settings: Settings, sql: str, limit: int, as_json: bool) -> list[str]
         try:
             rows = session.sql(sql).limit(limit)
             if as_json:
-                return list(rows.toJSON().collect())
+                return list(rows.toJSON().collect())  # type: ignore[arg-type]  # an RDD of texts
             rows.show(limit, truncate=80)
         except (PySparkException, Py4JError) as error:
             fail(str(error).strip().splitlines()[0])

@@ -56,7 +56,7 @@ class Advice:
             )
 
     def _policy(self, topic: str) -> str:
-        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]  # documented there
 
         admin = AdminClient({**self._config, "log_level": 0})
         asked = ConfigResource(ResourceType.TOPIC, topic)

@@ -231,7 +231,7 @@ class Consumer:
         if message is not None and offsets is not None:
             raise ValueError("message and offsets exclude each other")
         if message is not None:
-            offsets = [TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
+            offsets = [_behind(message)]
         with self._plain.within(timeout):
             chosen = self.offsets_to_commit(offsets)
             if not chosen and not asynchronous:
@@ -256,7 +256,7 @@ class Consumer:
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """What ``commit`` without arguments commits where ``enable.auto.offset.store`` is false."""
         if message is not None:
-            offsets = [TopicPartition(message.topic(), message.partition(), message.offset() + 1)]
+            offsets = [_behind(message)]
         self._stored.update({_key(one): Committed(one.offset, one.metadata) for one in offsets or ()})
 
     def committed(self, partitions: list[TopicPartition], timeout: float = ANSWER_SECONDS) -> list[TopicPartition]:
@@ -359,6 +359,14 @@ class Consumer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _behind(message: Message) -> TopicPartition:
+    """The place after a message. Raises KafkaException for an event: nothing lies at its offset."""
+    topic, partition, offset, error = message.topic(), message.partition(), message.offset(), message.error()
+    if topic is None or partition is None or offset is None or error is not None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"no offset to commit: {error or 'not a record'}"))
+    return TopicPartition(topic, partition, offset + 1)
 
 
 def _key(given: TopicPartition) -> TopicAndPartition:

@@ -81,7 +81,7 @@ def consumer_state(
     )
 
 
-def _deserializer(given: Callable[[Any, SerializationContext], Any] | None, field: str) -> Deserializer | None:
+def _deserializer(given: Callable[[Any, SerializationContext], Any] | None, field: MessageField) -> Deserializer | None:
     """confluent_kafka's deserializers take the data and where it comes from."""
     if given is None:
         return None

@@ -157,7 +157,7 @@ class Producer:
             raise
 
     @staticmethod
-    def _serialized(how: Any, topic: str, given: Any, field: str, headers: list[Header] | None) -> Any:
+    def _serialized(how: Any, topic: str, given: Any, field: MessageField, headers: list[Header] | None) -> Any:
         data = given if how is None else how(given, SerializationContext(topic, field, headers))
         return data.encode() if isinstance(data, str) else data
 

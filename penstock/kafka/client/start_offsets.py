@@ -99,9 +99,10 @@ class Placing:
 
     def handles(self, event: Message) -> bool:
         """Whether an event says that an offset is not there: ``settle`` sees to it once all records are processed."""
-        if event.error().code() != KafkaError._AUTO_OFFSET_RESET:
+        error, topic, partition = event.error(), event.topic(), event.partition()
+        if error is None or error.code() != KafkaError._AUTO_OFFSET_RESET or topic is None or partition is None:
             return False
-        key = (event.topic(), event.partition())
+        key = (topic, partition)
         offset = event.offset()
         asked = None if offset is None or offset < 0 else offset
         current = self._plain.position(key) if key in self._plain.assigned else None

@@ -140,12 +140,14 @@ def find_segments(batch: pa.RecordBatch) -> dict[int, Segment]:
     return dict(sorted(found.items()))
 
 
-def _candidates(values: pa.BinaryArray) -> Rows:
+def _candidates(values: pa.Array[Any]) -> Rows:
     """Rows whose value may begin with a segment's own header: long enough, and the version byte fits."""
     if not len(values):
         return np.zeros(0, np.int64)
-    offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
-    data = np.frombuffer(values.buffers()[2] or b"", np.uint8)
+    _, starts, contents = values.buffers()
+    offsets = np.frombuffer(starts, np.int32)  # type: ignore[call-overload]  # takes buffers
+    offsets = offsets[values.offset : values.offset + len(values) + 1]
+    data = np.frombuffer(contents or b"", np.uint8)  # type: ignore[arg-type]  # as above
     long_enough = np.flatnonzero(np.diff(offsets) >= HEADER_SIZE)
     first = data[offsets[long_enough]]
     likely: Rows = long_enough[(first == 0) | (first >= 0x80)]
@@ -155,9 +157,10 @@ def _candidates(values: pa.BinaryArray) -> Rows:
 def _with_header(batch: pa.RecordBatch) -> list[int]:
     """Rows with a header that says which segment they are."""
     headers = batch.column("headers")
-    names = pc.struct_field(headers.flatten(), "key")
+    names = pc.struct_field(headers.flatten(), "key")  # type: ignore[attr-defined]  # it is a ListArray
     rows = pc.list_parent_indices(headers)
-    return sorted(set(rows.filter(pc.equal(names, LARGE_MESSAGE)).to_pylist()))
+    found = rows.filter(pc.equal(names, pa.scalar(LARGE_MESSAGE))).to_pylist()
+    return sorted(set(found))  # type: ignore[arg-type]  # indices are never null
 
 
 def _header_segment(batch: pa.RecordBatch, row: int) -> Segment | None:

@@ -85,7 +85,7 @@ def read(client: Consumer, place: TopicAndPartition, begin: int, end: int) -> It
     deadline = time.monotonic() + PATIENCE
     while True:
         messages = client.consume(AT_ONCE, 0.5)
-        rows = [_row(m) for m in messages if m.error() is None and m.offset() < end]
+        rows = [_row(m) for m in messages if m.error() is None and _offset(m) < end]
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=RECORD)
             deadline = time.monotonic() + PATIENCE
@@ -97,7 +97,7 @@ def read(client: Consumer, place: TopicAndPartition, begin: int, end: int) -> It
 
 def _reached(client: Consumer, messages: list[Message], place: TopicAndPartition, end: int) -> bool:
     """Whether everything before ``end`` was seen: a record behind it, the partition's end, or the position."""
-    if any(m.error() is not None or m.offset() >= end - 1 for m in messages):
+    if any(m.error() is not None or _offset(m) >= end - 1 for m in messages):
         _raise_errors(messages)
         return True
     (position,) = client.position([TopicPartition(*place)])
@@ -113,7 +113,8 @@ def _raise_errors(messages: list[Message]) -> None:
 
 def _row(message: Message) -> dict[str, object]:
     _, millis = message.timestamp()
-    headers = [{"key": key, "value": _bytes(value)} for key, value in message.headers() or ()]
+    given = message.headers() or ()
+    headers = [{"key": key, "value": _bytes(value)} for key, value in given]  # type: ignore[str-unpack]  # a list here
     return {
         "topic": message.topic(),
         "partition": message.partition(),
@@ -123,6 +124,10 @@ def _row(message: Message) -> dict[str, object]:
         "value": _bytes(message.value()),
         "headers": headers or None,
     }
+
+
+def _offset(record: Message) -> int:
+    return record.offset()  # type: ignore[return-value]  # only events have none
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

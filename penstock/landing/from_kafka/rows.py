@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,7 +19,7 @@ Rows = npt.NDArray[np.int64]
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 RECORD = pa.schema(
-    [
+    [  # type: ignore[arg-type]  # the stub knows no list of fields of all types
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
@@ -29,7 +31,7 @@ RECORD = pa.schema(
 )
 """The columns of Spark's Kafka source that are used."""
 ROW = pa.schema(
-    [
+    [  # type: ignore[arg-type]  # as above
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
@@ -52,7 +54,7 @@ def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     count = batch.num_rows
     micros = batch.column("timestamp").cast(pa.int64())
     bucket = pc.multiply(pc.divide(micros, BUCKET_SECONDS * 1_000_000), BUCKET_SECONDS * 1_000_000)
-    annotations, codec = _annotations(batch.column("headers"))
+    annotations, codec = _annotations(batch.column("headers"))  # type: ignore[arg-type]  # the schema says that it is a list
     values = {
         "payload": batch.column("value"),
         "type_url": pa.nulls(count, pa.string()),
@@ -68,7 +70,7 @@ def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def _annotations(headers: pa.ListArray) -> tuple[pa.MapArray, pa.Array]:
+def _annotations(headers: pa.ListArray[Any]) -> tuple[pa.MapArray[Any, Any], pa.Array[Any]]:
     """The headers that are text as annotations, and the codec; null where a record has none."""
     count = len(headers)
     rows = pc.list_parent_indices(headers).to_numpy(zero_copy_only=False)
@@ -78,13 +80,13 @@ def _annotations(headers: pa.ListArray) -> tuple[pa.MapArray, pa.Array]:
         return pa.nulls(count, ROW.field("annotations").type), pa.nulls(count, pa.string())
     rows, names = rows[shown.to_numpy(zero_copy_only=False)], names.filter(shown)
     values = _texts(pc.struct_field(headers.flatten(), "value").filter(shown))
-    is_codec = pc.equal(names, CODEC_HEADER).to_numpy(zero_copy_only=False)
+    is_codec = pc.equal(names, pa.scalar(CODEC_HEADER)).to_numpy(zero_copy_only=False)
     codecs = _scattered(count, rows[is_codec], values.filter(pa.array(is_codec)))
     rest = pa.array(~is_codec)
     return _maps(count, rows[~is_codec], names.filter(rest), values.filter(rest)), codecs
 
 
-def _texts(values: pa.Array) -> pa.Array:
+def _texts(values: pa.Array[Any]) -> pa.Array[Any]:
     """Values as texts; what is no UTF-8 with replacements."""
     try:
         return values.cast(pa.string())
@@ -92,14 +94,14 @@ def _texts(values: pa.Array) -> pa.Array:
         return pa.array([None if v is None else v.decode(errors="replace") for v in values.to_pylist()], pa.string())
 
 
-def _scattered(count: int, rows: Rows, values: pa.Array) -> pa.Array:
+def _scattered(count: int, rows: Rows, values: pa.Array[Any]) -> pa.Array[Any]:
     """``values`` at their ``rows`` (the last of each), null elsewhere."""
     places = np.full(count, -1)
     places[rows] = np.arange(len(rows))
     return values.take(pa.array(places, mask=places < 0))
 
 
-def _maps(count: int, rows: Rows, names: pa.Array, values: pa.Array) -> pa.MapArray:
+def _maps(count: int, rows: Rows, names: pa.Array[Any], values: pa.Array[Any]) -> pa.MapArray[Any, Any]:
     """A map for each row of its names and values; of a name that stands there twice the last."""
     last = {pair: number for number, pair in enumerate(zip(rows.tolist(), names.to_pylist(), strict=True))}
     if len(last) < len(names):
@@ -108,4 +110,6 @@ def _maps(count: int, rows: Rows, names: pa.Array, values: pa.Array) -> pa.MapAr
     sizes = np.bincount(rows, minlength=count)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     kind = ROW.field("annotations").type
-    return pa.MapArray.from_arrays(offsets, names, values, type=kind, mask=pa.array(sizes == 0))
+    empty = pa.array(sizes == 0)
+    maps: pa.MapArray[Any, Any] = pa.MapArray.from_arrays(offsets, names, values, type=kind, mask=empty)  # type: ignore[call-overload]  # the stub wants int64 offsets
+    return maps

@@ -123,7 +123,7 @@ class _Report:
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is None:  # else the commit fails
-            self._places[self._number] = (message.partition(), message.offset())
+            self._places[self._number] = (message.partition(), message.offset())  # type: ignore[assignment]  # it has both
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented there
 
 from penstock.counts import BUCKET_SECONDS
 from penstock.errors import PenstockError

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,18 +64,22 @@ def _read_file(path: Path, kind: str) -> pa.Table:
     count = rows.num_rows
     seconds = pc.divide(rows["bucket"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)
     topic = _with_partition(rows) if by_partition else rows["topic"]
+    values: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]]
     values = {"topic": topic, "bucket": seconds, "kind": pa.repeat(kind, count), "uuid": pa.nulls(count, pa.string())}
-    kept = {name: rows[name] for name in columns if name not in ("bucket", "topic")}
-    return pa.table([{**values, **kept}[f.name] for f in ROWS], ROWS)
+    values |= {name: rows[name] for name in columns if name not in ("bucket", "topic")}
+    return pa.table([values[f.name] for f in ROWS], schema=ROWS)
 
 
-def _with_partition(rows: pa.Table) -> pa.ChunkedArray:
+def _with_partition(rows: pa.Table) -> pa.ChunkedArray[Any]:
     """The topic of each row, with the number of its partition where it came from Kafka."""
     numbers = rows["partition"]
     if numbers.null_count == len(numbers):
         return rows["topic"]
-    named = pc.binary_join_element_wise(rows["topic"].cast(pa.string()), numbers.cast(pa.string()), PARTITION_MARK)
-    return pc.coalesce(named, rows["topic"].cast(pa.string())).dictionary_encode()
+    plain = rows["topic"].cast(pa.string())
+    named: pa.ChunkedArray[pa.StringScalar] = pc.binary_join_element_wise(  # type: ignore[call-overload]  # takes a scalar
+        plain, numbers.cast(pa.string()), PARTITION_MARK
+    )
+    return pc.coalesce(named, plain).dictionary_encode()
 
 
 def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
@@ -92,7 +97,7 @@ def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
 
 def of_topic(rows: pa.Table, topic: str) -> pa.Table:
     """The rows of one topic."""
-    return rows.filter(pc.equal(rows["topic"].cast(pa.string()), topic))
+    return rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
 
 
 def split_offsets(found: Offsets, begin: int, end: int) -> tuple[Offsets, Offsets]:
@@ -189,5 +194,6 @@ def _events(rows: pa.Table) -> pa.Table:
 
 def _matching(rows: pa.Table, topic: str, uuids: set[str]) -> set[str]:
     names = rows["topic"].cast(pa.string())
-    mine = rows["uuid"].filter(pc.or_(pc.equal(names, topic), pc.starts_with(names, topic + PARTITION_MARK)))
-    return set(mine.filter(pc.is_in(mine, value_set=pa.array(list(uuids), pa.string()))).to_pylist())
+    mine = rows["uuid"].filter(pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK)))
+    found = mine.filter(pc.is_in(mine, value_set=pa.array(list(uuids), pa.string())))
+    return set(found.to_pylist())  # type: ignore[arg-type]  # what is among uuids is not null

@@ -149,7 +149,7 @@ class Prover:
         ranges = commit.ranges()
         rows = without_refilled(rows, requested(self._layout, commit))
         strangers = set(pc.unique(rows["topic"].cast(pa.string())).to_pylist()) - set(ranges)
-        ranges |= dict.fromkeys(strangers, (0, 0))
+        ranges |= dict.fromkeys(strangers, (0, 0))  # type: ignore[arg-type]  # every row has a topic
         return [
             self._prove_topic(
                 Proof(commit.batch, topic, *ranges[topic]), of_topic(rows, topic), (earlier or {}).get(topic)
@@ -291,7 +291,7 @@ def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[Offset
 def without_refilled(rows: pa.Table, done: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
     """The rows that landed in their topic's own turn."""
     for request, runs in done:
-        mine = pc.equal(rows["topic"].cast(pa.string()), request.topic).to_numpy()
+        mine = pc.equal(rows["topic"].cast(pa.string()), pa.scalar(request.topic)).to_numpy()
         rows = rows.filter(pa.array(~(mine.astype(bool) & inside(rows["offset"].to_numpy(), runs))))
     return rows
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.counts import SourceBucket
 from penstock.landing.event_rules import Event, MessageKind, judge
@@ -103,7 +102,7 @@ class LogRecords:
         mine = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
         if not len(mine):
             return
-        payloads = stored.batch.column("payload").take(pa.array(mine - stored.base)).to_pylist()
+        payloads = stored.batch.column("payload").take(mine - stored.base).to_pylist()
         place = (stored.origin.source, stored.origin.bucket)
         for offset, payload in zip(mine.tolist(), payloads, strict=True):
             yield Suspect(offset, place, event_of(payload, stored.origin.codec, self._event_types))

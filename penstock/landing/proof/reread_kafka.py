@@ -79,7 +79,7 @@ def _places(records: pa.RecordBatch) -> dict[int, SourceBucket]:
     """Source and bucket of each offset."""
     rows = records if "bucket" in records.schema.names else rows_of(records)
     buckets = rows.column("bucket").cast(pa.int64()).to_numpy() // 1_000_000
-    return {o: (SOURCE, b) for o, b in zip(rows.column("offset").to_pylist(), buckets.tolist(), strict=True)}
+    return {o: (SOURCE, b) for o, b in zip(rows.column("offset").to_numpy().tolist(), buckets.tolist(), strict=True)}
 
 
 def _runs(offsets: Offsets) -> list[tuple[int, int]]:

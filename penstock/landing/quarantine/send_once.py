@@ -101,7 +101,7 @@ class Resender:
 
 def body_of(rows: Sequence[Sent]) -> pa.RecordBatch:
     """Rows as ``records.BODY``."""
-    columns = {
+    columns: dict[str, list[Any]] = {
         "key": [key for key, _, _, _ in rows],
         "payload": [payload for _, payload, _, _ in rows],
         "type_url": [type_url for _, _, type_url, _ in rows],
@@ -122,5 +122,5 @@ def _write_body(path: Path, body: pa.RecordBatch) -> None:
 
 
 def _read_body(path: Path) -> pa.RecordBatch:
-    with pa.OSFile(str(path)) as file:
+    with pa.OSFile(str(path), "rb") as file:
         return pa.ipc.open_file(file).get_batch(0)

@@ -130,9 +130,11 @@ class Surveyor:
 
     def _uuids(self, topic: str, wanted: set[str]) -> set[str]:
         """Those that are in the table."""
-        values, found = pa.array(list(wanted), pa.string()), set()
+        values = pa.array(list(wanted), pa.string())
+        found: set[str] = set()
         for rows in self._columns(topic, ["uuid"], MessageKind.EVENT) if wanted else ():
-            found |= set(rows["uuid"].filter(pc.is_in(rows["uuid"], value_set=values)).to_pylist())
+            here = rows["uuid"].filter(pc.is_in(rows["uuid"], value_set=values))
+            found.update(here.to_pylist())  # type: ignore[arg-type]  # what is among the wanted is not null
         return found
 
     def _columns(self, topic: str, names: list[str], kind: str | None = None) -> Iterator[pa.Table]:
@@ -146,7 +148,7 @@ class Surveyor:
                     rows = file.read(columns=[c for c in (*names, "topic", "partition") if c in known])
             except FileNotFoundError:
                 continue
-            mine = pc.equal(rows["topic"], topic)
+            mine = pc.equal(rows["topic"], pa.scalar(topic))
             if "partition" in known:
                 mine = pc.and_(mine, pc.is_null(rows["partition"]))
             yield rows.filter(mine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -87,5 +87,5 @@ def shaped(batch: pa.RecordBatch, topic: str, schema: pa.Schema) -> pa.RecordBat
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _cast(values: pa.Array, expected: pa.DataType) -> pa.Array:
+def _cast(values: pa.Array[Any], expected: pa.DataType) -> pa.Array[Any]:
     return values if values.type.equals(expected) else values.cast(expected)

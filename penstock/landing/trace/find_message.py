@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ DETAILS = ("topic", "partition", "offset", "source", "bucket", "received", "time
 
 Tell = Callable[[str], None]
 """Is told how far the search is."""
+Mask: TypeAlias = "pa.BooleanArray | pa.ChunkedArray[pa.BooleanScalar]"
 
 
 def silent(detail: str) -> None:
@@ -35,12 +36,14 @@ def find_offset(
     """The row of an offset: DETAILS, ``file`` and ``kind``; None where no file has it. ``topic`` may be ``name/0``."""
     name, _, partition = topic.partition(PARTITION_MARK)
 
-    def hits(rows: pa.Table) -> pa.ChunkedArray:
-        found = pc.and_(pc.equal(rows["offset"], offset), pc.equal(rows["topic"].cast(pa.string()), name))
+    def hits(rows: pa.Table) -> Mask:
+        found = pc.and_(
+            pc.equal(rows["offset"], pa.scalar(offset)), pc.equal(rows["topic"].cast(pa.string()), pa.scalar(name))
+        )
         if "partition" not in rows.column_names:
-            return pc.and_(found, not partition)
+            return pc.and_(found, pa.scalar(not partition))
         numbers = rows["partition"]
-        right = pc.equal(numbers, int(partition)) if partition else pc.is_null(numbers)
+        right = pc.equal(numbers, pa.scalar(int(partition))) if partition else pc.is_null(numbers)
         return pc.and_(found, right)
 
     return _find(table, names, ("topic", "partition", "offset"), ("offset", offset), hits, tell)
@@ -51,9 +54,11 @@ def find_uuid(
 ) -> dict[str, Any] | None:
     """The first row with a uuid in these files, of ``topic`` alone where given; as ``find_offset``."""
 
-    def hits(rows: pa.Table) -> pa.ChunkedArray:
-        found = pc.equal(rows["uuid"], uuid)
-        return found if topic is None else pc.and_(found, pc.equal(rows["topic"].cast(pa.string()), topic))
+    def hits(rows: pa.Table) -> Mask:
+        found = pc.equal(rows["uuid"], pa.scalar(uuid))
+        if topic is None:
+            return found
+        return pc.and_(found, pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
 
     columns = ("uuid",) if topic is None else ("uuid", "topic")
     return _find(table, names, columns, ("uuid", uuid), hits, tell)
@@ -64,7 +69,7 @@ def _find(
     names: Iterable[str],
     columns: Sequence[str],
     wanted: tuple[str, Any],
-    hits: Callable[[pa.Table], pa.ChunkedArray],
+    hits: Callable[[pa.Table], Mask],
     tell: Tell,
 ) -> dict[str, Any] | None:
     for number, name in enumerate(names, 1):
@@ -84,7 +89,7 @@ def _find(
 
 
 def _find_in(
-    file: pq.ParquetFile, columns: Sequence[str], wanted: tuple[str, Any], hits: Callable[[pa.Table], pa.ChunkedArray]
+    file: pq.ParquetFile, columns: Sequence[str], wanted: tuple[str, Any], hits: Callable[[pa.Table], Mask]
 ) -> dict[str, Any] | None:
     names = file.schema_arrow.names
     if wanted[0] not in names:
@@ -122,7 +127,7 @@ def find_in_log(reader: TopicReader, uuid: str, begin: int, tell: Tell = silent)
         tell(f"{reader.path.name}, offset {stored.base}")
         payloads = stored.batch.column("payload")
         near = pc.and_(pc.match_substring(payloads, uuid), pc.starts_with(payloads, "{"))
-        for row in pc.indices_nonzero(pc.fill_null(near, False)).to_pylist():
+        for row in pc.indices_nonzero(near).to_numpy().tolist():
             event = event_of(payloads[row].as_py(), stored.origin.codec, ())
             if event is not None and event.uuid == uuid:
                 return stored.base + int(row)

@@ -89,6 +89,6 @@ def as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _admitted(rows: pa.RecordBatch, types: TypeRegistry) -> pa.RecordBatch:
-    is_syslog = pc.fill_null(pc.equal(rows.column("codec"), MessageKind.SYSLOG.value), False)
+    is_syslog = pc.fill_null(pc.equal(rows.column("codec"), pa.scalar(MessageKind.SYSLOG.value)), pa.scalar(False))
     payloads = pc.if_else(is_syslog, pa.scalar(None, pa.binary()), rows.column("payload"))
     return rows.select(ROW.names).append_column("admitted", admitted(payloads, types))

@@ -59,7 +59,7 @@ FEW_ROWS = 100
 """So few rows are taken whatever their size: a message has 16 MiB at most by default."""
 
 
-class PenstockSource(DataSource):  # type: ignore[misc]
+class PenstockSource(DataSource):
     """The data source; register it with ``register(spark)``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -100,7 +100,7 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(PenstockSource)
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class BatchReader(DataSourceReader):
     """Reads what there is when the query starts, narrowed by filters on topic, offset and timestamp."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -134,7 +134,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         return _read(self._options, partition, self._schema)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows topics. A stream offset is ``{topic: next offset}``; a topic it does not name begins at 0.
 
     It begins at 0 even where the first rows have expired, so that every offset of a topic is in some range

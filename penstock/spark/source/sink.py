@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -63,30 +64,30 @@ class SinkOptions:
 
 
 @dataclass
-class Appended(WriterCommitMessage):  # type: ignore[misc]
+class Appended(WriterCommitMessage):
     """What one task appended."""
 
     rows: int
 
 
-class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class BatchWriter(DataSourceArrowWriter):
     """Appends the rows of a batch query."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._query = uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as Spark's own
         return _append(self._options, f"spark-{self._query}-{_partition()}", iterator)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class StreamWriter(DataSourceStreamArrowWriter):
     """Appends the rows of a stream's micro-batches."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # as Spark's own
         context = TaskContext.get()
         said = context.getLocalProperty if context else lambda _: None
         query, epoch = said("sql.streaming.queryId"), said("streaming.sql.batchId")
@@ -137,10 +138,10 @@ def bodies(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBa
         return
     named = batch.column("topic").fill_null(topic)
     for name in pc.unique(named).to_pylist():
-        yield name or topic, body.filter(pc.equal(named, name))
+        yield name or topic, body.filter(pc.equal(named, pa.scalar(name)))  # type: ignore[arg-type]  # nulls are filled
 
 
-def _cast(values: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _cast(values: pa.Array[Any], wanted: pa.DataType) -> pa.Array[Any]:
     return values if values.type.equals(wanted) else values.cast(wanted)
 
 

@@ -18,7 +18,7 @@ BATCH_BYTES = 16 << 20
 """Arrow batches of this size are as fast as larger ones, and the JVM holds one at a time."""
 
 
-class Slice(InputPartition):  # type: ignore[misc]
+class Slice(InputPartition):
     """What one task reads."""
 
     def __init__(self, ranges: Sequence[Range]) -> None:

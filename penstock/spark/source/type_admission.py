@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -133,27 +134,27 @@ class AdmittingReader(StreamReader):
         for batch in super().read(partition):
             batch = batch.append_column("refill", refills(batch, again))
             is_syslog = batch.num_rows > 0 and batch.column("codec")[0].as_py() == "syslog"
-            types = pa.nulls(batch.num_rows, pa.string())
+            types: pa.Array[Any] = pa.nulls(batch.num_rows, pa.string())
             if not is_syslog:
                 types = admitted(batch.column("payload"), registry)
             yield batch.append_column("admitted", types)
 
 
-def refills(batch: pa.RecordBatch, again: Sequence[Request]) -> pa.Array:
+def refills(batch: pa.RecordBatch, again: Sequence[Request]) -> pa.Array[Any]:
     """For each row the number of the last request that has it land again; else null."""
     numbers = np.zeros(batch.num_rows, np.int64)
     if batch.num_rows and again:
         topics, offsets = batch.column("topic"), batch.column("offset").to_numpy()
         for request in again:
-            mine = pc.equal(topics, request.topic).to_numpy(zero_copy_only=False)
+            mine = pc.equal(topics, pa.scalar(request.topic)).to_numpy(zero_copy_only=False)
             numbers[mine & inside(offsets, request.runs)] = request.number
     return pa.array(numbers, mask=numbers == 0)
 
 
-def admitted(payloads: pa.Array, registry: TypeRegistry) -> pa.Array:
+def admitted(payloads: pa.Array[Any], registry: TypeRegistry) -> pa.Array[Any]:
     """For each payload its event type, where it has one that is let in; else null."""
     encoded = top_types(payloads).dictionary_encode()
-    names = [_decoded(name) for name in encoded.dictionary.to_pylist()]
+    names = [_decoded(name) for name in encoded.dictionary.to_pylist()]  # type: ignore[arg-type]  # has no nulls
     allowed = registry.admit(name for name in names if name is not None)
     kept = pa.array([name if name in allowed else None for name in names], pa.string())
     return kept.take(encoded.indices)
@@ -167,27 +168,30 @@ def _decoded(name: bytes) -> str | None:
     return text if is_safe_type(text) else None
 
 
-def top_types(payloads: pa.Array) -> pa.Array:
+def top_types(payloads: pa.Array[Any]) -> pa.Array[Any]:
     """The ``type`` of each payload that is a JSON object (binary), else null.
 
     Exact for JSON without duplicate keys; where the payload is no JSON the answer means nothing.
     """
-    types = pc.struct_field(pc.extract_regex(payloads, FIRST), "type")
+    types: pa.Array[Any] = pc.struct_field(pc.extract_regex(payloads, FIRST), "type")
     types = pc.if_else(pc.is_valid(types), types, None)
     for find in (_after_scalars, _parsed):
-        left = pc.and_(pc.fill_null(pc.starts_with(payloads, b"{"), False), pc.is_null(types))
+        opened = pc.starts_with(payloads, "{").fill_null(False)
+        left = pc.and_(opened, pc.is_null(types))  # type: ignore[arg-type]  # booleans, by another name
         if not pc.any(left).as_py():
             break
         types = pc.replace_with_mask(types, left, find(payloads.filter(left)))
     return types
 
 
-def _after_scalars(payloads: pa.Array) -> pa.Array:
-    return pc.struct_field(pc.extract_regex(payloads, AFTER_SCALARS), "type")
+def _after_scalars(payloads: pa.Array[Any]) -> pa.Array[Any]:
+    types: pa.Array[Any] = pc.struct_field(pc.extract_regex(payloads, AFTER_SCALARS), "type")
+    return types
 
 
-def _parsed(payloads: pa.Array) -> pa.Array:
-    return pa.array([_type_of(payload) for payload in payloads.to_pylist()], pa.binary())
+def _parsed(payloads: pa.Array[Any]) -> pa.Array[Any]:
+    found = [_type_of(payload) for payload in payloads.to_pylist()]  # type: ignore[arg-type]  # the nulls are filtered out
+    return pa.array(found, pa.binary())
 
 
 def _type_of(payload: bytes) -> bytes | None:

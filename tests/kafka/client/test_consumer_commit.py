@@ -78,6 +78,16 @@ def test_commit_of_a_message_is_what_lies_up_to_it(topics: Topics) -> None:
         consumer.commit(message=found[2], offsets=[partition])
 
 
+def test_the_end_of_a_partition_is_no_message_to_commit(topics: Topics) -> None:
+    consumer, partition = begun(topics, topics.synthetic(), enable_partition_eof=True)
+    end = next(one for one in iter(lambda: consumer.poll(DEADLINE), None) if one.error())
+    for take in (consumer.commit, consumer.store_offsets):
+        with pytest.raises(KafkaException) as told:
+            take(message=end)
+        assert told.value.args[0].code() == KafkaError._INVALID_ARG
+    assert committed(consumer, partition) == (OFFSET_INVALID, None)
+
+
 def test_commit_of_nothing_is_an_error_where_it_is_waited_for(topics: Topics) -> None:
     consumer, _ = begun(topics, topics.synthetic())
     consumer.commit()
