@@ -11,22 +11,22 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PenstockError
 
 ANNOTATIONS = pa.map_(pa.string(), pa.string())
 
-BODY = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("payload", pa.binary()),
-        pa.field("type_url", pa.string()),
-        pa.field("annotations", ANNOTATIONS),
-    ]
-)
+_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "payload": pa.binary(),
+    "type_url": pa.string(),
+    "annotations": ANNOTATIONS,
+}
+BODY = pa.schema(_TYPES)
 """What a stage hands to the log: everything but what the log itself gives."""
 
 SCHEMA = pa.schema(
@@ -43,17 +43,19 @@ CONTINUATION = 0xFFFFFFFF
 """Every encapsulated message begins with it, then comes the metadata length (int32)."""
 _PREAMBLE = {id(schema): schema.serialize().size for schema in (BODY, SCHEMA)}
 
+_Memory = bytes | memoryview | np.ndarray | pa.Buffer
+
 
 class BadBatch(PenstockError, ValueError):
     """The bytes are not one encapsulated Arrow message of the expected schema."""
 
 
 def body(
-    payloads: pa.Array | Sequence[bytes | None],
+    payloads: pa.Array[Any] | Sequence[bytes | None],
     *,
-    keys: pa.Array | None = None,
-    type_urls: pa.Array | None = None,
-    annotations: pa.Array | None = None,
+    keys: pa.Array[Any] | None = None,
+    type_urls: pa.Array[Any] | None = None,
+    annotations: pa.Array[Any] | None = None,
 ) -> pa.RecordBatch:
     """A batch of BODY rows; columns that are not given are null."""
     column = payloads if isinstance(payloads, pa.Array) else pa.array(payloads, pa.binary())
@@ -69,6 +71,57 @@ EMPTY_BODY = body(pa.nulls(0, pa.binary()))
 """No rows. (Made without pa.array of a list, for which pyarrow imports pandas where that is installed.)"""
 
 
+def concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of the rows of all; a single one is given back as it is."""
+    if len(batches) == 1:
+        return batches[0]
+    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stub leaves it out
+    return joined
+
+
+def annotation_column(batch: pa.RecordBatch) -> pa.MapArray[Any, Any]:
+    """The annotations of a batch of BODY or SCHEMA rows."""
+    return cast("pa.MapArray[Any, Any]", batch.column("annotations"))
+
+
+def annotation_maps(offsets: np.ndarray, names: pa.Array[Any], texts: pa.Array[Any]) -> pa.MapArray[Any, Any]:
+    """Row i has the annotations [offsets[i], offsets[i + 1]) of ``names`` and ``texts``."""
+    places = pa.array(offsets.astype(np.int32))
+    maps: pa.MapArray[Any, Any] = pa.MapArray.from_arrays(  # type: ignore[call-overload]  # the stub: int64, no type
+        places, names, texts, type=ANNOTATIONS
+    )
+    return maps
+
+
+def binary_array(offsets: np.ndarray, data: _Memory) -> pa.Array[Any]:
+    """The bytes of ``data`` (C-contiguous) between each two of ``offsets`` (int32) as values, without a copy."""
+    buffers = [None, buffer_of(offsets), buffer_of(data)]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def buffer_of(data: _Memory) -> pa.Buffer:
+    """The memory of ``data`` (C-contiguous) as a buffer, without a copy."""
+    return pa.py_buffer(data)  # type: ignore[arg-type]  # the stub takes no numpy array before Python 3.12
+
+
+def bounds(column: pa.Array[Any]) -> np.ndarray:
+    """Where each value of a binary or string column begins in its data, and where the last one ends (int32)."""
+    offsets: np.ndarray = np.frombuffer(column.buffers()[1], np.int32)  # type: ignore[call-overload]  # as above
+    return offsets[column.offset : column.offset + len(column) + 1]
+
+
+def from_numpy(values: np.ndarray, mask: np.ndarray | None = None) -> pa.Array[Any]:
+    """``values`` as an Arrow array, null where ``mask`` is set. (For the stub of pa.array all would be boolean.)"""
+    array: pa.Array[Any] = pa.array(values, mask=mask)
+    return array
+
+
+def values_of(column: pa.Array[Any]) -> list[Any]:
+    """The values of a column that has no nulls, as ``to_pylist`` gives them."""
+    values: list[Any] = column.to_pylist()
+    return values
+
+
 def metadata_of(document: dict[str, Any]) -> dict[bytes, bytes]:
     """The custom metadata of a message with ``document``."""
     return {METADATA_KEY: json.dumps(document, separators=(",", ":")).encode()}
@@ -78,7 +131,7 @@ def encode(
     batch: pa.RecordBatch,
     document: dict[str, Any],
     extra: dict[bytes, bytes] | None = None,
-    compression: str | None = None,
+    compression: Literal["zstd"] | None = None,
 ) -> pa.Buffer:
     """One encapsulated message of ``batch`` (schema BODY or SCHEMA) with its JSON ``document``.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock import records
 from penstock.records import BODY, EMPTY_BODY, SCHEMA, BadBatch, body, custom_metadata, decode, encode, read_document
 
 DOCUMENT = {"source": "events", "bucket": 60}
@@ -68,3 +70,29 @@ def test_a_cut_or_changed_head_is_a_batch_or_a_bad_batch(data: Any) -> None:
     for changed in (bytes(good), cut):
         with contextlib.suppress(BadBatch):
             read_document(changed)
+
+
+def test_a_single_batch_is_not_copied_and_several_become_one() -> None:
+    one, two = records.body([b"a"]), records.body([b"b", None])
+    assert records.concatenated([one]) is one
+    assert records.concatenated([one, two]).column("payload").to_pylist() == [b"a", b"b", None]
+
+
+def test_binary_arrays_share_memory_and_tell_their_bounds() -> None:
+    data = np.frombuffer(b"abcdef", np.uint8).copy()
+    array = records.binary_array(np.array([0, 2, 2, 6], np.int32), data)
+    data[0] = ord("x")
+    assert array.to_pylist() == [b"xb", b"", b"cdef"]
+    assert records.bounds(array.slice(1)).tolist() == [2, 2, 6]
+
+
+def test_annotation_maps_take_the_pairs_between_offsets() -> None:
+    maps = records.annotation_maps(np.array([0, 2, 2]), pa.array(["a", "b"]), pa.array(["1", None]))
+    assert maps.to_pylist() == [[("a", "1"), ("b", None)], []]
+    assert maps.type == records.ANNOTATIONS
+    batch = records.body([b"x", b"y"], annotations=maps)
+    assert records.annotation_column(batch).keys.to_pylist() == ["a", "b"]
+
+
+def test_numpy_values_are_null_where_masked() -> None:
+    assert records.from_numpy(np.array([1, 2]), np.array([False, True])).to_pylist() == [1, None]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.handover.receipt import Receipt
-from penstock.records import BODY, BadBatch, decode, encode, metadata_of, read_document
+from penstock.records import BODY, BadBatch, buffer_of, decode, encode, metadata_of, read_document
 from penstock.wire.sender_text import MOST_GROWTH
 from penstock.wire.syslog import FIELDS
 
@@ -59,7 +59,7 @@ class FrameEncoder:
         """``length``: bytes of the longest frame's payload. Only what frames use of them is taken."""
         preamble = len(BODY.serialize())
         self._memory = np.empty(length + preamble, np.uint8)
-        self._buffer, self._begin = pa.py_buffer(self._memory), preamble
+        self._buffer, self._begin = buffer_of(self._memory), preamble
         self._options = pa.ipc.IpcWriteOptions()
 
     def encode(self, batch: pa.RecordBatch, receipt: Receipt) -> list[memoryview | bytes]:

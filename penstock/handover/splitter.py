@@ -8,6 +8,7 @@ anything of the group is stored.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from penstock.handover.state_page import TOPIC_REQUESTS, StatePage
 from penstock.handover.topic_requests import requested_topics, with_refused_requests
 from penstock.log import InvalidTopicName, Log, LogError, TooManyTopics, Topic
-from penstock.records import EMPTY_BODY
+from penstock.records import EMPTY_BODY, values_of
 
 MOST_REFUSED = 1000
 """Names that are remembered one by one; beyond them no topic at all is made for the group."""
@@ -48,7 +49,7 @@ class TopicSplitter:
         if any(topics is not None for topics in wishes):
             self._log.topic(own, create=True)  # before others take the last place
         for topics in wishes:
-            for name in pc.unique(topics.drop_null()).to_pylist() if topics is not None else ():
+            for name in values_of(pc.unique(topics.drop_null())) if topics is not None else ():
                 self._known.setdefault(name, name == own or self._is_topic(name))
         if len(self._refused) > before or self._full:
             self._full = self._full or len(self._refused) > MOST_REFUSED
@@ -79,16 +80,16 @@ class TopicSplitter:
                 raise TooManyTopics("there were too many topics when this group was first stored") from None
             raise
 
-    def _parts(self, body: pa.RecordBatch, wishes: pa.Array | None, own: str) -> SplitFrame:
+    def _parts(self, body: pa.RecordBatch, wishes: pa.Array[Any] | None, own: str) -> SplitFrame:
         if wishes is None:
             return SplitFrame(body)
         granted = pa.array(sorted(name for name, known in self._known.items() if known), pa.string())
         is_granted = pc.is_in(wishes, granted)
         refused = pc.if_else(is_granted, pa.scalar(None, pa.string()), wishes)
-        topics = pc.if_else(is_granted, wishes, own)
+        topics: pa.Array[Any] = pc.if_else(is_granted, wishes, own)
         if refused.null_count < len(refused):
             body = with_refused_requests(body, refused)
-        others = [name for name in pc.unique(topics).to_pylist() if name != own]
-        split = [(name, body.filter(pc.equal(topics, name))) for name in others]
-        kept = body.filter(pc.equal(topics, own)) if others else body
+        others = [name for name in values_of(pc.unique(topics)) if name != own]
+        split = [(name, body.filter(pc.equal(topics, pa.scalar(name)))) for name in others]
+        kept = body.filter(pc.equal(topics, pa.scalar(own))) if others else body
         return SplitFrame(kept if kept.num_rows else EMPTY_BODY, split, len(refused) - refused.null_count)

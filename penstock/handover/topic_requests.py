@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.records import concatenated, from_numpy, values_of
 from penstock.wire.decoded import TAGS
 from penstock.wire.source_annotations import annotate
 
@@ -15,7 +18,7 @@ _TAG = "kt:"
 _LAST = r"(?s)\A(?:.*\x00)?kt:(?P<topic>[^\x00]*)(?:\x00.*)?\z"
 
 
-def requested_topics(batch: pa.RecordBatch) -> pa.Array | None:
+def requested_topics(batch: pa.RecordBatch) -> pa.Array[Any] | None:
     """The topic wished for each message, null where it wishes none; None where none does."""
     annotations = batch.column("annotations")
     if annotations.null_count == len(annotations):
@@ -28,15 +31,15 @@ def requested_topics(batch: pa.RecordBatch) -> pa.Array | None:
     return topics if topics.null_count < len(topics) else None
 
 
-def with_refused_requests(batch: pa.RecordBatch, topics: pa.Array) -> pa.RecordBatch:
+def with_refused_requests(batch: pa.RecordBatch, topics: pa.Array[Any]) -> pa.RecordBatch:
     """``batch`` with each wish in ``topics`` (null for none) as a further annotation ``kt``."""
     wished = topics.is_valid()
     if not pc.any(wished).as_py():
         return batch
     names = topics.drop_null().dictionary_encode()
     which = names.indices.to_numpy().astype(np.int64)
-    annotated = annotate(batch.filter(wished), TOPIC_REQUEST, names.dictionary.to_pylist(), which)
+    annotated = annotate(batch.filter(wished), TOPIC_REQUEST, values_of(names.dictionary), which)
     rows = np.arange(batch.num_rows)
     mask = wished.to_numpy(zero_copy_only=False)
     order = np.argsort(np.concatenate([rows[mask], rows[~mask]]))
-    return pa.concat_batches([annotated, batch.filter(pc.invert(wished))]).take(pa.array(order))
+    return concatenated([annotated, batch.filter(pc.invert(wished))]).take(from_numpy(order))

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,7 @@ class LineDecoder(Protocol):
 
     statistics: Statistics
 
-    def decode_lines(self, lines: pa.Array) -> pa.RecordBatch: ...
+    def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch: ...
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Connection:
 class _Waiting:
     """Lines of one connection that are to be published."""
 
-    lines: pa.Array
+    lines: pa.Array[Any]
     address: str
 
 
@@ -198,14 +198,14 @@ class TcpReceiver:
         which = np.searchsorted(ends, np.arange(done, done + body.num_rows), side="right")
         return annotate_sources(body, [each.address for each in waiting], which)
 
-    def _fitting(self, lines: pa.Array) -> int:
+    def _fitting(self, lines: pa.Array[Any]) -> int:
         """How many of ``lines`` surely fit into one frame: by halves, as a line is small against a frame."""
         rows = len(lines)
         while rows > 1 and self._cost(lines[:rows]) > self._budget:
             rows = (rows + 1) // 2
         return rows
 
-    def _cost(self, lines: pa.Array) -> int:
+    def _cost(self, lines: pa.Array[Any]) -> int:
         """Bytes of a frame that ``lines`` take at most."""
         twice = 2 * lines.nbytes
         return int(twice + min(twice, len(lines) * self._growth) + len(lines) * MESSAGE_COST)

@@ -31,7 +31,7 @@ from penstock.handover.receipt import Receipt
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure
-from penstock.records import BadBatch
+from penstock.records import BadBatch, concatenated
 from penstock.sinks.handler import Delivered, Handler
 from penstock.sinks.handler_factory import make
 
@@ -214,7 +214,7 @@ def _receipts(frames: Iterable[Frame]) -> Iterator[Receipt]:
 def _joined(parts: list[tuple[pa.RecordBatch, Origin]]) -> tuple[pa.RecordBatch, Origin]:
     bodies, origins = zip(*parts, strict=True)
     first, last = origins[0], origins[-1]
-    batch = pa.concat_batches(bodies) if len(bodies) > 1 else bodies[0]
+    batch = concatenated(bodies)
     counts = {str(Name.ACCEPTED): batch.num_rows}
     return batch, Origin(first.source, first.bucket, first.first, last.last, first.codec, counts)
 

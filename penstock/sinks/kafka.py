@@ -87,7 +87,7 @@ class Kafka:
 
     # Where a message goes
 
-    def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch, pa.Array | None]]:
+    def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch, pa.Array[Any] | None]]:
         """The messages by topic, without those that have none; with the wishes that were no topics."""
         default, wishes = self._handler.default_topic, requested_topics(batch)
         if wishes is None:
@@ -96,7 +96,7 @@ class Kafka:
             return
         allowed = pa.array([name for name in pc.unique(wishes).to_pylist() if name and _is_topic(name)], pa.string())
         refused = pc.and_(wishes.is_valid(), pc.invert(pc.is_in(wishes, allowed)))
-        self._refused += pc.sum(refused).as_py() or 0
+        self._refused += refused.true_count
         topics = pc.if_else(pc.is_in(wishes, allowed), wishes, default)
         unanswered = pc.if_else(refused, wishes, pa.scalar(None, pa.string()))
         for topic in pc.unique(topics).to_pylist():
@@ -126,7 +126,9 @@ class Kafka:
 
     # Sending
 
-    def _send(self, topic: str, rows: pa.RecordBatch, wishes: pa.Array | None, outcome: _Outcome, until: float) -> None:
+    def _send(
+        self, topic: str, rows: pa.RecordBatch, wishes: pa.Array[Any] | None, outcome: _Outcome, until: float
+    ) -> None:
         keys = rows.column("key").to_pylist()
         headers = [None] * len(keys) if wishes is None else [_headers(wish) for wish in wishes.to_pylist()]
         payloads, partitions = rows.column("payload").to_pylist(), self._partition(topic, keys)

@@ -16,6 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.records import binary_array, from_numpy
+
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
@@ -86,7 +88,9 @@ class Datagrams:
             self.matrix[rows], self.overflow[rows], self.lengths[rows], self.addresses[rows], self.ports[rows]
         )
 
-    def payloads(self, indices: Ints | None = None, starts: Ints | None = None, ends: Ints | None = None) -> pa.Array:
+    def payloads(
+        self, indices: Ints | None = None, starts: Ints | None = None, ends: Ints | None = None
+    ) -> pa.Array[Any]:
         """The bytes of the datagrams ``indices`` (default: all), as one array of type ``pa.binary()``.
 
         ``starts`` and ``ends`` (same shape as the result) select the bytes [start, end) of each.
@@ -103,19 +107,27 @@ class Datagrams:
         far = end > slot
         return self._joined(near, rows, begin, end, far) if far.any() else near
 
-    def _joined(self, near: pa.Array, rows: Ints, begin: Ints, end: Ints, far: npt.NDArray[np.bool_]) -> pa.Array:
+    def _joined(
+        self, near: pa.Array[Any], rows: Ints, begin: Ints, end: Ints, far: npt.NDArray[np.bool_]
+    ) -> pa.Array[Any]:
         """``near`` with what the datagrams where ``far`` have in the overflow matrix put behind."""
         slot, width = self.matrix.shape[1], self.overflow.shape[1]
         base = rows[far] * width - slot
         rest = spans(self.overflow, base + np.maximum(begin[far], slot), base + end[far])
         if len(rest) == len(near):
-            return pc.binary_join_element_wise(near, rest, b"")
+            return _pairs(near, rest)
         mask = pa.array(far)
-        whole = pc.binary_join_element_wise(near.filter(mask), rest, b"")
-        return pc.replace_with_mask(near, mask, whole)
+        whole: pa.Array[Any] = pc.replace_with_mask(near, mask, _pairs(near.filter(mask), rest))
+        return whole
 
 
-def spans(buffer: Bytes, starts: Ints, ends: Ints) -> pa.Array:
+def _pairs(near: pa.Array[Any], rest: pa.Array[Any]) -> pa.Array[Any]:
+    """Each value of ``near`` with that of ``rest`` behind it."""
+    joined: pa.Array[Any] = pc.binary_join_element_wise(near, rest, b"")  # type: ignore[call-overload]  # the stub: no scalar
+    return joined
+
+
+def spans(buffer: Bytes, starts: Ints, ends: Ints) -> pa.Array[Any]:
     """The bytes [start, end) of ``buffer`` for each pair, as one array of type ``pa.binary()``, copied.
 
     ``buffer`` is C-contiguous and holds less than 2 GiB.
@@ -129,13 +141,11 @@ def spans(buffer: Bytes, starts: Ints, ends: Ints) -> pa.Array:
     return in_order(buffer, starts[rank], ends[rank], where)
 
 
-def in_order(buffer: Bytes, starts: Ints, ends: Ints, taken: Ints | None = None) -> pa.Array:
+def in_order(buffer: Bytes, starts: Ints, ends: Ints, taken: Ints | None = None) -> pa.Array[Any]:
     """As ``spans``, for spans that lie one behind the other; ``taken`` says which of them are wanted."""
     if not len(starts):
         return pa.array([], pa.binary())
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, ends
-    whole = pa.BinaryArray.from_buffers(
-        pa.binary(), 2 * len(starts) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)]
-    )
-    return whole.take(pa.array(np.arange(0, 2 * len(starts), 2) if taken is None else 2 * taken))
+    wanted = np.arange(0, 2 * len(starts), 2) if taken is None else 2 * taken
+    return binary_array(offsets, buffer).take(from_numpy(wanted))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts
-from penstock.records import ANNOTATIONS, EMPTY_BODY, body
+from penstock.records import ANNOTATIONS, EMPTY_BODY, annotation_maps, body, from_numpy
 from penstock.wire.datagrams import Ints
 from penstock.wire.plog.commands import Command
 from penstock.wire.sender_text import strings
 
 TAGS = "tags"
 """The annotation that carries a message's tags, joined by ``\\0``."""
-KEY_TAG = b"pk:"
+KEY_TAG = "pk:"
 _NULS = r"\x00+"
 _EDGES = r"\A\x00|\x00\z"
 _KEY = r"(?s)\A(?:.*\x00)?pk:(?P<key>[^\x00]*)(?:\x00.*)?\z"
@@ -45,8 +45,8 @@ class Piece(NamedTuple):
     """
 
     rows: Ints
-    payloads: pa.Array
-    tags: pa.Array | None = None
+    payloads: pa.Array[Any]
+    tags: pa.Array[Any] | None = None
 
 
 def join(pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, Ints]:
@@ -60,41 +60,42 @@ def join(pieces: Sequence[Piece]) -> tuple[pa.RecordBatch, Ints]:
     tags = _all_tags(pieces)
     if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows)
-        rows, payloads = rows[order], payloads.take(pa.array(order))
-        tags = tags if tags is None else tags.take(pa.array(order))
+        rows, payloads = rows[order], payloads.take(from_numpy(order))
+        tags = tags if tags is None else tags.take(from_numpy(order))
     if tags is None:
         return body(payloads), rows
     keys, annotations = tag_columns(tags)
     return body(payloads, keys=keys, annotations=annotations), rows
 
 
-def tag_columns(tags: pa.Array) -> tuple[pa.Array, pa.Array]:
+def tag_columns(tags: pa.Array[Any]) -> tuple[pa.Array[Any], pa.Array[Any]]:
     """Keys (the last ``pk:`` tag of each) and annotations (``tags``, without empty ones); null where there are none."""
     names, keys = _without_empty(tags), pa.nulls(len(tags), pa.binary())
     if pc.any(pc.match_substring(names, KEY_TAG)).as_py():
         found = pc.extract_regex(names, _KEY)
         keys = pc.if_else(found.is_valid(), found.field("key"), keys)
-    given = pc.greater(pc.binary_length(names), 0).fill_null(False)
-    offsets = np.concatenate([[0], np.cumsum(given.to_numpy(zero_copy_only=False))]).astype(np.int32)
+    sizes: pa.Array[Any] = pc.binary_length(names)  # type: ignore[call-overload]  # the stub: no Array[Any]
+    given: pa.Array[Any] = pc.greater(sizes, pa.scalar(0)).fill_null(False)
+    offsets = np.concatenate([[0], np.cumsum(given.to_numpy(zero_copy_only=False))])
     texts = strings(names.filter(given))
-    labels = pa.array([TAGS]).take(pa.array(np.zeros(len(texts), np.int64)))
-    maps = pa.MapArray.from_arrays(pa.array(offsets), labels, texts, type=ANNOTATIONS)
+    labels = pa.array([TAGS]).take(from_numpy(np.zeros(len(texts), np.int64)))
+    maps = annotation_maps(offsets, labels, texts)
     return keys, pc.if_else(given, maps, pa.scalar(None, ANNOTATIONS))
 
 
-def _without_empty(tags: pa.Array) -> pa.Array:
+def _without_empty(tags: pa.Array[Any]) -> pa.Array[Any]:
     """Joined tags without empty ones among them: plog leaves them out."""
-    edges = pc.or_(pc.starts_with(tags, b"\0"), pc.ends_with(tags, b"\0"))
-    if not pc.any(pc.or_(edges, pc.match_substring(tags, b"\0\0"))).as_py():
+    edges = pc.or_(pc.starts_with(tags, "\0"), pc.ends_with(tags, "\0"))
+    if not pc.any(pc.or_(edges, pc.match_substring(tags, "\0\0"))).as_py():
         return tags
     return pc.replace_substring_regex(pc.replace_substring_regex(tags, _NULS, "\0"), _EDGES, "")
 
 
-def _all_tags(pieces: Sequence[Piece]) -> pa.Array | None:
+def _all_tags(pieces: Sequence[Piece]) -> pa.Array[Any] | None:
     if all(piece.tags is None for piece in pieces):
         return None
     return _concatenated([pa.nulls(len(p.rows), pa.binary()) if p.tags is None else p.tags for p in pieces])
 
 
-def _concatenated(arrays: Sequence[pa.Array]) -> pa.Array:
+def _concatenated(arrays: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
+from penstock.records import values_of
 from penstock.wire.datagrams import Ints, spans
 from penstock.wire.plog.commands import PREFIX, Command, parse_command
 from penstock.wire.plog.statistics import Statistics
@@ -33,7 +34,7 @@ _BEFORE_COUNT = re.compile(rb"\n(?=[1-9][0-9]{0,9} )")
 class Lines:
     """``lines``: type binary, without their ends; ``overlong``: how many were dropped for their length."""
 
-    lines: pa.Array
+    lines: pa.Array[Any]
     overlong: int = 0
 
 
@@ -167,22 +168,22 @@ class LineSplitter:
 
 
 def line_counts(
-    lines: pa.Array, overlong: int, statistics: Statistics, reserves: bool = True
-) -> tuple[pa.Array, list[Command], Counts]:
+    lines: pa.Array[Any], overlong: int, statistics: Statistics, reserves: bool = True
+) -> tuple[pa.Array[Any], list[Command], Counts]:
     """The messages among ``lines``, the commands, and the counts of both and of what was too long.
 
     Lines that begin with ``\\0`` are reserved: ``\\0\\0STAT`` and the like are commands, by index of their
     line; others are counted with them and dropped. ``statistics`` counts them as it does datagrams.
     Where nothing ``reserves`` them, they are messages like all others.
     """
-    reserved = pc.starts_with(lines, b"\0")
-    count = (pc.sum(reserved).as_py() or 0) if reserves else 0
+    reserved = pc.starts_with(lines, "\0")
+    count = reserved.true_count if reserves else 0
     counts = Counts({Name.LINES: len(lines) + overlong, Name.LINE_COMMAND: count, Name.LINE_OVERLONG: overlong})
     counts.absorb(dict.fromkeys((Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), len(lines) - count))
     if not count:
         return lines, [], counts
     at = pc.indices_nonzero(reserved)
-    packets = list(zip(at.to_pylist(), lines.take(at).to_pylist(), strict=True))
+    packets = list(zip(values_of(at), values_of(lines.take(at)), strict=True))
     commands = [command for index, line in packets if (command := parse_command(index, line)) is not None]
     meant = sum(line.startswith(PREFIX) for _, line in packets)
     statistics.v0_commands += len(commands)
@@ -199,7 +200,7 @@ def _until(newlines: Ints, stops: Ints, at: int) -> Ints:
     return newlines[first:last]
 
 
-def _cut(buffer: bytes | memoryview, found: list[Spans]) -> pa.Array:
+def _cut(buffer: bytes | memoryview, found: list[Spans]) -> pa.Array[Any]:
     """The found spans of ``buffer`` as one array."""
     if not found:
         return NO_LINES

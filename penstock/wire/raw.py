@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -12,7 +14,7 @@ from penstock.wire.decoded import Decoded
 from penstock.wire.plog.statistics import Statistics
 
 
-def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array, Ints, Counts]:
+def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Array[Any], Ints, Counts]:
     """All datagrams but empty ones, their rows, and the counts."""
     filled = np.flatnonzero(datagrams.lengths > 0)
     statistics.udp_simple_messages += len(filled)
@@ -36,7 +38,7 @@ class RawDecoder:
         payloads, rows, counts = whole_datagrams(datagrams, self.statistics)
         return Decoded(body(payloads), counts, rows=rows)
 
-    def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
+    def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch:
         """One message per line."""
         self.statistics.udp_simple_messages += len(lines)
         return body(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from typing import Any
 
 import pyarrow as pa
 
@@ -41,7 +42,7 @@ def text(data: bytes) -> str:
     return readable
 
 
-def strings(column: pa.Array) -> pa.Array:
+def strings(column: pa.Array[Any]) -> pa.Array[Any]:
     """A binary column as strings, each as ``text`` reads it; nulls stay."""
     try:
         return column.cast(pa.string())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.records import ANNOTATIONS, BODY
+from penstock.records import BODY, annotation_column, annotation_maps, from_numpy
 from penstock.wire.datagrams import Ints
 
 SOURCE_ADDRESS = "source_address"
@@ -19,7 +19,7 @@ def annotate_sources(body: pa.RecordBatch, names: list[str], which: Ints) -> pa.
 
 def annotate(body: pa.RecordBatch, name: str, texts: list[str], which: Ints) -> pa.RecordBatch:
     """``body`` (schema BODY) with annotation ``name``, ``texts[which[i]]`` for message i, behind those it has."""
-    added, column = body.num_rows, body.column("annotations")
+    added, column = body.num_rows, annotation_column(body)
     known = column.is_valid().to_numpy(zero_copy_only=False)
     ends = np.asarray(column.offsets)
     counts = np.where(known, np.diff(ends), 0)
@@ -29,12 +29,10 @@ def annotate(body: pa.RecordBatch, name: str, texts: list[str], which: Ints) -> 
     is_new[offsets[1:] - 1] = True
     order[~is_new] = _ranges(ends[:-1], counts)
     order[is_new] = len(column.keys) + np.arange(added)
-    keys = pa.concat_arrays([column.keys, pa.array([name]).take(pa.array(np.zeros(added, np.int64)))])
-    values = pa.concat_arrays([column.items, pa.array(texts, pa.string()).take(pa.array(which))])
-    rows = pa.array(order)
-    maps = pa.MapArray.from_arrays(
-        pa.array(offsets.astype(np.int32)), keys.take(rows), values.take(rows), type=ANNOTATIONS
-    )
+    keys = pa.concat_arrays([column.keys, pa.array([name]).take(from_numpy(np.zeros(added, np.int64)))])
+    values = pa.concat_arrays([column.items, pa.array(texts, pa.string()).take(from_numpy(which))])
+    rows = from_numpy(order)
+    maps = annotation_maps(offsets, keys.take(rows), values.take(rows))
     return body.set_column(BODY.get_field_index("annotations"), BODY.field("annotations"), maps)
 
 

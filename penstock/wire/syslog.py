@@ -8,13 +8,14 @@ message with fewer annotations.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts
-from penstock.records import ANNOTATIONS, body
+from penstock.records import annotation_maps, body, from_numpy
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.decoded import Decoded
 from penstock.wire.plog.statistics import Statistics
@@ -67,7 +68,7 @@ class SyslogDecoder:
         payloads, rows, counts = whole_datagrams(datagrams, self.statistics)
         return Decoded(body(payloads, annotations=parse_headers(payloads)), counts, rows=rows)
 
-    def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
+    def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch:
         """One message per line."""
         self.statistics.udp_simple_messages += len(lines)
         return body(lines, annotations=parse_headers(lines))
@@ -77,13 +78,13 @@ class SyslogDecoder:
         return Counts()
 
 
-def parse_headers(messages: pa.Array) -> pa.Array:
+def parse_headers(messages: pa.Array[Any]) -> pa.Array[Any]:
     """What the headers of ``messages`` (type binary) say, as maps; see FIELDS."""
     header = _header(messages)
-    priority = pc.fill_null(pc.index_in(header["pri"], _PRIORITIES), DEFAULT_PRIORITY)
-    facility = pc.take(pa.array(FACILITIES), pc.shift_right(priority, 3))
-    severity = pc.take(pa.array(SEVERITIES), pc.bit_wise_and(priority, 7))
-    columns = [strings(pc.if_else(pc.is_in(column, _NIL), None, column)) for column in map(header.get, FIELDS)]
+    priority: pa.Array[Any] = pc.index_in(header["pri"], _PRIORITIES).fill_null(DEFAULT_PRIORITY)
+    facility = pc.take(pa.array(FACILITIES), pc.shift_right(priority, pa.scalar(3)))
+    severity = pc.take(pa.array(SEVERITIES), pc.bit_wise_and(priority, pa.scalar(7)))
+    columns = [strings(pc.if_else(pc.is_in(column, _NIL), None, column)) for column in map(header.__getitem__, FIELDS)]
     return _maps(("facility", "severity", *FIELDS), [facility, severity, *columns])
 
 
@@ -91,9 +92,9 @@ _NIL = pa.array([b"-", b""], pa.binary())
 _PRIORITIES = pa.array([str(priority).encode() for priority in range(192)], pa.binary())
 
 
-def _header(messages: pa.Array) -> dict[str, pa.Array]:
+def _header(messages: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
     """The fields of each message's header by the first pattern that fits; null where it says nothing."""
-    parts: list[dict[str, pa.Array]] = []
+    parts: list[dict[str, pa.Array[Any]]] = []
     order: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
     rows = np.arange(len(messages))
     for pattern in (RFC5424, RFC3164, BARE):
@@ -107,23 +108,23 @@ def _header(messages: pa.Array) -> dict[str, pa.Array]:
             break
         messages = messages.filter(pc.invert(fits))
     parts.append(_fields(pa.nulls(len(rows), pa.struct([]))))
-    back = pa.array(np.argsort(np.concatenate([*order, rows])))
+    back = from_numpy(np.argsort(np.concatenate([*order, rows])))
     return {name: pa.concat_arrays([part[name] for part in parts]).take(back) for name in ("pri", *FIELDS)}
 
 
-def _fields(found: pa.StructArray) -> dict[str, pa.Array]:
+def _fields(found: pa.StructArray) -> dict[str, pa.Array[Any]]:
     """The named groups of matches; a group that the pattern has not, or that matched nothing, is null or empty."""
     names = {field.name for field in found.type}
     none = pa.nulls(len(found), pa.binary())
     return {name: found.field(name) if name in names else none for name in ("pri", *FIELDS)}
 
 
-def _maps(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.Array:
+def _maps(names: Sequence[str], columns: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     """One map per row of those columns that are not null there, in the order of ``names``."""
     rows, width = len(columns[0]), len(columns)
-    values = pa.concat_arrays(list(columns)).take(pa.array(np.arange(rows * width).reshape(width, rows).T.ravel()))
+    values = pa.concat_arrays(list(columns)).take(from_numpy(np.arange(rows * width).reshape(width, rows).T.ravel()))
     kept = values.is_valid()
     per_row = kept.to_numpy(zero_copy_only=False).reshape(rows, width).sum(axis=1)
-    keys = pa.array(names).take(pa.array(np.tile(np.arange(width), rows))).filter(kept)
-    offsets = pa.array(np.concatenate([[0], np.cumsum(per_row)]).astype(np.int32))
-    return pa.MapArray.from_arrays(offsets, keys, values.filter(kept), type=ANNOTATIONS)
+    keys = pa.array(names).take(from_numpy(np.tile(np.arange(width), rows))).filter(kept)
+    offsets = np.concatenate([[0], np.cumsum(per_row)])
+    return annotation_maps(offsets, keys, values.filter(kept))

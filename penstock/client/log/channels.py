@@ -42,13 +42,13 @@ class BlockingChannel:
         self._channel = link.open(grpc.secure_channel, grpc.insecure_channel)
 
     async def call(self, method: str, request: bytes, timeout: float) -> bytes:
-        remote = self._channel.unary_unary(SERVICE + method, None, None)
+        remote: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(SERVICE + method, None, None)
         with _unavailable_for(ValueError):
             answer: bytes = remote(request, timeout=timeout, metadata=self._metadata)
         return answer
 
     async def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
-        remote = self._channel.unary_stream(SERVICE + method, None, None)
+        remote: grpc.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(SERVICE + method, None, None)
         with _unavailable_for(ValueError):
             answers = remote(request, metadata=self._metadata)
         try:
@@ -58,7 +58,7 @@ class BlockingChannel:
             for answer in answers:
                 yield answer
         finally:
-            answers.cancel()  # type: ignore[no-untyped-call]
+            answers.cancel()
 
     async def sleep(self, seconds: float) -> None:
         time.sleep(seconds)  # this is what blocks
@@ -75,13 +75,15 @@ class AioChannel:
         self._channel = link.open(grpc.aio.secure_channel, grpc.aio.insecure_channel)
 
     async def call(self, method: str, request: bytes, timeout: float) -> bytes:
-        remote = self._channel.unary_unary(SERVICE + method, None, None)
+        remote: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(SERVICE + method, None, None)
         with _unavailable_for(grpc.aio.UsageError):
             answer: bytes = await remote(request, timeout=timeout, metadata=self._metadata)
         return answer
 
     async def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
-        remote = self._channel.unary_stream(SERVICE + method, None, None)
+        remote: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(
+            SERVICE + method, None, None
+        )
         with _unavailable_for(grpc.aio.UsageError):
             answers = remote(request, metadata=self._metadata)
         try:

@@ -34,7 +34,7 @@ def call_options(link: Link, timeout: float | None = None) -> Any:
     from pyarrow import flight
 
     headers = [(name.encode(), value.encode()) for name, value in link.metadata]
-    return flight.FlightCallOptions(timeout=timeout, headers=headers)
+    return flight.FlightCallOptions(timeout=timeout, headers=headers)  # type: ignore[arg-type]  # the stub says texts
 
 
 def flight_batches(

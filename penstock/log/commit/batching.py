@@ -120,8 +120,7 @@ class Prepared:
 
 def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
     """Give a group its offsets from ``base`` and timestamps from ``time`` on, and frame it for ``position``."""
-    bodies = [item.body for item in group.items]
-    body = pa.concat_batches(bodies) if len(bodies) > 1 else bodies[0]
+    body = records.concatenated([item.body for item in group.items])
     rows = body.num_rows
     times = np.arange(time, time + rows, dtype=np.int64)
     stamps = pa.array(times).view(records.SCHEMA.field("timestamp").type)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.log.read.filter_syntax import All, Any, BadFilter, Clause, Node, Not, parse, whole
+from penstock.records import annotation_column, from_numpy
 
 __all__ = ["BadFilter", "Filter"]
 
@@ -41,7 +42,7 @@ class Filter:
 
         A row without annotations matches no clause; a null value counts as an empty one.
         """
-        return pa.array(_rows(self.root, _Pairs(batch.column("annotations"))))
+        return pa.array(_rows(self.root, _Pairs(batch)))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that match; the batch itself when all do."""
@@ -52,7 +53,8 @@ class Filter:
 class _Pairs:
     """The annotations of all rows one behind the other: ``keys``, ``values``, ``bounds`` of each row in them."""
 
-    def __init__(self, column: pa.MapArray) -> None:
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        column = annotation_column(batch)
         self.count = len(column)
         offsets = column.offsets.to_numpy()
         first, last = int(offsets[0]), int(offsets[-1])
@@ -107,15 +109,16 @@ def _found(clause: Clause, pairs: _Pairs) -> Mask:
     if found.all():
         return _matches(pairs.values, clause.value)
     at = np.flatnonzero(found)
-    found[at] = _matches(pairs.values.take(pa.array(at)), clause.value)
+    found[at] = _matches(pairs.values.take(from_numpy(at)), clause.value)
     return found
 
 
-def _matches(texts: pa.StringArray, pattern: str | None) -> Mask:
+def _matches(texts: pa.Array[pa.StringScalar], pattern: str | None) -> Mask:
     """Which texts the pattern matches as a whole; writable."""
     if pattern is None:
         return np.ones(len(texts), np.bool_)
-    texts = pc.fill_null(texts, "") if texts.null_count else texts
+    if texts.null_count:
+        texts = texts.fill_null("")  # type: ignore[assignment]  # the stub forgets the type
     if _PLAIN.fullmatch(pattern):
         matched = pc.equal(texts, pa.scalar(_ESCAPE.sub(r"\1", pattern), texts.type))
     else:

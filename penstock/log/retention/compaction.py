@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from penstock.log.store import batch_format, index
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import Gap, uncovered
 from penstock.log.store.segment import Files
+from penstock.records import concatenated
 
 _FORMS = {"none": index.MERGED, "zstd": index.ZSTD}
 
@@ -112,7 +113,7 @@ class _Rewriting:
     view: SegmentView
     gaps: Sequence[Gap]
     file: File
-    compression: str | None
+    compression: Literal["zstd"] | None
     position: int = 0
     records: list[tuple[Any, ...]] = field(default_factory=list)
 
@@ -128,7 +129,7 @@ class _Rewriting:
         return self.records
 
     def _add(self, run: _Run) -> None:
-        batch = pa.concat_batches(run.batches) if len(run.batches) > 1 else run.batches[0]
+        batch = concatenated(run.batches)
         origin = joined([message.origin for message in run.messages])
         base, times = run.messages[0].base, (run.messages[0].first, run.messages[-1].last)
         numbers = tuple(entry for message in run.messages for entry in message.producers)
@@ -151,13 +152,13 @@ def _runs(view: SegmentView, gaps: Sequence[Gap]) -> Iterator[_Run | np.void]:
     for record in view.records:
         begin, end = int(record["base"]), int(record["base"] + record["rows"])
         message = view.message(record) if any(uncovered(gaps, begin, end)) else None
-        batch = batch_format.load(view.data, message) if message is not None else None
-        if run.messages and (message is None or not run.takes(message, batch)):
+        loaded = (message, batch_format.load(view.data, message)) if message is not None else None
+        if run.messages and (loaded is None or not run.takes(*loaded)):
             yield run
             run = _Run()
-        if message is None:
+        if loaded is None:
             yield record
         else:
-            run.add(message, batch)
+            run.add(*loaded)
     if run.messages:
         yield run

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -68,8 +68,8 @@ def document(
     return told | ({"producers": list(producers)} if producers else {})
 
 
-def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: str | None = None) -> Framed:
-    """``batch`` (SCHEMA) as a message with its checksum, without copying it; ``compression``: None or ``zstd``."""
+def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: Literal["zstd"] | None = None) -> Framed:
+    """``batch`` (SCHEMA) as a message with its checksum, without copying it."""
     data = records.encode(batch, dict(described), {CRC_KEY: CRC_BLANK}, compression)
     view = memoryview(data)
     (length,) = struct.unpack_from("<i", view, 4)

@@ -6,14 +6,13 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 
-PROVENANCE = pa.schema(
-    [
-        pa.field("source", pa.string()),
-        pa.field("bucket", pa.timestamp("us", "UTC")),
-        pa.field("received", pa.timestamp("us", "UTC")),
-        pa.field("codec", pa.string()),
-    ]
-)
+_TYPES: dict[str, pa.DataType] = {
+    "source": pa.string(),
+    "bucket": pa.timestamp("us", "UTC"),
+    "received": pa.timestamp("us", "UTC"),
+    "codec": pa.string(),
+}
+PROVENANCE = pa.schema(_TYPES)
 """Source, bucket, when the first row of the batch was received, and codec."""
 
 

@@ -160,7 +160,7 @@ def _candidates(data: pa.Buffer, begin: int, limit: int) -> Iterator[int]:
     whole = (data.size - begin) // 8
     if whole <= 0 or begin >= limit:
         return
-    words = np.frombuffer(data, "<i4", 2 * whole, begin).reshape(-1, 2)[: (limit - begin + 7) // 8]
+    words = np.frombuffer(memoryview(data), "<i4", 2 * whole, begin).reshape(-1, 2)[: (limit - begin + 7) // 8]
     lengths = words[:, 1]
     plausible = (words[:, 0].view("<u4") == CONTINUATION) & (lengths > 0) & (lengths % 8 == 0)
     for number in np.flatnonzero(plausible & (lengths <= data.size - begin)):

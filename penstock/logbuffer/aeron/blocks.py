@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.logbuffer import descriptor as d
 from penstock.logbuffer.mapped import LogFile
+from penstock.records import binary_array, from_numpy
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 _NOTHING: Final = pa.scalar(b"", pa.binary())
@@ -45,13 +46,12 @@ class Block(NamedTuple):
         headers: np.ndarray = slots[self.starts[:-1] // d.FRAME_ALIGNMENT]
         return headers
 
-    def payloads(self) -> pa.BinaryArray:
+    def payloads(self) -> pa.Array[Any]:
         """The frames' payloads, copied once and at once."""
         begins = self.starts[:-1] + d.HEADER_LENGTH
         offsets = np.empty(2 * len(begins) + 1, np.int32)
         offsets[:-1:2], offsets[1::2], offsets[-1] = begins, begins + self.lengths, self.starts[-1]
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        return pa.Array.from_buffers(pa.binary(), 2 * len(begins), buffers).take(pa.array(np.arange(len(begins)) * 2))
+        return binary_array(offsets, self.data).take(from_numpy(np.arange(len(begins)) * 2))
 
 
 def scan(log: LogFile, position: int, limit: int) -> Block | None:
@@ -181,12 +181,12 @@ def _write_joined(log: LogFile, at: int, words: Sequence[Integers], payload: np.
         _binary(lengths, payload),
         _binary(gaps, np.zeros(int(gaps.sum()), np.uint8)),
     )
-    rows = pc.binary_join_element_wise(*columns, _NOTHING)
+    rows = pc.binary_join_element_wise(*columns, _NOTHING)  # type: ignore[call-overload]  # the stub: no scalar
     size = headers.nbytes + len(payload) + int(gaps.sum())
     log.copy(at, memoryview(rows.buffers()[2]).cast("B")[:size])
 
 
-def _binary(lengths: Integers, data: np.ndarray) -> pa.BinaryArray:
+def _binary(lengths: Integers, data: np.ndarray) -> pa.Array[Any]:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return binary_array(offsets, data)

@@ -39,7 +39,7 @@ GRACE = 5.0
 _MIDDLEWARE = "caller"
 
 
-class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
+class FlightServer(flight.FlightServerBase):
     """Serves the topics. ``location``: ``grpc://host:port``, or ``grpc+tls://`` with ``tls`` (see flight's options)."""
 
     def __init__(self, location: str, topics: PermittedTopics, guard: Rights, **tls: Any) -> None:
@@ -56,7 +56,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
         stopping.start()
         stopping.join(GRACE)
 
-    def list_flights(self, context: Any, criteria: bytes) -> Iterator[flight.FlightInfo]:
+    def list_flights(  # type: ignore[override]  # the stub says that criteria are texts
+        self, context: Any, criteria: bytes
+    ) -> Iterator[flight.FlightInfo]:
         """All topics that the caller may read and that can be opened."""
         with _as_flight():
             caller = _caller(context)
@@ -88,7 +90,9 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                     raise flight.FlightUnavailableError("The server is stopping")
                 yield batch
 
-    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+    def list_actions(  # type: ignore[override]  # the stub leaves the tuples out
+        self, context: Any
+    ) -> list[tuple[str, str]]:
         """What can be asked."""
         return list(ACTIONS.items())
 
@@ -166,8 +170,9 @@ def _body(batch: pa.RecordBatch) -> pa.RecordBatch:
     return body
 
 
-def _nulls(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    return pa.nulls(batch.num_rows, field.type)
+def _nulls(batch: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
+    nulls: pa.Array[Any] = pa.nulls(batch.num_rows, field.type)
+    return nulls
 
 
 def _destination(descriptor: flight.FlightDescriptor) -> tuple[str, str, int]:
@@ -196,7 +201,7 @@ def _one(path: list[bytes]) -> str:
     return path[0].decode(errors="replace")
 
 
-class _CallerFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+class _CallerFactory(flight.ServerMiddlewareFactory):
     """Knows the callers by their tokens."""
 
     def __init__(self, guard: Rights) -> None:
@@ -208,7 +213,7 @@ class _CallerFactory(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             return _CallerMiddleware(self._guard.caller(shown.decode() if isinstance(shown, bytes) else shown))
 
 
-class _CallerMiddleware(flight.ServerMiddleware):  # type: ignore[misc]
+class _CallerMiddleware(flight.ServerMiddleware):
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
 

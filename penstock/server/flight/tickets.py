@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from penstock.log import CorruptBatch, Stored, Topic
 from penstock.log.read.filters import Filter
 from penstock.log.store.provenance import PROVENANCE, with_provenance
-from penstock.records import SCHEMA
+from penstock.records import SCHEMA, concatenated
 from penstock.server.read_query import LAST_OFFSET, parse_filter
 from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
 
@@ -133,10 +133,10 @@ class Scan:
             waiting.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= SMALL_ROWS or size >= LARGE_BYTES:
-                yield _joined(waiting)
+                yield concatenated(waiting)
                 waiting, rows, size = [], 0, 0
         if waiting:
-            yield _joined(waiting)
+            yield concatenated(waiting)
 
     def _wanted(self, stored: Stored) -> pa.RecordBatch:
         batch = stored.batch if self._ticket.filter is None else self._ticket.filter.apply(stored.batch)
@@ -161,7 +161,3 @@ class Scan:
                 self._topic.verify(bad.begin, bad.end)
             except FileNotFoundError:
                 raise NoSuchTopic(f"Topic does not exist: {self._topic.name}") from None
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches(batches) if len(batches) > 1 else batches[0]

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as async_health  # type: ignore[attr-defined]
+from grpc_health.v1.health import aio as async_health
 from grpc_reflection.v1alpha import reflection
 
 from penstock.server.auth.rights import Caller

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.records import SCHEMA
-from penstock.slogd.columns.entries import bounds, lengths, to_response, valid
+from penstock.records import SCHEMA, annotation_column, binary_array, bounds, concatenated
+from penstock.slogd.columns.entries import lengths, to_response, valid
 from penstock.slogd.columns.wire_columns import Block, Values, literal, number, packed, size_of, varint, widths
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse
 
@@ -26,7 +27,7 @@ def response(batches: Sequence[pa.RecordBatch], next_offset: int = 0) -> bytes:
     rows = sum(batch.num_rows for batch in batches)
     if rows <= SMALL:
         return to_response(batches, next_offset).SerializeToString()
-    encoded = logs(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
+    encoded = logs(concatenated(batches))
     return encoded + GetLogsResponse(next_offset=next_offset).SerializeToString() if next_offset else encoded
 
 
@@ -44,9 +45,9 @@ def logs(batch: pa.RecordBatch) -> bytes:
     for column in columns:
         size = size + lengths(column)
     front = packed([literal(_LOGS, batch.num_rows), varint(size.astype(np.uint64)), *head])
-    joined = pc.binary_join_element_wise(front, *columns, b"")
+    joined = _joined(front, *columns)
     places = bounds(joined)
-    return memoryview(joined.buffers()[2])[places[0] : places[-1]].tobytes()
+    return memoryview(joined.buffers()[2] or b"")[places[0] : places[-1]].tobytes()
 
 
 def _stamps(batch: pa.RecordBatch) -> list[Block]:
@@ -58,7 +59,7 @@ def _stamps(batch: pa.RecordBatch) -> list[Block]:
     return [*number(_OFFSET, offsets), literal(_TIMESTAMP, batch.num_rows), varint(inside), *times]
 
 
-def _payloads(batch: pa.RecordBatch) -> list[pa.Array]:
+def _payloads(batch: pa.RecordBatch) -> list[pa.Array[Any]]:
     """Raw bytes with their head; or, where there are type URLs, an Any's head, type URL, value's head and value."""
     payload, type_url = batch.column("payload"), batch.column("type_url")
     rows, given, size = len(payload), valid(payload), lengths(payload).astype(np.uint64)
@@ -79,9 +80,9 @@ def _framed(size: Values) -> Values:
     return np.asarray(size + widths(size).astype(np.uint64) + np.uint64(1))
 
 
-def _annotations(batch: pa.RecordBatch) -> list[pa.Array]:
+def _annotations(batch: pa.RecordBatch) -> list[pa.Array[Any]]:
     """The pairs of each row, one behind the other."""
-    column = batch.column("annotations")
+    column = annotation_column(batch)
     if column.null_count == len(column):
         return []
     rows_at = column.offsets.to_numpy()
@@ -91,12 +92,12 @@ def _annotations(batch: pa.RecordBatch) -> list[pa.Array]:
     rows, inside = last - first, _framed(name) + _framed(text)
     front = packed([literal(_ANNOTATION, rows), varint(inside), literal(_FIRST, rows), varint(name)])
     second = packed([literal(_SECOND, rows), varint(text)])
-    joined = pc.binary_join_element_wise(front, names, second, texts, b"")
-    edges = pa.py_buffer(bounds(joined)[rows_at - first].astype(np.int32))
-    return [pa.Array.from_buffers(pa.binary(), len(column), [None, edges, joined.buffers()[2]])]
+    joined = _joined(front, names, second, texts)
+    edges = bounds(joined)[rows_at - first].astype(np.int32)
+    return [binary_array(edges, joined.buffers()[2] or b"")]
 
 
-def _keys(batch: pa.RecordBatch) -> list[pa.Array]:
+def _keys(batch: pa.RecordBatch) -> list[pa.Array[Any]]:
     column = batch.column("key")
     if column.null_count == len(column):
         return []
@@ -107,5 +108,11 @@ def _keys(batch: pa.RecordBatch) -> list[pa.Array]:
     ]
 
 
-def _filled(column: pa.Array) -> pa.Array:
-    return pc.fill_null(column, b"") if column.null_count else column
+def _filled(column: pa.Array[Any]) -> pa.Array[Any]:
+    return column.fill_null(b"") if column.null_count else column
+
+
+def _joined(*columns: pa.Array[Any]) -> pa.Array[Any]:
+    """The values of each row, one behind the other."""
+    joined: pa.Array[Any] = pc.binary_join_element_wise(*columns, b"")  # type: ignore[call-overload]  # the stub: no scalar
+    return joined

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock import records
 from penstock.slogd.slogd_pb2 import GetLogsResponse, LogEntry
@@ -61,10 +60,13 @@ def _payloads(entries: list[LogEntry]) -> tuple[list[bytes | None], list[str | N
     return payloads, type_urls
 
 
-def _column(values: list[Any], kind: pa.DataType, nulls: pa.Array) -> pa.Array:
+def _column(values: list[Any], kind: pa.DataType, nulls: pa.Array[Any]) -> pa.Array[Any]:
     if values[0] is not None or values.count(None) < len(values):
         return pa.array(values, kind)
-    return nulls.slice(0, len(values)) if len(values) <= len(nulls) else pa.nulls(len(values), kind)
+    if len(values) <= len(nulls):
+        return nulls.slice(0, len(values))
+    many: pa.Array[Any] = pa.nulls(len(values), kind)  # type: ignore[call-overload]  # the stub: known types only
+    return many
 
 
 @dataclass(slots=True)
@@ -87,19 +89,19 @@ def rows(batch: pa.RecordBatch) -> Iterator[Row]:
         batch.column("key").to_pylist(),
         batch.column("payload").to_pylist(),
         batch.column("type_url").to_pylist(),
-        annotation_dicts(batch.column("annotations")),
+        annotation_dicts(records.annotation_column(batch)),
     )
     return map(Row, *columns)
 
 
-def annotation_dicts(column: pa.MapArray) -> list[dict[str, str] | None]:
+def annotation_dicts(column: pa.MapArray[Any, Any]) -> list[dict[str, str] | None]:
     """The maps of a column; a null value becomes an empty text, of equal keys the last counts."""
     if column.null_count == len(column):
         return [None] * len(column)
     bounds = column.offsets.to_numpy()
     first, last = int(bounds[0]), int(bounds[-1])
-    names = column.keys[first:last].to_pylist()
-    values = pc.fill_null(column.items[first:last], "").to_pylist()
+    names = records.values_of(column.keys[first:last])
+    values = records.values_of(column.items[first:last].fill_null(""))
     pairs = list(zip(names, values, strict=True))
     edges = (bounds - first).tolist()
     return [dict(pairs[begin:end]) or None for begin, end in pairwise(edges)]
@@ -137,33 +139,28 @@ def sizes(batch: pa.RecordBatch) -> np.ndarray:
         column = batch.column(name)
         if column.null_count < len(column):
             total += lengths(column)
-    column = batch.column("annotations")
-    if column.null_count < len(column):
-        total += _annotation_sizes(column)
+    annotations = records.annotation_column(batch)
+    if annotations.null_count < len(annotations):
+        total += _annotation_sizes(annotations)
     return total
 
 
-def bounds(column: pa.Array) -> np.ndarray:
-    """Where each value of a binary or string column begins in its data, and where the last one ends (int32)."""
-    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
-
-
-def lengths(column: pa.Array) -> np.ndarray:
+def lengths(column: pa.Array[Any]) -> np.ndarray:
     """The bytes of each value of a binary or string column, 0 where it is null (int64)."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64)
-    found = np.diff(bounds(column)).astype(np.int64)
+    found = np.diff(records.bounds(column)).astype(np.int64)
     return found * valid(column) if column.null_count else found
 
 
-def valid(column: pa.Array) -> np.ndarray:
+def valid(column: pa.Array[Any]) -> np.ndarray:
     """Which rows are not null."""
     if not column.null_count:
         return np.ones(len(column), bool)
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def _annotation_sizes(column: pa.MapArray) -> np.ndarray:
+def _annotation_sizes(column: pa.MapArray[Any, Any]) -> np.ndarray:
     edges = column.offsets.to_numpy()
     first, last = int(edges[0]), int(edges[-1])
     pairs = np.full(last - first, 16, np.int64)

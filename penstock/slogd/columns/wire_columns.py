@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from penstock.records import binary_array
 
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -79,14 +82,14 @@ def size_of(blocks: Sequence[Block]) -> Places | int:
     return sum((block.size for block in blocks), start=0)
 
 
-def packed(blocks: Sequence[Block]) -> pa.Array:
+def packed(blocks: Sequence[Block]) -> pa.Array[Any]:
     """The bytes of the blocks, one behind the other, as a binary array with one value a row."""
     cells = np.concatenate([block.cells for block in blocks], axis=1)
     rows, width = cells.shape
     bounds = np.zeros(rows + 1, np.int32)
     if all(block.there is None for block in blocks):
         bounds[1:] = np.arange(1, rows + 1) * width
-        return _binary(bounds, cells)
+        return binary_array(bounds, cells)
     np.cumsum(np.broadcast_to(size_of(blocks), rows), out=bounds[1:])
     there = np.ones(cells.shape, bool)
     place = 0
@@ -94,8 +97,4 @@ def packed(blocks: Sequence[Block]) -> pa.Array:
         if block.there is not None:
             there[:, place : place + block.cells.shape[1]] = block.there
         place += block.cells.shape[1]
-    return _binary(bounds, cells[there])
-
-
-def _binary(bounds: npt.NDArray[np.int32], data: Bytes) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+    return binary_array(bounds, cells[there])

@@ -7,12 +7,13 @@ is counted as invalid. Both books of the balance close after every call.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.counts import Counts, Name
-from penstock.records import body
+from penstock.records import body, values_of
 from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.decoded import Decoded, Piece, join
 from penstock.wire.plog import header
@@ -79,7 +80,7 @@ class PlogDecoder:
         joined, rows = join(pieces)
         return Decoded(joined, counts, commands, rows)
 
-    def decode_lines(self, lines: pa.Array) -> pa.RecordBatch:
+    def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch:
         """Lines of TCP: each is a message as it is."""
         self.statistics.udp_simple_messages += len(lines)
         return body(lines)
@@ -113,7 +114,7 @@ class PlogDecoder:
     def _commands(self, datagrams: Datagrams, rows: Ints, counts: Counts) -> list[Command]:
         if not len(rows):
             return []
-        packets = zip(rows.tolist(), datagrams.payloads(rows).to_pylist(), strict=True)
+        packets = zip(rows.tolist(), values_of(datagrams.payloads(rows)), strict=True)
         known = [command for row, packet in packets if (command := parse_command(row, packet)) is not None]
         unknown = len(rows) - len(known)
         counts[Name.COMMAND] += len(known)

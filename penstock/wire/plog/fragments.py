@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.counts import Counts, Name
+from penstock.records import from_numpy, values_of
 from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.decoded import Piece
 from penstock.wire.plog import grouping
@@ -112,7 +113,7 @@ class Defragmenter:
         good = grouping.hashes(payloads) == alone.hash
         self._enter_messages(alone.count, good, counts)
         tags = _tags(datagrams, alone)
-        return Piece(alone.rows[good], _filter(payloads, good), _filter(tags, good))
+        return _good_piece(alone.rows, payloads, tags, good)
 
     def _take_whole(self, datagrams: Datagrams, groups: Groups, now: float, counts: Counts) -> Piece:
         messages = grouping.assemble(datagrams, groups)
@@ -123,7 +124,7 @@ class Defragmenter:
         fates = [Fate.GOOD if each else Fate.BAD for each in good.tolist()]
         self.table.memory.remember_all(groups.keys(), groups.headers(), fates, now)
         tags = _last_tags(datagrams, groups)
-        return Piece(messages.rows[good], _filter(messages.payloads, good), _filter(tags, good))
+        return _good_piece(messages.rows, messages.payloads, tags, good)
 
     def _enter_messages(self, fragment_counts: Ints, good: Mask, counts: Counts) -> None:
         """Enter messages that are complete, each with its number of fragments, in both books."""
@@ -159,7 +160,7 @@ class Defragmenter:
             list(keys),
             grouping.headers_of(rest),
             rest.index.tolist(),
-            datagrams.payloads(rest.rows, rest.starts).to_pylist(),
+            values_of(datagrams.payloads(rest.rows, rest.starts)),
             [None] * len(rest) if tags is None else tags.to_pylist(),
             (rest.total <= self._max_size).tolist(),
             is_consistent(rest).tolist(),
@@ -199,17 +200,16 @@ class Defragmenter:
         return self.table.add(key, header, fragment.number, fragment.part, fragment.tags, now, counts)
 
 
-def _tags(datagrams: Datagrams, fragments: Fragments) -> pa.Array | None:
+def _tags(datagrams: Datagrams, fragments: Fragments) -> pa.Array[Any] | None:
     """The tags of each fragment, null where it has none; None where none has any."""
     tagged = np.flatnonzero(fragments.tag_length)
     if not len(tagged):
         return None
-    starts = (fragments.starts - fragments.tag_length)[tagged]
-    found = datagrams.payloads(fragments.rows[tagged], starts, fragments.starts[tagged])
+    found = _tags_at(datagrams, fragments, tagged)
     return found if len(tagged) == len(fragments) else _spread(found, tagged, len(fragments))
 
 
-def _last_tags(datagrams: Datagrams, groups: Groups) -> pa.Array | None:
+def _last_tags(datagrams: Datagrams, groups: Groups) -> pa.Array[Any] | None:
     """For each group the tags of the fragment with tags that came last, as in plog; as ``_tags`` gives them."""
     tagged = np.flatnonzero(groups.fragments.tag_length)
     if not len(tagged):
@@ -217,16 +217,25 @@ def _last_tags(datagrams: Datagrams, groups: Groups) -> pa.Array | None:
     group = np.searchsorted(groups.begins, tagged, side="right") - 1
     order = np.lexsort((groups.fragments.rows[tagged], group))
     last = order[np.flatnonzero(np.diff(group[order], append=-1))]
-    found = _tags(datagrams, groups.fragments.where(tagged[last]))
+    found = _tags_at(datagrams, groups.fragments, tagged[last])
     return _spread(found, group[last], len(groups))
 
 
-def _spread(values: pa.Array, at: Ints, length: int) -> pa.Array:
+def _tags_at(datagrams: Datagrams, fragments: Fragments, tagged: Ints) -> pa.Array[Any]:
+    """The tags of those fragments, all of which have some."""
+    starts = (fragments.starts - fragments.tag_length)[tagged]
+    return datagrams.payloads(fragments.rows[tagged], starts, fragments.starts[tagged])
+
+
+def _spread(values: pa.Array[Any], at: Ints, length: int) -> pa.Array[Any]:
     """``values`` at the places ``at`` of an array of ``length``, null elsewhere."""
     where = np.full(length, -1, np.int64)
     where[at] = np.arange(len(at))
-    return values.take(pa.array(where, mask=where < 0))
+    return values.take(from_numpy(where, where < 0))
 
 
-def _filter(values: pa.Array | None, good: Mask) -> pa.Array | None:
-    return values if values is None or good.all() else values.filter(pa.array(good))
+def _good_piece(rows: Ints, payloads: pa.Array[Any], tags: pa.Array[Any] | None, good: Mask) -> Piece:
+    if not good.all():
+        mask = pa.array(good)
+        rows, payloads, tags = rows[good], payloads.filter(mask), tags if tags is None else tags.filter(mask)
+    return Piece(rows, payloads, tags)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import mmh3
 import numpy as np
 import pyarrow as pa
 
+from penstock.records import binary_array, bounds
 from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.plog.header import Fragments, Mask
 from penstock.wire.plog.reassembly import Header, MessageIdentity
@@ -25,7 +27,7 @@ class Messages:
     """Assembled messages, one entry each: ``rows`` of the datagram that completed it."""
 
     rows: Ints
-    payloads: pa.Array
+    payloads: pa.Array[Any]
     good: Mask
 
     @classmethod
@@ -105,22 +107,17 @@ def assemble(datagrams: Datagrams, groups: Groups) -> Messages:
         return Messages.none()
     fragments = groups.fragments
     parts = datagrams.payloads(fragments.rows, fragments.starts)
-    ends = np.frombuffer(parts.buffers()[1], np.int32)[parts.offset : parts.offset + len(parts) + 1]
-    offsets = ends[np.r_[groups.begins, len(parts)]]
-    payloads = pa.BinaryArray.from_buffers(
-        pa.binary(), len(groups), [None, pa.py_buffer(np.ascontiguousarray(offsets)), parts.buffers()[2]]
-    )
+    offsets = bounds(parts)[np.r_[groups.begins, len(parts)]]
+    payloads = binary_array(np.ascontiguousarray(offsets), parts.buffers()[2] or b"")
     return Messages(groups.last_rows(), payloads, hashes(payloads) == fragments.hash[groups.begins])
 
 
-def hashes(payloads: pa.Array) -> Ints:
+def hashes(payloads: pa.Array[Any]) -> Ints:
     """MurmurHash3 (x86, 32 bits, seed 0, unsigned) of each payload."""
     if not len(payloads):
         return np.zeros(0, np.int64)
-    offsets = np.frombuffer(payloads.buffers()[1], np.int32)[payloads.offset : payloads.offset + len(payloads) + 1]
     data, digest = memoryview(payloads.buffers()[2] or b""), mmh3.mmh3_32_uintdigest
-    bounds = offsets.tolist()
-    return np.array([digest(data[begin:end], 0) for begin, end in pairwise(bounds)], np.int64)
+    return np.array([digest(data[begin:end], 0) for begin, end in pairwise(bounds(payloads).tolist())], np.int64)
 
 
 def _is_ordered(fragments: Fragments) -> bool:
