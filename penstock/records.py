@@ -111,7 +111,7 @@ def bounds(column: pa.Array[Any]) -> np.ndarray:
 
 
 def from_numpy(values: np.ndarray, mask: np.ndarray | None = None) -> pa.Array[Any]:
-    """``values`` as an Arrow array, null where ``mask`` is set. (For the stub of pa.array all would be boolean.)"""
+    """``values`` as an Arrow array, null where ``mask`` is set. (For the stub of pa.array all would be boolean.)."""
     array: pa.Array[Any] = pa.array(values, mask=mask)
     return array
 
