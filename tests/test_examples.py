@@ -19,7 +19,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.records import body
 from penstock.server.metrics.prometheus import Family, render
-from penstock.server.watch_api import ROUTE_FATES, WatchApi
+from penstock.server.watch_api import ROUTE_FATES, MonitoringApi
 from penstock.wire.plog.statistics import Statistics
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -52,7 +52,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> list[Family]:
     log.topic("t").settle()
     landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
     ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
-    made = WatchApi(settings, log, ledger).metrics()
+    made = MonitoringApi(settings, log, ledger).metrics()
     log.close()
     return made
 

@@ -29,7 +29,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _sendmmsg = getattr(_libc, "sendmmsg", None)
 
 
-class Bulk:
+class DatagramBatch:
     """``n`` datagrams in memory, each of ``parts`` pieces that are sent one behind the other.
 
     ``memories``: the arrays that the pieces lie in, one for each piece of a datagram; ``starts`` and
@@ -49,7 +49,7 @@ class Bulk:
         self._messages["iovlen"] = parts
 
     @classmethod
-    def of(cls, datagrams: Sequence[bytes]) -> Bulk:
+    def of(cls, datagrams: Sequence[bytes]) -> DatagramBatch:
         """``datagrams`` as they are."""
         lengths = np.array([len(datagram) for datagram in datagrams], np.int64).reshape(-1, 1)
         memory = np.frombuffer(b"".join(datagrams) or b"\0", np.uint8)

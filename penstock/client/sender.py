@@ -14,7 +14,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from penstock.client.send_many import MOST, Bulk
+from penstock.client.send_many import MOST, DatagramBatch
 from penstock.client.sent_report import LedgerReport
 from penstock.counts import Counts
 from penstock.wire.plog.cutting import fragment
@@ -109,7 +109,7 @@ class UdpSender(Sender):
 
     def _send(self, datagrams: list[bytes], messages: int, size: int) -> None:
         if datagrams:
-            Bulk.of(datagrams).send(self._sock)
+            DatagramBatch.of(datagrams).send(self._sock)
             self._sent(messages=messages, datagrams=len(datagrams), bytes=size)
 
 

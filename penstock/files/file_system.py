@@ -42,7 +42,7 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
-class Words(Protocol):
+class SharedIntegers(Protocol):
     """A mapped file of 64-bit integers, shared with other processes."""
 
     def store(self, *values: int) -> None:
@@ -65,7 +65,7 @@ class FileSystem(Protocol):
 
     def open(self, path: Path, *, create: bool = False) -> File: ...
 
-    def words(self, path: Path) -> Words: ...
+    def words(self, path: Path) -> SharedIntegers: ...
 
     def rename(self, old: Path, new: Path) -> None: ...
 
@@ -79,7 +79,7 @@ class FileSystem(Protocol):
         """Lock ``path`` until the returned function is called or the process ends. Raises Locked."""
 
 
-def replace(fs: FileSystem, path: Path, data: Bytes) -> None:
+def replace_durably(fs: FileSystem, path: Path, data: Bytes) -> None:
     """Make ``path`` hold ``data``, durably and atomically: a crash leaves the old content or the new."""
     temporary = path.with_name(path.name + ".tmp")
     file = fs.open(temporary, create=True)
@@ -140,7 +140,7 @@ def _after(parts: list[memoryview], done: int) -> list[memoryview]:
     return []
 
 
-class MappedWords:
+class MappedIntegers:
     """64-bit integers in a mapped file."""
 
     def __init__(self, path: Path) -> None:
@@ -175,8 +175,8 @@ class SystemFiles:
     def open(self, path: Path, *, create: bool = False) -> File:
         return SystemFile(path, create)
 
-    def words(self, path: Path) -> Words:
-        return MappedWords(path)
+    def words(self, path: Path) -> SharedIntegers:
+        return MappedIntegers(path)
 
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)

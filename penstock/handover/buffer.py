@@ -15,7 +15,7 @@ from penstock.handover.frame import frame_length, frame_receipt
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 from penstock.handover.receipt import Receipt
-from penstock.handover.state_page import EPOCH, ROUTES, STATISTICS, StatePage
+from penstock.handover.state_page import EPOCH, STATISTICS, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer import LogBufferError, NotALogBuffer, Parameters, Publication, Subscription, mtu_for
 from penstock.process.boot_id import boot_id
 from penstock.records import BadBatch
@@ -110,7 +110,7 @@ class TopicByPosition:
 
     def __init__(self, page: StatePage) -> None:
         self._page = page
-        self._routes: list[tuple[int, str | None]] = [(at, topic) for at, topic in page.read(ROUTES) or []]
+        self._routes: list[tuple[int, str | None]] = [(at, topic) for at, topic in page.read(TOPIC_BY_POSITION) or []]
 
     def topic(self, position: int) -> str | None:
         """The topic that the frame at ``position`` is for; None for none."""
@@ -123,7 +123,7 @@ class TopicByPosition:
         self._routes.append((begin if self._routes else 0, topic))
         passed = sum(at <= reached for at, _ in self._routes)
         self._routes = self._routes[max(passed - 1, 0) :]
-        self._page.write(ROUTES, self._routes)
+        self._page.write(TOPIC_BY_POSITION, self._routes)
 
 
 def parameters_of(listener: ListenerConfig, term_length: int) -> Parameters:

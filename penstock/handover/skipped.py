@@ -24,7 +24,7 @@ MOST_BUCKETS = 40
 """Minutes of counts that are kept apart: they ride in one frame's document."""
 
 
-class SkippedFrames:
+class DroppedFrameCounts:
     """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
 
     def __init__(self, page: StatePage, rode: int = 0, floors: Mapping[str, int] | None = None) -> None:

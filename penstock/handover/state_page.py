@@ -24,7 +24,7 @@ STATISTICS = 1
 """Number of the text with the listener's statistics."""
 EPOCH = 2
 """Number of the text that says since when positions in the log buffer go on without a break."""
-ROUTES = 3
+TOPIC_BY_POSITION = 3
 """Number of the text that says which topic the frames from which position on are for."""
 TOPIC_REQUESTS = 4
 """Number of the text with the wishes for topics that the log daemon could not grant in the group it stores."""

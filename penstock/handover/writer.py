@@ -20,7 +20,7 @@ from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG
 from penstock.handover.position import UNKNOWN
 from penstock.handover.receipt import Receipt
-from penstock.handover.skipped import SkippedFrames
+from penstock.handover.skipped import DroppedFrameCounts
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame
@@ -74,7 +74,7 @@ class FrameWriter:
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
         self._locked_since = 0.0
-        self._missed = SkippedFrames(page, self.before.missed, {r.name: r.position.floor for r in readers})
+        self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
         self._say_newest(frame)
         self._raise_limit()

@@ -14,11 +14,11 @@ from penstock.config import ListenerConfig
 from penstock.handover.paths import account_file
 from penstock.handover.state_page import STATISTICS, StatePage
 
-Told = Callable[[], list[dict[str, Any]]]
+StatisticsReader = Callable[[], list[dict[str, Any]]]
 """The statistics of each of a listener's handlers, at least its name."""
 
 
-def told_by(folder: Path, listener: ListenerConfig) -> Told:
+def statistics_reader(folder: Path, listener: ListenerConfig) -> StatisticsReader:
     """Reads what the handlers of ``listener`` left in ``folder``."""
     pages: dict[str, StatePage] = {}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.config import ListenerConfig, masked
-from penstock.ingest.handler_statistics import Told, with_handlers
+from penstock.ingest.handler_statistics import StatisticsReader, with_handlers
 
 
 class Commands:
@@ -21,7 +21,9 @@ class Commands:
     ``statistics`` gives those of the listener under plog's keys, ``handlers`` those of its handlers.
     """
 
-    def __init__(self, listener: ListenerConfig, statistics: Callable[[], Mapping[str, Any]], handlers: Told) -> None:
+    def __init__(
+        self, listener: ListenerConfig, statistics: Callable[[], Mapping[str, Any]], handlers: StatisticsReader
+    ) -> None:
         self._listener = listener
         self._statistics, self._handlers = statistics, handlers
         self._networks = [ipaddress.ip_network(network) for network in listener.commands_from]

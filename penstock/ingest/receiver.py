@@ -25,7 +25,7 @@ from penstock.handover.buffer import open_buffer
 from penstock.handover.paths import slots_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
-from penstock.ingest.handler_statistics import told_by
+from penstock.ingest.handler_statistics import statistics_reader
 from penstock.ingest.loss_reports import LossReports
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
@@ -78,7 +78,7 @@ class Receiver:
         self._decoder = decoder_of(listener)
         self._sock = socket.socket(fileno=int(task["socket"]))
         self._sock.setblocking(False)
-        self._commands = Commands(listener, self._statistics, told_by(folder, listener))
+        self._commands = Commands(listener, self._statistics, statistics_reader(folder, listener))
         publication, readers = open_buffer(folder, listener, buffer.term_length)
         self._page = StatePage(state_file(folder, listener.name))
         self._losses = LossReports()

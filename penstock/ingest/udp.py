@@ -46,7 +46,7 @@ class Decoder(Protocol):
     def expire(self, now: float) -> Counts: ...
 
 
-class Filling:
+class ReceivePacer:
     """How long to let the socket fill, so that one system call takes a whole batch out of it.
 
     It is to be read when it holds half of what its ``granted`` bytes of receive buffer surely hold, three quarters
@@ -92,7 +92,7 @@ class UdpReceiver:
     ) -> None:
         self._sock, self._slots, self._publisher, self._decoder = sock, slots, publisher, decoder
         self._commands, self._wake = commands, wake
-        self._fill = Filling(slots.slots, granted_buffer(sock))
+        self._fill = ReceivePacer(slots.slots, granted_buffer(sock))
         self._budget = publisher.frame_limit - FRAME_COST - 2 * listener.defrag.max_size
         self._growth, self._annotates = GROWTH[listener.codec], listener.annotate_source
         self._identity = socket_identity(sock)

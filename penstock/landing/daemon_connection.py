@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:  # brings gRPC, which executors that read a folder do without
-    from penstock.client.log.connection import Link
+    from penstock.client.log.connection import Endpoint
     from penstock.config import Settings
 
 RETRY_FOR = 30.0
@@ -65,13 +65,13 @@ class DaemonConnection:
         )
 
     @property
-    def link(self) -> Link:
+    def link(self) -> Endpoint:
         """As the client of the log has it."""
         from penstock.client import Tls
-        from penstock.client.log.connection import Link
+        from penstock.client.log.connection import Endpoint
 
         tls = Tls(self.ca, self.cert, self.key, self.name) if self.tls else None
-        return Link(self.address, self.token or None, tls, self.address)
+        return Endpoint(self.address, self.token or None, tls, self.address)
 
     def options(self) -> dict[str, str]:
         """As ``of`` reads them."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.counts import Counts
 from penstock.ledger.balance import Within, inside
-from penstock.ledger.book import Pages
+from penstock.ledger.book import TierCounts
 from penstock.ledger.daily_rollup import rolled_key, widened
 
 
@@ -28,7 +28,7 @@ class Audited:
     counts: dict[str, int]
 
 
-def audited(pages: Pages, within: Within = None) -> list[Audited]:
+def audited(pages: TierCounts, within: Within = None) -> list[Audited]:
     """By tier, source and topic; of the buckets ``within`` alone where given."""
     within = widened(within, pages.rolled)
     found: dict[tuple[str, str, str], Counts] = {}

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
-from penstock.ledger.book import Pages
+from penstock.ledger.book import TierCounts
 from penstock.ledger.daily_rollup import roll_counts, roll_rows, widened
 from penstock.ledger.posts import ROWS, SUM
 
@@ -41,15 +41,15 @@ def inside(bucket: int, within: Within) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class UnlandedTail:
     """What lies in a topic beyond its last landed offset, by source and bucket: rows that wait, and gaps."""
 
     pending: Mapping[SourceBucket, int] = field(default_factory=dict)
     gaps: Mapping[SourceBucket, Mapping[str, int]] = field(default_factory=dict)
 
-    def rolled(self, before: int) -> Beyond:
+    def rolled(self, before: int) -> UnlandedTail:
         """The same with what is older than ``before`` by day."""
-        return Beyond(roll_rows(self.pending, before), roll_counts(self.gaps, before))
+        return UnlandedTail(roll_rows(self.pending, before), roll_counts(self.gaps, before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,10 @@ class Balance:
 
 
 def balance(
-    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], within: Within = None
+    pages: TierCounts,
+    beyond: Mapping[str, UnlandedTail],
+    in_buffer: Mapping[SourceBucket, Counts],
+    within: Within = None,
 ) -> Balance:
     """The balance of ``pages``, of the buckets ``within`` alone where given.
 
@@ -164,7 +167,7 @@ def balance(
     return Balance(
         [_listener(pages, s, totals[s], within) for s in sources if s not in API_SOURCES],
         [_route(s, totals[s], delivered[s], waiting[s]) for s in sources if _is_logged(totals[s])],
-        [_topic(pages, t, beyond.get(t, Beyond()).rolled(before), view) for t in sorted(pages.logged)],
+        [_topic(pages, t, beyond.get(t, UnlandedTail()).rolled(before), view) for t in sorted(pages.logged)],
         before,
     )
 
@@ -198,7 +201,7 @@ class _View:
         return summed({source: rows} for source, rows in self.of(keyed))
 
 
-def _listener(pages: Pages, name: str, counts: Counts, within: Within) -> Listener:
+def _listener(pages: TierCounts, name: str, counts: Counts, within: Within) -> Listener:
     sent = pages.sent(name) if within is None else None
     lost = None
     if sent is not None and sent["datagrams"]:
@@ -221,7 +224,7 @@ def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route
     )
 
 
-def _topic(pages: Pages, name: str, beyond: Beyond, view: _View) -> TopicBalance:
+def _topic(pages: TierCounts, name: str, beyond: UnlandedTail, view: _View) -> TopicBalance:
     landed = pages.landed.get(name)
     parts = [counts for _, counts in view.of(landed.counts)] if landed else []
     logged = sum(rows for _, rows in view.of(pages.logged[name]))

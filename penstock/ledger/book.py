@@ -61,7 +61,7 @@ class Covered:
 
 
 @dataclass(slots=True)
-class Pages:
+class TierCounts:
     """The counts of all tiers; ``ends`` are the ends of the topics' offsets that ``logged`` covers.
 
     ``covered``: how far each topic, the internal ones too, is entered; ``lost``: its gaps before there of whose batches
@@ -82,9 +82,9 @@ class Pages:
     heard: dict[Life, int] = field(default_factory=dict)
     """The bucket in which each auditor posted last."""
 
-    def copy(self) -> Pages:
+    def copy(self) -> TierCounts:
         """A copy that shares nothing that changes."""
-        return Pages(
+        return TierCounts(
             dict(self.received),
             {topic: dict(rows) for topic, rows in self.logged.items()},
             dict(self.ends),
@@ -106,13 +106,13 @@ class Pages:
 class Book:
     """The pages, for several threads at once."""
 
-    def __init__(self, pages: Pages | None = None) -> None:
+    def __init__(self, pages: TierCounts | None = None) -> None:
         self._lock = threading.Lock()
-        self._pages = pages or Pages()
+        self._pages = pages or TierCounts()
         self.skipped: set[str] = set()
         """Topics of which offsets were passed over: not all that their files tell is entered."""
 
-    def snapshot(self) -> Pages:
+    def snapshot(self) -> TierCounts:
         """All counts as of one moment."""
         with self._lock:
             return self._pages.copy()

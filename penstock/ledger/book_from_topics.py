@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.counts import SourceBucket
 from penstock.ledger import checkpoint
-from penstock.ledger.book import Book, Covered, Pages
+from penstock.ledger.book import Book, Covered, TierCounts
 from penstock.ledger.checkpoint import BadCheckpoint
 from penstock.ledger.posts import AuditPost, ClientPost, LandedPost, Post, parse
 from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
@@ -138,12 +138,12 @@ def anew(topics: Path) -> tuple[Book, list[str]]:
     return book, _compared(before, full.snapshot())
 
 
-def _resumed(topics: Path) -> Pages | None:
+def _resumed(topics: Path) -> TierCounts | None:
     pages, _ = usable(topics)
     return None if pages is None else _read(Book(pages), topics, TIERS, None).snapshot()
 
 
-def _compared(kept: Pages, read: Pages) -> list[str]:
+def _compared(kept: TierCounts, read: TierCounts) -> list[str]:
     """A line for each tier of which the two say different things."""
     found = []
     for tier in ("received", "logged", "ends", "landed", "clients", "audits"):
@@ -154,7 +154,7 @@ def _compared(kept: Pages, read: Pages) -> list[str]:
     return found
 
 
-def usable(topics: Path) -> tuple[Pages | None, str]:
+def usable(topics: Path) -> tuple[TierCounts | None, str]:
     """The checkpoint if reading on from it comes to what reading everything comes to; else None, and why."""
     try:
         pages = checkpoint.read(topics)
@@ -166,7 +166,7 @@ def usable(topics: Path) -> tuple[Pages | None, str]:
     return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
 
 
-def differs(topics: Path, pages: Pages) -> str:
+def differs(topics: Path, pages: TierCounts) -> str:
     """What of the topics' files is not as it was when ``pages`` were entered; empty when all of it is."""
     for name, mark in sorted(pages.covered.items()):
         path = topics / name

@@ -17,8 +17,8 @@ from crc32c import crc32c
 
 from penstock.counts import Counts, SourceBucket
 from penstock.errors import PenstockError
-from penstock.files.file_system import OS, replace
-from penstock.ledger.book import Covered, Pages, TopicFates
+from penstock.files.file_system import OS, replace_durably
+from penstock.ledger.book import Covered, TierCounts, TopicFates
 from penstock.ledger.posts import ClientPost
 
 FILE = "LEDGER"
@@ -34,17 +34,17 @@ class BadCheckpoint(PenstockError, ValueError):
     """The bytes are no checkpoint that this Penstock can use; the text says why."""
 
 
-def write(folder: Path, pages: Pages) -> None:
+def write(folder: Path, pages: TierCounts) -> None:
     """Keep ``pages``, durably: a crash leaves these or the ones before. Raises OSError."""
-    replace(OS, folder / FILE, dump(pages))
+    replace_durably(OS, folder / FILE, dump(pages))
 
 
-def read(folder: Path) -> Pages:
+def read(folder: Path) -> TierCounts:
     """The pages that were kept. Raises FileNotFoundError, another OSError, BadCheckpoint."""
     return parse((folder / FILE).read_bytes())
 
 
-def dump(pages: Pages) -> bytes:
+def dump(pages: TierCounts) -> bytes:
     """``pages`` as bytes."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
@@ -54,7 +54,7 @@ def dump(pages: Pages) -> bytes:
     return b"%08x" % crc32c(data) + data
 
 
-def parse(data: bytes) -> Pages:
+def parse(data: bytes) -> TierCounts:
     """The pages of ``data``. Raises BadCheckpoint."""
     head, _, packed = data[_CRC:].partition(b"\n")
     if data[:_CRC] != b"%08x" % crc32c(data[_CRC:]) or not head.startswith(_HEAD):
@@ -62,7 +62,7 @@ def parse(data: bytes) -> Pages:
     if head != _HEAD + b"%d" % FORMAT:
         version = head.removeprefix(_HEAD).decode(errors="replace")[:20]
         raise BadCheckpoint(f"it has format {version}, this Penstock knows {FORMAT}")
-    pages = Pages()
+    pages = TierCounts()
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
             for line in stream.read().splitlines():
@@ -73,7 +73,7 @@ def parse(data: bytes) -> Pages:
     return pages
 
 
-def _lines(pages: Pages) -> Iterator[Line]:
+def _lines(pages: TierCounts) -> Iterator[Line]:
     yield ["rolled", pages.rolled]
     yield ["covered", {topic: [mark.end, mark.time] for topic, mark in pages.covered.items()}]
     yield ["lost", pages.lost]
@@ -101,32 +101,32 @@ def _by_source(keyed: Mapping[SourceBucket, Value], plain: Callable[[Value], Any
     yield from found.items()
 
 
-def _rolled(pages: Pages, before: int) -> None:
+def _rolled(pages: TierCounts, before: int) -> None:
     pages.rolled = int(before)
 
 
-def _covered(pages: Pages, told: dict[str, list[int]]) -> None:
+def _covered(pages: TierCounts, told: dict[str, list[int]]) -> None:
     pages.covered = {topic: Covered(int(end), int(time)) for topic, (end, time) in told.items()}
 
 
-def _lost(pages: Pages, told: dict[str, list[list[int]]]) -> None:
+def _lost(pages: TierCounts, told: dict[str, list[list[int]]]) -> None:
     pages.lost = {topic: [(int(begin), int(end)) for begin, end in ranges] for topic, ranges in told.items()}
 
 
-def _ends(pages: Pages, told: dict[str, int]) -> None:
+def _ends(pages: TierCounts, told: dict[str, int]) -> None:
     pages.ends = {topic: int(end) for topic, end in told.items()}
 
 
-def _received(pages: Pages, source: str, told: list[Any]) -> None:
+def _received(pages: TierCounts, source: str, told: list[Any]) -> None:
     pages.received.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
 
 
-def _logged(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
+def _logged(pages: TierCounts, topic: str, source: str, told: list[Any]) -> None:
     pages.logged.setdefault(topic, {}).update({(source, int(bucket)): int(rows) for bucket, rows in told})
 
 
 def _landed(
-    pages: Pages,
+    pages: TierCounts,
     topic: str,
     through: int,
     version: int,
@@ -138,19 +138,19 @@ def _landed(
     pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=told)
 
 
-def _fates(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
+def _fates(pages: TierCounts, topic: str, source: str, told: list[Any]) -> None:
     pages.landed[topic].counts.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
 
 
-def _uuids(pages: Pages, topic: str, source: str, told: list[Any]) -> None:
+def _uuids(pages: TierCounts, topic: str, source: str, told: list[Any]) -> None:
     pages.landed[topic].uuids.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
 
 
-def _client(pages: Pages, listener: str, sender: str, version: int, counts: dict[str, int]) -> None:
+def _client(pages: TierCounts, listener: str, sender: str, version: int, counts: dict[str, int]) -> None:
     pages.clients[listener, sender] = ClientPost(listener, sender, int(version), Counts(counts))
 
 
-def _audit(pages: Pages, tier: str, source: str, incarnation: str, heard: int, told: list[Any]) -> None:
+def _audit(pages: TierCounts, tier: str, source: str, incarnation: str, heard: int, told: list[Any]) -> None:
     minutes = {(str(t), int(b)): (int(version), Counts(counts)) for t, b, version, counts in told}
     pages.audits[tier, source, incarnation] = minutes
     pages.heard[tier, source, incarnation] = int(heard)

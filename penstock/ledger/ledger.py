@@ -16,8 +16,8 @@ from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
 from penstock.handover.paths import listeners_in
 from penstock.ledger import checkpoint
 from penstock.ledger.audit_counts import Audited, audited
-from penstock.ledger.balance import Balance, Beyond, Within, balance
-from penstock.ledger.book import Pages, TopicFates
+from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
+from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.in_buffer import BufferedCounts
@@ -55,7 +55,7 @@ class Ledger:
                 log.topic(name, internal=True)  # recovered before it is read
         self._book = resume(log.directory, self._verify)
         self._posting: list[int] = []
-        self._kept: Pages | None = None
+        self._kept: TierCounts | None = None
         self._why = ""
         self._keeping = threading.Lock()
         log.observe(self._stored)
@@ -106,13 +106,13 @@ class Ledger:
                 checkpoint.write(self._log.directory, pages)
             self._kept, self._why = pages, why
 
-    def _keepable(self) -> Pages:
+    def _keepable(self) -> TierCounts:
         """The pages, with the posts up to those that may still be under way."""
         end = self._log.topic(TOPIC, internal=True).end if TOPIC in self._log.names(internal=True) else 0
         self._book.cover(TOPIC, min([end, *self._posting]))  # in this order: what began later is behind the end
         return self._book.snapshot()
 
-    def _withheld(self, pages: Pages) -> str:
+    def _withheld(self, pages: TierCounts) -> str:
         """Why a book built anew from the topics' files would differ from ``pages``; empty when it would not."""
         for name, mark in sorted(pages.covered.items()):
             gaps = TopicReader(self._log.directory / name).gaps()
@@ -176,7 +176,7 @@ class Ledger:
         in_buffer = self._in_buffer()  # upstream first: what moves meanwhile holds it back twice
         return watermarks(*self._now(), in_buffer, self._time())
 
-    def _now(self) -> tuple[Pages, dict[str, Beyond]]:
+    def _now(self) -> tuple[TierCounts, dict[str, UnlandedTail]]:
         pages = self._book.snapshot()
         return pages, {name: _beyond(self._log.directory, pages, name) for name in pages.logged}
 
@@ -193,7 +193,7 @@ def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:
 
 
 def balance_of(
-    pages: Pages,
+    pages: TierCounts,
     topics: Path,
     in_buffer: Mapping[SourceBucket, Counts],
     within: Within = None,
@@ -221,11 +221,11 @@ def summed_accepted(*tiers: Mapping[SourceBucket, Counts]) -> dict[SourceBucket,
     return total
 
 
-def _beyond(topics: Path, pages: Pages, name: str) -> Beyond:
+def _beyond(topics: Path, pages: TierCounts, name: str) -> UnlandedTail:
     landed = pages.landed.get(name)
     through = landed.through if landed else 0
     if is_partition(name):
-        return Beyond({("kafka", 0): pages.ends[name] - through})
+        return UnlandedTail({("kafka", 0): pages.ends[name] - through})
     reader = TopicReader(topics / name)
     runs = landed.beyond(pages.ends[name]) if landed else []
     pending: Counter[SourceBucket] = Counter()
@@ -236,4 +236,4 @@ def _beyond(topics: Path, pages: Pages, name: str) -> Beyond:
         for begin, end in runs if landed else [(0, gap.end)]:
             for key, rows in gap_rows(gap, max(begin, gap.begin), min(end, gap.end)).items():
                 gaps.setdefault(key, Counts())[f"{Name.GAP}{gap.reason}"] += rows
-    return Beyond(pending, gaps)
+    return UnlandedTail(pending, gaps)

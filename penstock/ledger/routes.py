@@ -26,7 +26,7 @@ LOOKS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class HandlerDelivery:
     """How a handler stands with one listener: ``accepted`` = ``fates`` + ``in_buffer``.
 
     ``fates`` are counts by bucket and fate. ``through``: position behind the last frame that is in its hands, or done;
@@ -44,7 +44,7 @@ class Standing:
     whole: bool
     folded: int = -1
 
-    def rolled(self, before: int) -> Standing:
+    def rolled(self, before: int) -> HandlerDelivery:
         """The same with what is older than ``before`` by day, and with what its account has folded itself."""
         folded = min(self.fates) if len(self.fates) >= MOST_BUCKETS else self.folded
         return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before), folded=folded)
@@ -68,13 +68,17 @@ class Standing:
         return _route(self, accepted if self.whole else fates.total() + waits, fates, waits)
 
 
-def _route(standing: Standing, accepted: int, fates: Counts, in_buffer: int) -> Route:
+def _route(standing: HandlerDelivery, accepted: int, fates: Counts, in_buffer: int) -> Route:
     terms = (fates[DELIVERED], fates[DROPPED], fates[FAILED], fates[CORRUPT])
     return Route(standing.listener, standing.handler, accepted, *terms, in_buffer)
 
 
 def routes(
-    folder: Path, standings: Iterable[Standing], accepted: Mapping[SourceBucket, int], within: Within, rolled: int = 0
+    folder: Path,
+    standings: Iterable[HandlerDelivery],
+    accepted: Mapping[SourceBucket, int],
+    within: Within,
+    rolled: int = 0,
 ) -> list[Route]:
     """The routes of all forwarders, of the buckets ``within`` alone where given; ``accepted`` by source and bucket.
 
@@ -103,7 +107,7 @@ def _added(parts: Sequence[Route]) -> Route:
     return replace(parts[0], **{term: sum(getattr(part, term) for part in parts) for term in terms})
 
 
-def standings(folder: Path, listeners: Iterable[str]) -> list[Standing]:
+def standings(folder: Path, listeners: Iterable[str]) -> list[HandlerDelivery]:
     """All forwarders of ``listeners`` that there are or were."""
     found = []
     for listener in listeners:
@@ -119,7 +123,7 @@ def _handlers(folder: Path, listener: str) -> list[str]:
     return sorted({*(name for name in known if "." not in name), *handlers_in(folder, listener)} - {LOG})
 
 
-def _standing(folder: Path, listener: str, handler: str) -> Standing | None:
+def _standing(folder: Path, listener: str, handler: str) -> HandlerDelivery | None:
     state = state_file(folder, listener)
     if not state.exists():
         return None
@@ -127,7 +131,7 @@ def _standing(folder: Path, listener: str, handler: str) -> Standing | None:
     if seen.account.base == UNKNOWN:
         return None
     total = seen.account.mark if seen.account.left else max(_total(folder, listener), seen.reached)
-    return Standing(
+    return HandlerDelivery(
         listener,
         handler,
         accepted=total - seen.account.base,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket
-from penstock.ledger.balance import Beyond
-from penstock.ledger.book import Pages
+from penstock.ledger.balance import UnlandedTail
+from penstock.ledger.book import TierCounts
 from penstock.ledger.daily_rollup import day_of, roll_counts
 
 PENDING = "pending"
@@ -26,7 +26,11 @@ LOST = (
 
 
 def series(
-    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], since: int, step: int
+    pages: TierCounts,
+    beyond: Mapping[str, UnlandedTail],
+    in_buffer: Mapping[SourceBucket, Counts],
+    since: int,
+    step: int,
 ) -> dict[int, Counts]:
     """Counts by stretch of ``step`` seconds (a multiple of a bucket) from ``since`` on, by its start.
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket
-from penstock.ledger.balance import Beyond
-from penstock.ledger.book import Pages, TopicFates
+from penstock.ledger.balance import UnlandedTail
+from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.time_series import LOST
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
@@ -32,7 +32,7 @@ class Watermark:
 
 
 def watermarks(
-    pages: Pages, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], now: float
+    pages: TierCounts, beyond: Mapping[str, UnlandedTail], in_buffer: Mapping[SourceBucket, Counts], now: float
 ) -> list[Watermark]:
     """One for each table and topic of which something has landed; ``now`` in seconds since the epoch."""
     return [
@@ -43,7 +43,11 @@ def watermarks(
 
 
 def _until(
-    pages: Pages, topic: str, beyond: Mapping[str, Beyond], in_buffer: Mapping[SourceBucket, Counts], now: float
+    pages: TierCounts,
+    topic: str,
+    beyond: Mapping[str, UnlandedTail],
+    in_buffer: Mapping[SourceBucket, Counts],
+    now: float,
 ) -> int:
     """The first minute of which something is on its way into ``topic``, at the latest the present one."""
     feeds = {source for source, _ in pages.logged.get(topic, {})}
@@ -53,7 +57,7 @@ def _until(
     return min([settled, *waiting])
 
 
-def _topic(pages: Pages, topic: str, landed: TopicFates, until: int) -> Iterator[Watermark]:
+def _topic(pages: TierCounts, topic: str, landed: TopicFates, until: int) -> Iterator[Watermark]:
     fates = Counts()
     for (_, bucket), counts in landed.counts.items():
         if bucket < until:
@@ -66,7 +70,7 @@ def _topic(pages: Pages, topic: str, landed: TopicFates, until: int) -> Iterator
             yield Watermark(table, topic, until, rows, round(rows / expected, 6))
 
 
-def _lost(pages: Pages, topic: str, until: int) -> float:
+def _lost(pages: TierCounts, topic: str, until: int) -> float:
     """Messages lost before the log: those of each source, as far as its messages go into this topic."""
     lost = 0.0
     for source in {source for source, _ in pages.logged.get(topic, {})}:
@@ -76,11 +80,11 @@ def _lost(pages: Pages, topic: str, until: int) -> float:
     return lost
 
 
-def _rows(pages: Pages, topics: list[str], source: str, until: int) -> int:
+def _rows(pages: TierCounts, topics: list[str], source: str, until: int) -> int:
     of_topics = (pages.logged[topic].items() for topic in topics)
     return sum(rows for keyed in of_topics for (s, bucket), rows in keyed if s == source and bucket < until)
 
 
-def _ends(pages: Pages, source: str, until: int) -> int:
+def _ends(pages: TierCounts, source: str, until: int) -> int:
     counted = (counts for (s, bucket), counts in pages.received.items() if s == source and bucket < until)
     return sum(counts.total(name) if name[-1] == "." else counts[name] for counts in counted for name in LOST)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.files.file_system import FileSystem, replace
+from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import write_error
 from penstock.log.settings import MAX_NAME
@@ -42,7 +42,7 @@ class Cursors:
             if not self._folder.exists():
                 self._fs.make_directory(self._folder)
                 self._fs.sync_directory(self._folder.parent)
-            replace(self._fs, self._folder / (name + _SUFFIX), encode({"offset": offset}))
+            replace_durably(self._fs, self._folder / (name + _SUFFIX), encode({"offset": offset}))
         except OSError as error:
             raise write_error(error) from error
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.files.file_system import FileSystem, replace
+from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import InvalidSetting, UnknownFormat
 from penstock.log.settings import checked
@@ -41,7 +41,7 @@ def write_changes(fs: FileSystem, directory: Path, changes: Mapping[str, Any]) -
     """Keep the changed settings. Raises OSError."""
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in changes.items()}
     for name in reversed(SETTINGS):
-        replace(fs, directory / name, encode({"settings": settings}))
+        replace_durably(fs, directory / name, encode({"settings": settings}))
 
 
 def is_deleted(directory: Path) -> bool:
@@ -51,7 +51,7 @@ def is_deleted(directory: Path) -> bool:
 
 def mark_deleted(fs: FileSystem, directory: Path) -> None:
     """From now on there is no such topic. Raises OSError."""
-    replace(fs, directory / DELETED, b"")
+    replace_durably(fs, directory / DELETED, b"")
 
 
 def revive(fs: FileSystem, directory: Path) -> None:

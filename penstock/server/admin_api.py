@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from penstock.config import TopicConfig
 from penstock.log import CorruptBatch, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
 from penstock.log.store.segment import first_offsets
-from penstock.server.auth.rights import Caller
+from penstock.server.auth.rights import Principal
 from penstock.server.entry_pages import before
 from penstock.server.permitted_topics import PermittedTopics, answer, check_name
 from penstock.slogd import slogd_pb2 as pb
@@ -37,30 +37,30 @@ class AdminApi:
     def __init__(self, topics: PermittedTopics, post: Post | None = None) -> None:
         self._topics, self._log, self._post = topics, topics.log, post
 
-    def create(self, topic: str, changes: Mapping[str, object], caller: Caller) -> pb.TopicDescription:
+    def create(self, topic: str, changes: Mapping[str, object], caller: Principal) -> pb.TopicDescription:
         """Create a topic with its settings. Raises AlreadyExists, BadRequest, Exhausted, NotAllowed."""
         self._check(topic, caller)
         given = parsed(changes)
         return self._describe(_asked(lambda: self._log.create(topic, given), topic))
 
-    def configure(self, topic: str, changes: Mapping[str, object], caller: Caller) -> pb.TopicDescription:
+    def configure(self, topic: str, changes: Mapping[str, object], caller: Principal) -> pb.TopicDescription:
         """Change settings, in force at once. Raises NoSuchTopic, BadRequest, NotAllowed."""
         self._check(topic, caller)
         given = parsed(changes)
         _asked(lambda: self._log.configure(topic, given), topic)
         return self._describe(self._log.topic(topic))
 
-    def delete(self, topic: str, caller: Caller) -> None:
+    def delete(self, topic: str, caller: Principal) -> None:
         """Delete a topic with all that is in it. Raises NoSuchTopic, NotAllowed."""
         self._check(topic, caller)
         _asked(lambda: self._log.delete(topic), topic)
         self._topics.forget(topic)
 
-    def _check(self, topic: str, caller: Caller) -> None:
+    def _check(self, topic: str, caller: Principal) -> None:
         caller.check_admin()
         check_name(topic)
 
-    def describe(self, names: Iterable[str], caller: Caller) -> list[pb.TopicDescription]:
+    def describe(self, names: Iterable[str], caller: Principal) -> list[pb.TopicDescription]:
         """The topics named, else all that can be opened and that the caller may read. Raises NoSuchTopic and others."""
         topics = [self._topics.readable(name, caller) for name in names] or self._topics.all(caller)
         return [_asked(partial(self._describe, topic), topic.name) for topic in topics]
@@ -92,7 +92,7 @@ class AdminApi:
         """Drop what was staged. Raises NotFound."""
         _asked(lambda: self._log.transactions.abort(transaction_id))
 
-    def commit_cursor(self, topic: str, name: str, offset: int, caller: Caller) -> None:
+    def commit_cursor(self, topic: str, name: str, offset: int, caller: Principal) -> None:
         """Set a cursor, durably. Raises BadRequest, NoSuchTopic, NotAllowed, Exhausted."""
         cursors = self._topics.readable(topic, caller).cursors
         try:
@@ -100,12 +100,12 @@ class AdminApi:
         except ValueError as error:
             raise BadRequest(str(error)) from None
 
-    def remove_cursor(self, topic: str, name: str, caller: Caller) -> None:
+    def remove_cursor(self, topic: str, name: str, caller: Principal) -> None:
         """Forget a cursor; nothing happens when there is none. Raises NoSuchTopic, NotAllowed."""
         cursors = self._topics.readable(topic, caller).cursors
         _asked(lambda: cursors.remove(name), topic)
 
-    def cursors(self, topic: str, caller: Caller) -> list[pb.Cursor]:
+    def cursors(self, topic: str, caller: Principal) -> list[pb.Cursor]:
         """The cursors of a topic, or of all that the caller may read. Raises NoSuchTopic, NotAllowed."""
         topics = [self._topics.readable(topic, caller)] if topic else self._topics.all(caller)
         return [cursor for one in topics for cursor in self._cursors(one)]
@@ -119,23 +119,23 @@ class AdminApi:
             found.append(cursor)
         return found
 
-    def verify(self, topic: str, begin: int, end: int, caller: Caller) -> list[pb.Gap]:
+    def verify(self, topic: str, begin: int, end: int, caller: Principal) -> list[pb.Gap]:
         """Check offsets [begin, end) (end 0: to the end): the gaps made. Raises NoSuchTopic, NotAllowed, Exhausted."""
         found = self._topics.readable(topic, caller)
         return list(map(_gap, _asked(lambda: found.verify(begin, end or found.end), topic)))
 
-    def compact(self, topic: str, caller: Caller) -> tuple[int, int]:
+    def compact(self, topic: str, caller: Principal) -> tuple[int, int]:
         """Bytes of its sealed segments before and after. Raises NoSuchTopic, NotAllowed, Exhausted."""
         caller.check_admin()
         return _asked(self._topics.readable(topic, caller).compact, topic)
 
-    def cleanup(self, caller: Caller) -> list[pb.Swept]:
+    def cleanup(self, caller: Principal) -> list[pb.Swept]:
         """What retention dropped. Raises NotAllowed, Exhausted."""
         caller.check_admin()
         swept = _asked(self._log.sweep)
         return [pb.Swept(topic=s.topic, begin=s.begin, end=s.end, bytes=s.bytes, reason=s.reason) for s in swept]
 
-    def post_ledger(self, document: str, caller: Caller) -> bool:
+    def post_ledger(self, document: str, caller: Principal) -> bool:
         """Post counts to the ledger; whether they were new. Raises BadRequest, NotAllowed, Exhausted."""
         caller.check_ledger()
         if self._post is None:

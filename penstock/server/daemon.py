@@ -26,13 +26,13 @@ from penstock.ledger.ledger import Ledger
 from penstock.log import Log, LogError, Sweeper
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure
-from penstock.server.auth.rights import Rights
+from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import serve
-from penstock.server.watch_api import WatchApi
+from penstock.server.watch_api import MonitoringApi
 from penstock.supervise.daemon_channel import DaemonEnd
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
     drains = Drains(settings.buffers, log)
     drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
-    reports = WatchApi(settings, log, ledger)
+    reports = MonitoringApi(settings, log, ledger)
     internal = internal_token(settings.data_dir) if settings.security.tokens else None
-    api = EntriesApi(log, Rights.of(settings.security, internal), reports.post)
+    api = EntriesApi(log, TokenAuthenticator.of(settings.security, internal), reports.post)
     sweeper, keeper = Sweeper(log), CheckpointKeeper(ledger)
     sweeper.start()
     keeper.start()

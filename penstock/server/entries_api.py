@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from penstock.log import Appended, Log, LogError, ProducerSequence, Stored, Topic, TopicReader
 from penstock.server.admin_api import AdminApi, Post
-from penstock.server.auth.rights import NOBODY_ASKED, Caller, Rights
+from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
 from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
 from penstock.server.permitted_topics import PermittedTopics, answer
 from penstock.server.read_query import Query
-from penstock.server.thread_results import Arrivals
+from penstock.server.thread_results import LoopFutures
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import BadRequest, Stopping
 
@@ -47,13 +47,13 @@ class Accepted:
 class EntriesApi:
     """What the servers of one daemon share. Lives on one event loop; ``close`` ends its streams."""
 
-    def __init__(self, log: Log, guard: Rights | None = None, post: Post | None = None) -> None:
+    def __init__(self, log: Log, guard: TokenAuthenticator | None = None, post: Post | None = None) -> None:
         self.topics = PermittedTopics(log)
         self.topics.gone = self._gone
-        self.guard = guard or Rights()
+        self.guard = guard or TokenAuthenticator()
         self.manage = AdminApi(self.topics, post)
         self._threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
-        self._arrivals: Arrivals | None = None
+        self._arrivals: LoopFutures | None = None
         self._wakes: set[_Wake] = set()
         self._closed = False
 
@@ -66,7 +66,7 @@ class EntriesApi:
         """The request that ``parse`` gives, on a thread where it has more than a few KiB (``size``, bytes)."""
         return await self.run(parse) if size > INLINE_SIZE else parse()
 
-    async def append(self, request: Append, source: str, caller: Caller = NOBODY_ASKED) -> Accepted:
+    async def append(self, request: Append, source: str, caller: Principal = NOBODY_ASKED) -> Accepted:
         """The offsets of the request's entries, once they are as durable as the topic says; creates the topic.
 
         Those of a transaction have none yet. ``source`` names the door in the balance: ``grpc`` or ``http``.
@@ -74,7 +74,7 @@ class EntriesApi:
         """
         return await (await self.start(request, source, caller))
 
-    async def start(self, request: Append, source: str, caller: Caller = NOBODY_ASKED) -> Awaitable[Accepted]:
+    async def start(self, request: Append, source: str, caller: Principal = NOBODY_ASKED) -> Awaitable[Accepted]:
         """As ``append``, but already when the log has the request: one that is started later comes behind it."""
         producer = _producer(request)
         if request.transaction_id:
@@ -86,27 +86,27 @@ class EntriesApi:
             return _now(Accepted(range(0), "synced" if topic.settings.durability == "synced" else "written"))
         return self._later(self.topics.append(topic, request.body, source, producer), topic.name)
 
-    async def _writable(self, name: str, caller: Caller) -> Topic:
+    async def _writable(self, name: str, caller: Principal) -> Topic:
         if self.topics.known(name):
             return self.topics.writable(name, caller)
         return await self.run(lambda: self.topics.writable(name, caller))
 
     async def _later(self, appended: Future[Appended], topic: str) -> Accepted:
-        self._arrivals = self._arrivals or Arrivals(asyncio.get_running_loop())
+        self._arrivals = self._arrivals or LoopFutures(asyncio.get_running_loop())
         try:
             done = await self._arrivals.of(appended)
         except LogError as error:
             raise answer(error, topic) from error
         return Accepted(range(done.first, done.first + done.count), done.durability)
 
-    async def get(self, query: Query, render: Render[T], caller: Caller = NOBODY_ASKED) -> T:
+    async def get(self, query: Query, render: Render[T], caller: Principal = NOBODY_ASKED) -> T:
         """One page of SCHEMA batches as ``render`` makes it, on a reader thread.
 
         Raises BadRequest, NotAllowed, NoSuchTopic, Damaged.
         """
         return await self.run(lambda: self._get(query, render, caller))
 
-    def _get(self, query: Query, render: Render[T], caller: Caller) -> T:
+    def _get(self, query: Query, render: Render[T], caller: Principal) -> T:
         topic = self.topics.readable(query.topic, caller)
         if query.latest and not query.max_messages:
             return render([], 0)
@@ -115,7 +115,7 @@ class EntriesApi:
             page = read_page(topic, reader, start_of(query, topic, reader), query.page, budget, query)
             return render(page.batches, page.next if query.filter is not None else 0)
 
-    async def follow(self, query: Query, render: Render[T], caller: Caller = NOBODY_ASKED) -> AsyncGenerator[T]:
+    async def follow(self, query: Query, render: Render[T], caller: Principal = NOBODY_ASKED) -> AsyncGenerator[T]:
         """Pages from the start asked for, then what is appended, until the caller leaves or the server stops.
 
         Where to start is settled when this returns: what is appended from then on is seen, also from the end on.
@@ -165,7 +165,7 @@ class EntriesApi:
             topic.unsubscribe(wake.on_stored)
             self._wakes.discard(wake)
 
-    async def names(self, caller: Caller = NOBODY_ASKED) -> list[str]:
+    async def names(self, caller: Principal = NOBODY_ASKED) -> list[str]:
         """The names of all topics but internal ones, sorted."""
         return await self.run(lambda: self.topics.names(caller))
 

@@ -11,8 +11,8 @@ from penstock.handover.drain import RECEIPTS
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, TopicSettings
-from penstock.server.auth.rights import Rights
-from penstock.server.watch_api import WatchApi
+from penstock.server.auth.rights import TokenAuthenticator
+from penstock.server.watch_api import MonitoringApi
 from penstock.supervise.daemon_channel import DaemonEnd
 
 _LOGGER = logging.getLogger(__name__)
@@ -46,7 +46,13 @@ class Reconfigurer(threading.Thread):
     """Applies what the supervisor says, as long as it lives."""
 
     def __init__(
-        self, end: DaemonEnd, log: Log, ledger: Ledger, reports: WatchApi, guard: Rights, drains: Drains
+        self,
+        end: DaemonEnd,
+        log: Log,
+        ledger: Ledger,
+        reports: MonitoringApi,
+        guard: TokenAuthenticator,
+        drains: Drains,
     ) -> None:
         super().__init__(name="reconfigurer", daemon=True)
         self._end, self._drains = end, drains

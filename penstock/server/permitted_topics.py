@@ -32,7 +32,7 @@ from penstock.log import (
     UnknownTopic,
     UnknownTransaction,
 )
-from penstock.server.auth.rights import Caller
+from penstock.server.auth.rights import Principal
 from penstock.slogd.errors import (
     Aborted,
     AlreadyExists,
@@ -68,18 +68,18 @@ class PermittedTopics:
         """Whether the topic is open, so that to look it up takes no time."""
         return name in self._open
 
-    def readable(self, name: str, caller: Caller) -> Topic:
+    def readable(self, name: str, caller: Principal) -> Topic:
         """The topic, to read. Raises BadRequest, NotAllowed, NoSuchTopic."""
         check_name(name)
         caller.check_read(name, self.log.settings(name))
         return self._topic(name, internal=True)
 
-    def writable(self, name: str, caller: Caller) -> Topic:
+    def writable(self, name: str, caller: Principal) -> Topic:
         """The topic, to append to; created when there is none. Raises BadRequest, NotAllowed, Exhausted."""
         self._check_write(name, caller)
         return self._topic(name, create=True)
 
-    def _check_write(self, name: str, caller: Caller) -> None:
+    def _check_write(self, name: str, caller: Principal) -> None:
         if name not in self._open:
             check_name(name)
         if name[:1] == "_":
@@ -116,11 +116,11 @@ class PermittedTopics:
             if len(self._readers) > KEPT_READERS:
                 self._readers.pop(next(iter(self._readers)))
 
-    def names(self, caller: Caller) -> list[str]:
+    def names(self, caller: Principal) -> list[str]:
         """The names of all topics that the caller may read but internal ones, sorted."""
         return [name for name in self.log.names() if caller.reads(name, self.log.settings(name))]
 
-    def all(self, caller: Caller) -> list[Topic]:
+    def all(self, caller: Principal) -> list[Topic]:
         """All topics that the caller may read but internal ones; those that cannot be opened are left out."""
         found = []
         for name in self.names(caller):
@@ -140,7 +140,7 @@ class PermittedTopics:
         name: str,
         body: pa.RecordBatch,
         source: str,
-        caller: Caller,
+        caller: Principal,
         producer: ProducerSequence | None = None,
     ) -> None:
         """Keep a BODY batch aside for a transaction; its topic is created by the commit, when there is none.

@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Arrivals:
+class LoopFutures:
     """Hands results over to ``loop``. A commit answers many appends at once: it wakes the loop once for them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

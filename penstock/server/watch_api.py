@@ -28,7 +28,7 @@ NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_bu
 ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 
 
-class WatchApi:
+class MonitoringApi:
     """Answers for one daemon. Blocking: to be called on threads."""
 
     def __init__(self, settings: Settings, log: Log, ledger: Ledger) -> None:

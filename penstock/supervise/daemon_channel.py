@@ -24,7 +24,7 @@ LOOK_EVERY = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NewSettings:
     """One message: ``settings`` as dumped, ``wakes`` the eventfds by listener."""
 
     number: int
@@ -96,7 +96,7 @@ class DaemonEnd:
         self._sock = socket.socket(fileno=descriptor)
         self._sock.settimeout(None)
 
-    def receive(self) -> Told | None:
+    def receive(self) -> NewSettings | None:
         """The next message, waited for; None when nobody is at the other end any more."""
         number, descriptors, _, _ = socket.recv_fds(self._sock, 8, MOST_DESCRIPTORS)
         if not descriptors:
@@ -105,8 +105,8 @@ class DaemonEnd:
             file.seek(0)
             document = json.load(file)
         wakes = dict(zip(document["wakes"], descriptors[1:], strict=True))
-        return Told(int.from_bytes(number, "little"), document["settings"], wakes)
+        return NewSettings(int.from_bytes(number, "little"), document["settings"], wakes)
 
-    def answer(self, told: Told) -> None:
+    def answer(self, told: NewSettings) -> None:
         """The message was obeyed."""
         self._sock.send(told.number.to_bytes(8, "little"))

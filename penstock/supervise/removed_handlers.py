@@ -15,7 +15,7 @@ from penstock.handover.accounts import Accounts
 from penstock.handover.buffer import HandlerPosition, newest_receipt
 from penstock.handover.paths import LOG, buffer_file, handlers_in, listeners_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.skipped import SkippedFrames
+from penstock.handover.skipped import DroppedFrameCounts
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import missed_counts
 from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
@@ -35,7 +35,7 @@ def _see_off(folder: Path, listener: str, handlers: list[str]) -> None:
     page = StatePage(state_file(folder, listener))
     try:
         newest = newest_receipt(folder, listener)
-        missed = SkippedFrames(page, newest.missed if newest else 0, _floors(folder, listener))
+        missed = DroppedFrameCounts(page, newest.missed if newest else 0, _floors(folder, listener))
         for handler in handlers:
             with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was reported when it broke
                 waited = _leave(folder, listener, handler, missed)
@@ -45,7 +45,7 @@ def _see_off(folder: Path, listener: str, handlers: list[str]) -> None:
         page.close()
 
 
-def _leave(folder: Path, listener: str, handler: str, missed: SkippedFrames) -> int:
+def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts) -> int:
     """Move the reader to the end and close its account; how many messages waited."""
     place = position_file(folder, listener, handler)
     with ReaderPosition(place) as position:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.files.errors import Locked
-from penstock.files.file_system import OS, Bytes, File, Words
+from penstock.files.file_system import OS, Bytes, File, SharedIntegers
 
 SECTOR = 512
 """What a disk writes whole."""
@@ -161,7 +161,7 @@ class CrashingFileSystem:
             self._entries.append((path, node))
         return _File(self, self._era, self._live_node(path), OS.open(path, create=create), path)
 
-    def words(self, path: Path) -> Words:
+    def words(self, path: Path) -> SharedIntegers:
         self.check(self._era, "words")
         return _Words(self, self._era, self._live_node(path), OS.words(path))
 
@@ -274,7 +274,7 @@ class _File:
 class _Words:
     """Mapped words of a CrashingFileSystem: never synced, each store may reach the disk or not."""
 
-    def __init__(self, fs: CrashingFileSystem, era: object, node: _Node, real: Words) -> None:
+    def __init__(self, fs: CrashingFileSystem, era: object, node: _Node, real: SharedIntegers) -> None:
         self._fs, self._era, self._node, self._real = fs, era, node, real
 
     def store(self, *values: int) -> None:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from penstock.files.errors import Locked
-from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, map_file, replace
+from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, map_file, replace_durably
 
 
 def test_parts_are_written_one_after_the_other_also_more_than_one_call_takes(tmp_path):
@@ -29,8 +29,8 @@ def test_a_short_write_is_continued(tmp_path, monkeypatch):
 
 
 def test_replace_leaves_the_new_content_and_no_temporary(tmp_path):
-    replace(OS, tmp_path / "f", b"old and longer")
-    replace(OS, tmp_path / "f", b"new")
+    replace_durably(OS, tmp_path / "f", b"old and longer")
+    replace_durably(OS, tmp_path / "f", b"new")
     assert OS.names(tmp_path) == ["f"]
     assert OS.read(tmp_path / "f") == b"new"
 

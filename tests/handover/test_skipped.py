@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.skipped import MOST_BUCKETS, SkippedFrames
+from penstock.handover.skipped import MOST_BUCKETS, DroppedFrameCounts
 from penstock.handover.state_page import StatePage
 
 
@@ -22,7 +22,7 @@ COUNTS = {"60@accepted": 5}
 
 
 def test_what_was_missed_rides_once(page: StatePage) -> None:
-    missed = SkippedFrames(page)
+    missed = DroppedFrameCounts(page)
     missed.skip("log", 100, COUNTS)
     missed.skipped()
     assert missed
@@ -34,48 +34,48 @@ def test_what_was_missed_rides_once(page: StatePage) -> None:
 
 
 def test_a_kill_before_the_reader_was_moved_voids_the_skip(page: StatePage) -> None:
-    SkippedFrames(page).skip("log", 100, COUNTS)
-    assert not SkippedFrames(page, floors={"log": 0})
+    DroppedFrameCounts(page).skip("log", 100, COUNTS)
+    assert not DroppedFrameCounts(page, floors={"log": 0})
 
 
 def test_a_kill_after_the_reader_was_moved_keeps_the_skip(page: StatePage) -> None:
-    SkippedFrames(page).skip("log", 100, COUNTS)
-    assert SkippedFrames(page, floors={"log": 100}).ride() == COUNTS
+    DroppedFrameCounts(page).skip("log", 100, COUNTS)
+    assert DroppedFrameCounts(page, floors={"log": 100}).ride() == COUNTS
 
 
 def test_a_kill_before_the_frame_was_offered_lets_them_ride_again(page: StatePage) -> None:
-    missed = SkippedFrames(page)
+    missed = DroppedFrameCounts(page)
     missed.skip("log", 100, COUNTS)
     missed.skipped()
     missed.ride()
-    successor = SkippedFrames(page, rode=0, floors={"log": 100})
+    successor = DroppedFrameCounts(page, rode=0, floors={"log": 100})
     assert successor.ride() == COUNTS
     assert successor.number == 2
 
 
 def test_a_kill_after_the_frame_was_offered_does_not_let_them_ride_twice(page: StatePage) -> None:
-    missed = SkippedFrames(page)
+    missed = DroppedFrameCounts(page)
     missed.skip("log", 100, COUNTS)
     missed.skipped()
     missed.ride()
-    successor = SkippedFrames(page, rode=1, floors={"log": 100})
+    successor = DroppedFrameCounts(page, rode=1, floors={"log": 100})
     assert not successor
     assert successor.number == 1
 
 
 def test_what_is_missed_while_others_ride_waits_for_its_turn(page: StatePage) -> None:
-    missed = SkippedFrames(page)
+    missed = DroppedFrameCounts(page)
     missed.skip("log", 100, COUNTS)
     missed.skipped()
     missed.ride()
     missed.skip("log", 200, {"60@accepted": 2})
     missed.skipped()
     missed.rode()
-    assert SkippedFrames(page, rode=1, floors={"log": 200}).ride() == {"60@accepted": 2}
+    assert DroppedFrameCounts(page, rode=1, floors={"log": 200}).ride() == {"60@accepted": 2}
 
 
 def test_of_a_long_time_the_oldest_minutes_are_put_together(page: StatePage) -> None:
-    missed = SkippedFrames(page)
+    missed = DroppedFrameCounts(page)
     for minute in range(1000):
         missed.skip("log", 100, {f"{60 * minute}@accepted": 1, f"{60 * minute}@policy_drop.log": 1})
         missed.skipped()

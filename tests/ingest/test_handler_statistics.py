@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.config import ListenerConfig
 from penstock.handover.paths import account_file
 from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.ingest.handler_statistics import told_by, with_handlers
+from penstock.ingest.handler_statistics import statistics_reader, with_handlers
 from penstock.wire.plog.statistics import Statistics
 
 LISTENER = ListenerConfig.model_validate(
@@ -20,7 +20,7 @@ LISTENER = ListenerConfig.model_validate(
 
 
 def test_each_handler_is_named_and_tells_what_its_process_left(tmp_path: Path) -> None:
-    told = told_by(tmp_path, LISTENER)
+    told = statistics_reader(tmp_path, LISTENER)
     assert told() == [{"name": "log"}, {"name": "console"}, {"name": "bin"}]
     page = StatePage(account_file(tmp_path, "events", "bin"), texts=2)
     for delivered in (3, 5):

@@ -17,7 +17,7 @@ from penstock.ledger.book import Book
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import AuditPost
 from penstock.log import Log
-from penstock.server.watch_api import WatchApi
+from penstock.server.watch_api import MonitoringApi
 from penstock.slogd.errors import BadRequest
 
 
@@ -71,7 +71,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def test_the_ledger_keeps_and_shows_them_also_after_a_restart(log: Log, tmp_path: Path) -> None:
     for restarted in (False, True):
         ledger = Ledger(log, tmp_path, [], now=lambda: 600.0)
-        reports = WatchApi(Settings(data_dir=tmp_path), log, ledger)
+        reports = MonitoringApi(Settings(data_dir=tmp_path), log, ledger)
         assert ledger.post(document(post(3, attempt=5, success=5))) != restarted
         expected = [{"tier": "kafka", "source": "shop", "topic": "events", "counts": {"attempt": 5, "success": 5}}]
         assert reports.balance({})["audits"] == expected

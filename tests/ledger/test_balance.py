@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.balance import Balance, Beyond, Uuids, balance, minutes
+from penstock.ledger.balance import Balance, UnlandedTail, Uuids, balance, minutes
 from penstock.ledger.book import Book
 from penstock.ledger.posts import ClientPost, LandedPost
 
@@ -25,12 +25,17 @@ def book_of(counts: Counts = GOOD, rows: int = 10) -> Book:
     return book
 
 
-def of(book: Book, beyond: Beyond = Beyond(), in_buffer: dict[tuple[str, int], Counts] | None = None) -> Balance:  # noqa: B008
+NOTHING_BEYOND = UnlandedTail()
+
+
+def of(
+    book: Book, beyond: UnlandedTail = NOTHING_BEYOND, in_buffer: dict[tuple[str, int], Counts] | None = None
+) -> Balance:
     return balance(book.snapshot(), {"events": beyond}, in_buffer or {})
 
 
 def test_a_topic_that_no_pipeline_reads_ends_in_the_log() -> None:
-    result = of(book_of(), Beyond(pending={KEY: 10}))
+    result = of(book_of(), UnlandedTail(pending={KEY: 10}))
     assert (result.unaccounted, result.pending) == (0, 0)
     assert result.routes[0].delivered == 10
 
@@ -38,7 +43,7 @@ def test_a_topic_that_no_pipeline_reads_ends_in_the_log() -> None:
 def test_rows_beyond_the_landed_ones_are_pending() -> None:
     book = book_of()
     book.post(LandedPost("events", 0, 6, {KEY: Counts({"landed.event": 4, "quarantined.bad_json": 1, "duplicate": 1})}))
-    result = of(book, Beyond(pending={KEY: 4}))
+    result = of(book, UnlandedTail(pending={KEY: 4}))
     assert (result.unaccounted, result.pending) == (0, 4)
     assert result.topics[0].fates == {"landed.event": 4, "quarantined.bad_json": 1, "duplicate": 1}
 

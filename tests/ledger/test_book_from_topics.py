@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.book import Pages
+from penstock.ledger.book import TierCounts
 from penstock.ledger.book_from_topics import anew, load, resume
 from penstock.ledger.checkpoint import FILE, read, write
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
@@ -95,7 +95,7 @@ class Daemon:
         assert tiers(mine) == tiers(fresh.snapshot())
 
 
-def tiers(pages: Pages) -> dict[str, Any]:
+def tiers(pages: TierCounts) -> dict[str, Any]:
     return {name: getattr(pages, name) for name in TIERS}
 
 
@@ -319,4 +319,4 @@ def take(daemon: Daemon, step: str, dice: random.Random) -> None:
 
 
 def test_resuming_an_empty_folder_is_an_empty_book(tmp_path: Path) -> None:
-    assert resume(tmp_path / "none").snapshot() == Pages()
+    assert resume(tmp_path / "none").snapshot() == TierCounts()

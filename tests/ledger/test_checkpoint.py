@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.book import Covered, Pages, TopicFates
+from penstock.ledger.book import Covered, TierCounts, TopicFates
 from penstock.ledger.checkpoint import BadCheckpoint, dump, parse, read, write
 from penstock.ledger.posts import ClientPost
 
@@ -31,7 +31,7 @@ LANDED = st.builds(
     TopicFates, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY, st.lists(PAIR).map(tuple), REFILLS
 )
 PAGES = st.builds(
-    Pages,
+    TierCounts,
     received=BY_KEY,
     logged=st.dictionaries(NAMES, st.dictionaries(KEYS, st.integers(0, 1 << 60), min_size=1, max_size=3), max_size=3),
     ends=st.dictionaries(NAMES, st.integers(0, 1 << 60), max_size=3),
@@ -48,18 +48,18 @@ PAGES = st.builds(
     lost=st.dictionaries(NAMES, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3), max_size=2),
     rolled=st.integers(0, 1 << 40),
 ).map(lambda pages: replace(pages, heard={life: number for number, life in enumerate(pages.audits)}))
-KEPT = dump(Pages(received={("a", 60): Counts({"accepted": 5})}, covered={"t": Covered(5, 7)}, rolled=86_400))
+KEPT = dump(TierCounts(received={("a", 60): Counts({"accepted": 5})}, covered={"t": Covered(5, 7)}, rolled=86_400))
 
 
 @settings(max_examples=30, deadline=None)
 @given(PAGES)
-def test_a_checkpoint_comes_back_as_it_was(pages: Pages) -> None:
+def test_a_checkpoint_comes_back_as_it_was(pages: TierCounts) -> None:
     assert parse(dump(pages)) == pages
 
 
 def test_it_replaces_the_one_before(tmp_path: Path) -> None:
     for number in range(3):
-        write(tmp_path, Pages(rolled=number))
+        write(tmp_path, TierCounts(rolled=number))
     assert read(tmp_path).rolled == 2
     assert [path.name for path in tmp_path.iterdir()] == ["LEDGER"]
 

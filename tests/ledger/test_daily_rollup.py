@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from penstock.counts import Counts, Origin
 from penstock.handover.skipped import MOST_BUCKETS
 from penstock.ledger.audit_counts import audited
-from penstock.ledger.balance import Beyond, balance, minutes
+from penstock.ledger.balance import UnlandedTail, balance, minutes
 from penstock.ledger.book import Book
 from penstock.ledger.daily_rollup import DAY, LEAST, horizon, roll_counts, roll_rows, widened
 from penstock.ledger.posts import AuditPost, LandedPost
-from penstock.ledger.routes import Standing, routes
+from penstock.ledger.routes import HandlerDelivery, routes
 from penstock.ledger.time_series import series
 
 SOURCE, MIDNIGHT = "in", 20_000 * DAY
@@ -109,7 +109,7 @@ def test_a_stretch_that_begins_in_a_day_that_is_rolled_up_has_the_whole_day() ->
 def test_what_is_still_on_its_way_is_in_the_day_that_it_came_in() -> None:
     book = entered([(1, 5, 0, 0)], DAY)
     book.post(LandedPost("events", 0, 2, {(SOURCE, 1800): Counts({"landed.event": 2})}))
-    beyond = {"events": Beyond({(SOURCE, 1800): 2}, {(SOURCE, 1800): Counts({"gap.corrupt": 1})})}
+    beyond = {"events": UnlandedTail({(SOURCE, 1800): 2}, {(SOURCE, 1800): Counts({"gap.corrupt": 1})})}
     waiting = {(SOURCE, 3600): Counts({"seen": 4, "accepted": 4})}
     part = balance(book.snapshot(), beyond, waiting, 1800)
     assert (part.unaccounted, part.pending, part.topics[0].fates) == (0, 6, {"landed.event": 2, "gap.corrupt": 1})
@@ -152,7 +152,7 @@ def test_an_auditor_that_comes_back_adds_to_the_day_it_was_heard_last_and_to_lat
 
 def test_handlers_of_their_own_have_their_days_too(tmp_path: Path) -> None:
     fates = {1800: Counts({"delivered": 3}), 3600: Counts({"delivered": 1}), DAY: Counts({"delivered": 2})}
-    standing = Standing("in", "mine", 6, fates, 0, 0, {}, True)
+    standing = HandlerDelivery("in", "mine", 6, fates, 0, 0, {}, True)
     accepted = {("in", 0): 4, ("in", DAY): 2}
     (day,) = routes(tmp_path, [standing], accepted, 3600, DAY)
     assert (day.accepted, day.delivered, day.unaccounted) == (4, 4, 0)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from penstock.counts import Counts
 from penstock.handover.skipped import MOST_BUCKETS
-from penstock.ledger.routes import Standing, routes
+from penstock.ledger.routes import HandlerDelivery, routes
 
 FATES = {minute * 60: Counts({"delivered": minute, "policy_drop": 1}) for minute in range(1, 5)}
 ACCEPTED = {("events", minute * 60): minute + 1 for minute in range(1, 5)}
-STANDING = Standing("events", "mine", 14, FATES, 0, 0, {}, True)
+STANDING = HandlerDelivery("events", "mine", 14, FATES, 0, 0, {}, True)
 
 
 def test_a_stretch_has_its_minutes_alone(tmp_path: Path) -> None:

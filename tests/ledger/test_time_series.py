@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from penstock.counts import Counts
-from penstock.ledger.balance import Beyond
-from penstock.ledger.book import Pages, TopicFates
+from penstock.ledger.balance import UnlandedTail
+from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.time_series import document, series, whole_step
 
-PAGES = Pages(
+PAGES = TierCounts(
     received={
         ("a", 60): Counts({"accepted": 5, "taken": 7, "refused.oversize": 1, "kernel_dropped": 2}),
         ("a", 120): Counts({"accepted": 3}),
@@ -15,7 +15,7 @@ PAGES = Pages(
     },
     landed={"events": TopicFates(8, 0, {("a", 60): Counts({"landed.event": 4, "duplicate": 1})})},
 )
-BEYOND = {"events": Beyond({("a", 120): 3, ("b", 120): 1}, {("b", 120): Counts({"gap.corrupt": 1})})}
+BEYOND = {"events": UnlandedTail({("a", 120): 3, ("b", 120): 1}, {("b", 120): Counts({"gap.corrupt": 1})})}
 IN_BUFFER = {("b", 180): Counts({"accepted": 2})}
 
 
@@ -39,5 +39,5 @@ def test_a_step_is_whole_minutes() -> None:
 
 
 def test_what_no_pipeline_reads_ends_in_the_log() -> None:
-    pages = Pages(logged={"events": {("a", 60): 3}}, landed={})
+    pages = TierCounts(logged={"events": {("a", 60): 3}}, landed={})
     assert series(pages, {}, {}, 0, 60)[60] == {"logged": 3}

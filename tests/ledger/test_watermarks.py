@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from penstock.counts import Counts
-from penstock.ledger.balance import Beyond
-from penstock.ledger.book import Pages, TopicFates
+from penstock.ledger.balance import UnlandedTail
+from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.watermarks import Watermark, watermarks
 
 NOW = 10_000.0
 PRESENT = 9960
 
 
-def pages(**received: int) -> Pages:
-    return Pages(
+def pages(**received: int) -> TierCounts:
+    return TierCounts(
         received={("in", 60): Counts({"accepted": 100, **received}), ("in", 120): Counts({"accepted": 10})},
         logged={"t": {("in", 60): 100, ("in", 120): 10}},
         ends={"t": 110},
@@ -23,7 +23,7 @@ def pages(**received: int) -> Pages:
 
 
 def test_what_has_all_landed_is_complete_up_to_the_present_minute() -> None:
-    assert watermarks(pages(), {"t": Beyond()}, {}, NOW) == [Watermark("events", "t", PRESENT, 90, 1.0)]
+    assert watermarks(pages(), {"t": UnlandedTail()}, {}, NOW) == [Watermark("events", "t", PRESENT, 90, 1.0)]
 
 
 def test_a_minute_is_open_for_some_seconds_after_its_end() -> None:
@@ -31,11 +31,11 @@ def test_a_minute_is_open_for_some_seconds_after_its_end() -> None:
 
 
 def test_rows_on_their_way_hold_it_back() -> None:
-    waiting = watermarks(pages(), {"t": Beyond({("in", 120): 1})}, {}, NOW)
+    waiting = watermarks(pages(), {"t": UnlandedTail({("in", 120): 1})}, {}, NOW)
     assert [mark.until for mark in waiting] == [120]
-    buffered = watermarks(pages(), {"t": Beyond()}, {("in", 180): Counts({"accepted": 3})}, NOW)
+    buffered = watermarks(pages(), {"t": UnlandedTail()}, {("in", 180): Counts({"accepted": 3})}, NOW)
     assert [mark.until for mark in buffered] == [180]
-    elsewhere = watermarks(pages(), {"t": Beyond()}, {("other", 180): Counts({"accepted": 3})}, NOW)
+    elsewhere = watermarks(pages(), {"t": UnlandedTail()}, {("other", 180): Counts({"accepted": 3})}, NOW)
     assert [mark.until for mark in elsewhere] == [PRESENT]
 
 

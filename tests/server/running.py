@@ -15,7 +15,7 @@ from fastapi import APIRouter, HTTPException
 
 from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
-from penstock.server.auth.rights import Rights
+from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.metrics.prometheus import Family
@@ -53,7 +53,7 @@ class Running:
     async def _serve(self) -> None:
         self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.api = EntriesApi(
-            self.log, Rights.of(self._security, INTERNAL_TOKEN), lambda document: {"new": bool(document)}
+            self.log, TokenAuthenticator.of(self._security, INTERNAL_TOKEN), lambda document: {"new": bool(document)}
         )
 
         async def stat() -> dict[str, int]:

@@ -11,9 +11,9 @@ from penstock.config import Settings
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TooManyTopics
-from penstock.server.auth.rights import Rights
+from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.live_settings import Reconfigurer, log_settings
-from penstock.server.watch_api import WatchApi
+from penstock.server.watch_api import MonitoringApi
 from penstock.slogd.errors import Unauthenticated
 from penstock.supervise.daemon_channel import Channel, DaemonEnd
 
@@ -31,8 +31,8 @@ def test_topics_limits_tokens_and_reports_follow_and_what_a_topic_was_given_stay
     log = Log(old.topics, **log_settings(old))
     log.topic("plain", create=True)
     log.create("own", {"stale_after": 5.0})
-    ledger, guard = Ledger(log, old.buffers, []), Rights.of(old.security, None)
-    reports, channel = WatchApi(old, log, ledger), Channel()
+    ledger, guard = Ledger(log, old.buffers, []), TokenAuthenticator.of(old.security, None)
+    reports, channel = MonitoringApi(old, log, ledger), Channel()
     drains = Drains(old.buffers, log)
     reconfigurer = Reconfigurer(DaemonEnd(os.dup(channel.descriptor)), log, ledger, reports, guard, drains)
     new = settings(

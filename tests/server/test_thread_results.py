@@ -6,12 +6,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from penstock.server.thread_results import Arrivals
+from penstock.server.thread_results import LoopFutures
 
 
 def test_results_and_errors_arrive_from_any_thread() -> None:
     async def run() -> list[object]:
-        arrivals = Arrivals(asyncio.get_running_loop())
+        arrivals = LoopFutures(asyncio.get_running_loop())
         futures: list[Future[int]] = [Future() for _ in range(200)]
         waiting = asyncio.gather(*(arrivals.of(future) for future in futures), return_exceptions=True)
         await asyncio.sleep(0)
@@ -34,7 +34,7 @@ def test_results_and_errors_arrive_from_any_thread() -> None:
 
 def test_who_gives_up_does_not_cancel_what_was_asked_for() -> None:
     async def run() -> bool:
-        arrivals = Arrivals(asyncio.get_running_loop())
+        arrivals = LoopFutures(asyncio.get_running_loop())
         future: Future[int] = Future()
         task = asyncio.create_task(arrivals.of(future))
         await asyncio.sleep(0)

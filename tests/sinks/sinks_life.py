@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Origin
-from penstock.ledger.routes import Standing, standings
+from penstock.ledger.routes import HandlerDelivery, standings
 from penstock.records import body
 from penstock.sinks import Delivered, Handler
 from penstock.sinks.forwarder import Forwarder
@@ -50,7 +50,7 @@ def forward(folder: Path, handler: Handler) -> Forwarder:
     return forwarder
 
 
-def standing(folder: Path) -> Standing:
+def standing(folder: Path) -> HandlerDelivery:
     (found,) = standings(folder, ["events"])
     return found
 

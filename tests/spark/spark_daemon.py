@@ -14,7 +14,7 @@ from penstock.log import Log
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.servers import Bound, serve
-from penstock.server.watch_api import WatchApi
+from penstock.server.watch_api import MonitoringApi
 
 NOW = 1_700_000_100.0
 """Seconds since the epoch: shortly after the minutes of the tests' messages, so that nothing is rolled up yet."""
@@ -27,7 +27,7 @@ class Daemon:
         self.log = Log(data / "topics")
         settings = Settings(data_dir=data)
         self.ledger = Ledger(self.log, settings.buffers, [], now=now)
-        reports = WatchApi(settings, self.log, self.ledger)
+        reports = MonitoringApi(settings, self.log, self.ledger)
         api = EntriesApi(self.log)
         app = create_app(
             api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]

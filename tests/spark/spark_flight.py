@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.log import Log
-from penstock.server.auth.rights import Rights
+from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.flight.server import FlightServer
 from penstock.server.permitted_topics import PermittedTopics
 
@@ -16,10 +16,12 @@ from penstock.server.permitted_topics import PermittedTopics
 class Served:
     """The topics of a folder behind a Flight server, which can be closed and opened again at its address."""
 
-    def __init__(self, topics: Path, guard: Rights | None = None, tls: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, topics: Path, guard: TokenAuthenticator | None = None, tls: dict[str, Any] | None = None
+    ) -> None:
         self.log = Log(topics)
         self._tls = tls or {}
-        self._guard = guard or Rights()
+        self._guard = guard or TokenAuthenticator()
         self._server: FlightServer | None = None
         self._port = 0
         self.open()
@@ -40,7 +42,9 @@ class Served:
 
 
 @contextmanager
-def served(topics: Path, guard: Rights | None = None, tls: dict[str, Any] | None = None) -> Iterator[Served]:
+def served(
+    topics: Path, guard: TokenAuthenticator | None = None, tls: dict[str, Any] | None = None
+) -> Iterator[Served]:
     """The topics of a folder, served; ``tls`` are Flight's options."""
     found = Served(topics, guard, tls)
     try:

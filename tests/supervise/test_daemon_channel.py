@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 
-from penstock.supervise.daemon_channel import Channel, DaemonEnd, Told
+from penstock.supervise.daemon_channel import Channel, DaemonEnd, NewSettings
 
 
-def answering(end: DaemonEnd, into: list[Told]) -> threading.Thread:
+def answering(end: DaemonEnd, into: list[NewSettings]) -> threading.Thread:
     def answer() -> None:
         while (told := end.receive()) is not None:
             into.append(told)

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from penstock.files.errors import Locked
-from penstock.files.file_system import replace
+from penstock.files.file_system import replace_durably
 from penstock.testing import SECTOR, Crashed, CrashingFileSystem, FakeClock
 
 
@@ -65,10 +65,10 @@ def test_a_new_name_may_be_lost_until_its_folder_is_synced(tmp_path):
 
 def test_replace_leaves_the_old_or_the_new_content_wherever_it_stops(tmp_path):
     def work(stop, fs):
-        replace(fs, tmp_path / "f", b"old")
+        replace_durably(fs, tmp_path / "f", b"old")
         fs.stop_after = stop
         with suppress(Crashed):
-            replace(fs, tmp_path / "f", b"new")
+            replace_durably(fs, tmp_path / "f", b"new")
 
     found = [{after_crash(tmp_path, seed, partial(work, stop))["f"] for seed in range(10)} for stop in range(7)]
     assert all(contents <= {b"old", b"new"} for contents in found)

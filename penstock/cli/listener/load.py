@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import mmh3
 import numpy as np
 
-from penstock.client.send_many import Bulk
+from penstock.client.send_many import DatagramBatch
 from penstock.client.sender import udp_socket
 from penstock.counts import Counts
 from penstock.wire.datagrams import Ints
@@ -164,7 +164,9 @@ class Stress:
         hashes: Ints = self._hashes[which]
         return hashes
 
-    def _laid_out(self, random: np.random.Generator, sizes: Ints, hashes: Ints, first_id: int) -> tuple[Bulk, int]:
+    def _laid_out(
+        self, random: np.random.Generator, sizes: Ints, hashes: Ints, first_id: int
+    ) -> tuple[DatagramBatch, int]:
         """The fragments of messages of ``sizes`` but for those that are lost, and how many all of them are."""
         part = self._settings.part_size
         per_message = np.maximum(-(-sizes // part), 1)
@@ -180,4 +182,4 @@ class Stress:
         starts = np.stack([np.arange(len(message)) * HEADER_SIZE, index * part], axis=1)
         rest = np.minimum(sizes[message] - index * part, part)
         lengths = np.stack([np.full(len(message), HEADER_SIZE), rest], axis=1)
-        return Bulk([headers.view(np.uint8), self._random], starts, lengths), len(kept)
+        return DatagramBatch([headers.view(np.uint8), self._random], starts, lengths), len(kept)

@@ -48,12 +48,12 @@ def _document() -> dict[str, Any]:
     from penstock.log import Log
     from penstock.server.entries_api import EntriesApi
     from penstock.server.http.routes import create_app
-    from penstock.server.watch_api import WatchApi
+    from penstock.server.watch_api import MonitoringApi
 
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder))
         log = Log(settings.topics)
-        reports = WatchApi(settings, log, Ledger(log, settings.buffers, []))
+        reports = MonitoringApi(settings, log, Ledger(log, settings.buffers, []))
         app = create_app(
             EntriesApi(log),
             stat=reports.stat,

@@ -17,7 +17,7 @@ from penstock.process.reporting import configure
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.landing.refill.backfill import Survey
+    from penstock.landing.refill.backfill import BackfillPlan
     from penstock.landing.refill.requests import Request
     from penstock.spark.query.landing_query import Landing
 
@@ -67,9 +67,9 @@ def place(text: str, option: str) -> int | float:
 
 def _ask(
     landing: Landing, topics: Sequence[str] | None, begin: int | float, end: int | float | None
-) -> tuple[list[Survey], list[Request]]:
+) -> tuple[list[BackfillPlan], list[Request]]:
     """Look, and keep the requests. While no pipeline runs, none may start meanwhile."""
-    from penstock.landing.refill.backfill import Surveyor, ask
+    from penstock.landing.refill.backfill import BackfillPlanner, ask
     from penstock.landing.status import is_running
     from penstock.landing.topics.from_folder import topic_names
     from penstock.spark.pipeline import tidied
@@ -77,7 +77,7 @@ def _ask(
     selected = topic_names(landing.topics, landing.topic.split(","))
     running = is_running(landing.layout)
     with errors.status("looking what is missing"), tidied(landing, running):
-        surveyor = Surveyor(landing.topics, landing.layout, selected, running=running)
+        surveyor = BackfillPlanner(landing.topics, landing.layout, selected, running=running)
         surveys = [surveyor.survey(name, begin, end) for name in topics or selected]
         return surveys, [request for survey in surveys for request in ask(landing.layout, survey)]
 
@@ -99,7 +99,7 @@ def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -
     return run(replace(landing, only_refills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)
 
 
-def describe(survey: Survey) -> list[str]:
+def describe(survey: BackfillPlan) -> list[str]:
     """What there is to say of a topic, for people."""
     wanted = len(survey.again) + len(survey.ahead)
     known = ", ".join(f"{count:,} {_NAMES.get(name, name)}" for name, count in sorted(survey.known.items()) if count)
@@ -121,7 +121,7 @@ _NAMES = {
 }
 
 
-def _tell(landing: Landing, surveys: Sequence[Survey], asked: Sequence[Request], as_json: bool) -> None:
+def _tell(landing: Landing, surveys: Sequence[BackfillPlan], asked: Sequence[Request], as_json: bool) -> None:
     from penstock.landing.refill.backfill import outcome
 
     done = outcome(landing.layout, asked)
@@ -132,7 +132,7 @@ def _tell(landing: Landing, surveys: Sequence[Survey], asked: Sequence[Request],
     console.print(f"{done['rows']:,} rows landed, {done['duplicate']:,} duplicates, {done['gap']:,} gone, {lost}")
 
 
-def _document(survey: Survey) -> dict[str, Any]:
+def _document(survey: BackfillPlan) -> dict[str, Any]:
     known = {name: count for name, count in survey.known.items() if count}
     wanted = {"again": len(survey.again), "ahead": len(survey.ahead)}
     return {"topic": survey.topic, "begin": survey.begin, "end": survey.end, **wanted, "known": known}

@@ -13,7 +13,7 @@ from penstock.cli.common import console, errors, fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Where
 from penstock.cli.options import AsJson, Commands, Config, Configured, Override
-from penstock.landing.quarantine.send_back import BadFix, Replay, load_fix, rows, to_json
+from penstock.landing.quarantine.send_back import BadFix, SendBack, load_fix, rows, to_json
 from penstock.landing.table_layout import Layout
 
 quarantine = Commands(no_args_is_help=True, help="Messages that look like events and are none.")
@@ -69,6 +69,6 @@ def replay(
     layout = Layout.of(connection.settings.tables)
     with connection.opened() as log, errors.status("sending back"):
         chosen = list(rows(layout, reason=where, topic=topic))
-        sent, left = Replay(layout, log, mend).run(chosen)
+        sent, left = SendBack(layout, log, mend).run(chosen)
     before = len(chosen) - sent - left
     console.print(f"{sent:,} sent back, {left:,} left by the fix, {before:,} had been sent back before")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from types import TracebackType
 
 from penstock.client.log.async_batcher import AsyncBatcher
-from penstock.client.log.caller import Caller, OnRetry
+from penstock.client.log.caller import OnRetry, RetryingCaller
 from penstock.client.log.channels import AioChannel
-from penstock.client.log.connection import RETRY_FOR, TIMEOUT, Link
+from penstock.client.log.connection import RETRY_FOR, TIMEOUT, Endpoint
 from penstock.client.log.operations import Operations
 from penstock.client.log.transaction import AsyncTransaction
 from penstock.client.log.types import Tls
@@ -32,8 +32,8 @@ class AsyncLog(Operations):
         tls: Tls | None = None,
         on_retry: OnRetry | None = None,
     ) -> None:
-        link = Link(rpc_address, token, tls)
-        super().__init__(Caller(AioChannel(link), link, timeout, retry_for, on_retry))
+        link = Endpoint(rpc_address, token, tls)
+        super().__init__(RetryingCaller(AioChannel(link), link, timeout, retry_for, on_retry))
 
     def batcher(self, topic: str, *, max_entries: int = 1000, linger: float = 0.05) -> AsyncBatcher:
         """As ``Log.batcher``, for an ``async with``."""

@@ -12,28 +12,28 @@ from penstock.client.log import calls
 from penstock.client.log.admin_calls import describe
 from penstock.client.log.calls import Call
 from penstock.client.log.channels import Channel
-from penstock.client.log.connection import Lanes, Link, Patience
+from penstock.client.log.connection import Endpoint, ProducerPool, RetryBackoff
 from penstock.client.log.types import ClientError, Start, Unsupported
 
 T = TypeVar("T")
 OnRetry = Callable[[ClientError], None]
 
 
-class Caller:
+class RetryingCaller:
     """What the operations of a client share: its channel, for how long they try, and their producers (``lanes``)."""
 
     def __init__(
-        self, channel: Channel, link: Link, timeout: float, retry_for: float, on_retry: OnRetry | None
+        self, channel: Channel, link: Endpoint, timeout: float, retry_for: float, on_retry: OnRetry | None
     ) -> None:
-        self.link, self.lanes = link, Lanes()
+        self.link, self.lanes = link, ProducerPool()
         self._channel, self._timeout, self._retry_for, self._on_retry = channel, timeout, retry_for, on_retry
         self._closed = False
 
     async def do(self, call: Call[T]) -> T:
         """The answer of a call, made again while the server is away if that does no harm."""
-        return await self.attempt(call, self.patience() if call.again else Patience(0))
+        return await self.attempt(call, self.patience() if call.again else RetryBackoff(0))
 
-    async def attempt(self, call: Call[T], patience: Patience) -> T:
+    async def attempt(self, call: Call[T], patience: RetryBackoff) -> T:
         """The answer of a call, made again for as long as ``patience`` lasts."""
         while True:
             try:
@@ -43,7 +43,7 @@ class Caller:
             else:
                 return call.take(answer)
 
-    async def stream(self, method: str, request: bytes, patience: Patience) -> AsyncGenerator[bytes]:
+    async def stream(self, method: str, request: bytes, patience: RetryBackoff) -> AsyncGenerator[bytes]:
         """The answers of a call until its connection breaks, and then a pause. Raises ClientError."""
         try:
             async with aclosing(self._channel.stream(method, request, patience.reset)) as answers:
@@ -52,11 +52,11 @@ class Caller:
         except grpc.RpcError as error:
             await self.pause(patience, self._typed(error))
 
-    def patience(self) -> Patience:
+    def patience(self) -> RetryBackoff:
         """For the tries of one call."""
-        return Patience(self._retry_for, self._on_retry)
+        return RetryBackoff(self._retry_for, self._on_retry)
 
-    async def pause(self, patience: Patience, error: ClientError) -> None:
+    async def pause(self, patience: RetryBackoff, error: ClientError) -> None:
         """Wait for the next try, or raise the error."""
         pause = None if self._closed else patience.pause(error)
         if pause is None:
@@ -84,5 +84,5 @@ class Caller:
 class ClientPart:
     """Some operations of a client."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: RetryingCaller) -> None:
         self._caller = caller

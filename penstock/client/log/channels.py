@@ -14,7 +14,7 @@ from typing import Protocol
 import grpc
 import grpc.aio
 
-from penstock.client.log.connection import SERVICE, Link
+from penstock.client.log.connection import SERVICE, Endpoint
 from penstock.client.log.types import Unavailable
 
 
@@ -37,7 +37,7 @@ class Channel(Protocol):
 class BlockingChannel:
     """A ``Channel`` for ``Log``."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Endpoint) -> None:
         self._metadata = link.metadata
         self._channel = link.open(grpc.secure_channel, grpc.insecure_channel)
 
@@ -70,7 +70,7 @@ class BlockingChannel:
 class AioChannel:
     """A ``Channel`` for ``AsyncLog``."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Endpoint) -> None:
         self._metadata = link.metadata
         self._channel = link.open(grpc.aio.secure_channel, grpc.aio.insecure_channel)
 

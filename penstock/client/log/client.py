@@ -14,9 +14,9 @@ from types import TracebackType
 from penstock.client.log import calls
 from penstock.client.log.batcher import Batcher
 from penstock.client.log.blocking import Blocking, blocking, iterate, iterating, run
-from penstock.client.log.caller import Caller, OnRetry
+from penstock.client.log.caller import OnRetry, RetryingCaller
 from penstock.client.log.channels import BlockingChannel
-from penstock.client.log.connection import RETRY_FOR, TIMEOUT, Link
+from penstock.client.log.connection import RETRY_FOR, TIMEOUT, Endpoint
 from penstock.client.log.operations import Operations
 from penstock.client.log.transaction import AsyncTransaction, Transaction
 from penstock.client.log.types import Entry, Page, Start, Tls
@@ -42,8 +42,8 @@ class Log(Blocking[Operations]):
         on_retry: OnRetry | None = None,
         flight: str | None = None,
     ) -> None:
-        link = Link(rpc_address, token, tls, flight)
-        self._caller = Caller(BlockingChannel(link), link, timeout, retry_for, on_retry)
+        link = Endpoint(rpc_address, token, tls, flight)
+        self._caller = RetryingCaller(BlockingChannel(link), link, timeout, retry_for, on_retry)
         super().__init__(Operations(self._caller))
 
     append = blocking(Operations.append)

@@ -38,7 +38,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Endpoint:
     """Where the server is and what is shown to it."""
 
     address: str
@@ -70,7 +70,7 @@ def _pem(given: bytes | Path | None) -> bytes | None:
     return given.read_bytes() if isinstance(given, Path) else given
 
 
-class Patience:
+class RetryBackoff:
     """Whether to try again, and after which pause: for ``seconds`` from the first failure in a row on.
 
     ``tell`` hears of a failure that lasts for a second, once.
@@ -102,14 +102,14 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Lane:
+class ProducerId:
     """A producer's id, and the number of its next request."""
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     sequence: int = 1
 
 
-class Lanes:
+class ProducerPool:
     """Producers of each topic, so that a request that is sent again is not stored again.
 
     Numbers of one producer must arrive in their order: so each request that is under way has a producer of its own.
@@ -117,15 +117,15 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: dict[str, list[Lane]] = {}
+        self._free: dict[str, list[ProducerId]] = {}
 
-    def take(self, topic: str) -> Lane:
+    def take(self, topic: str) -> ProducerId:
         """Returns a producer for one caller, who gives it back once it is known what became of its requests."""
         with self._lock:
             free = self._free.get(topic)
-            return free.pop() if free else Lane()
+            return free.pop() if free else ProducerId()
 
-    def give(self, topic: str, lane: Lane) -> None:
+    def give(self, topic: str, lane: ProducerId) -> None:
         """Put back a producer whose next number is also the next one that the server expects."""
         with self._lock:
             self._free.setdefault(topic, []).append(lane)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.client.log.connection import OPTIONS, Link
+from penstock.client.log.connection import OPTIONS, Endpoint
 from penstock.client.log.types import Start
 from penstock.errors import PenstockError
 
@@ -21,7 +21,7 @@ class Gone(PenstockError):
     """The stream ended early, or there is no Flight server, or it refuses: gRPC goes on, or tells why."""
 
 
-def flight_client(link: Link) -> Any:
+def flight_client(link: Endpoint) -> Any:
     """A client of the Flight server, and for each call what ``call_options`` gives. Raises OSError for a bad file."""
     from pyarrow import flight  # only who reads over it needs it
 
@@ -29,7 +29,7 @@ def flight_client(link: Link) -> Any:
     return flight.connect(f"{scheme}://{link.flight}", generic_options=RECONNECT, **_tls(link))
 
 
-def call_options(link: Link, timeout: float | None = None) -> Any:
+def call_options(link: Endpoint, timeout: float | None = None) -> Any:
     """What is shown to the server with a call; ``timeout`` in seconds, for all of it."""
     from pyarrow import flight
 
@@ -38,7 +38,7 @@ def call_options(link: Link, timeout: float | None = None) -> Any:
 
 
 def flight_batches(
-    link: Link, topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]
+    link: Endpoint, topic: str, start: Start, end: int | None, filter: str | None, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The batches in [start, end). Raises Gone."""
     try:
@@ -59,7 +59,7 @@ def flight_ticket(topic: str, start: Start, end: int | None, filter: str | None,
     return flight.Ticket(json.dumps(asked).encode())
 
 
-def _tls(link: Link) -> dict[str, Any]:
+def _tls(link: Endpoint) -> dict[str, Any]:
     if link.tls is None:
         return {}
     ca, cert, key = link.pem

@@ -11,7 +11,7 @@ from penstock.client.log import calls
 from penstock.client.log.admin import Administration
 from penstock.client.log.arrow_reads import ArrowReading
 from penstock.client.log.calls import PAGE, Call
-from penstock.client.log.connection import Patience
+from penstock.client.log.connection import RetryBackoff
 from penstock.client.log.types import Entry, OutOfSequence, Page, Payload, Start
 from penstock.slogd.slogd_pb2 import LogEntry
 
@@ -107,7 +107,7 @@ class Operations(Administration, ArrowReading):
 
     async def check(self) -> None:
         """Whether the daemon answers, now. Raises Unavailable, NotAllowed."""
-        await self._caller.attempt(calls.names(), Patience(0))
+        await self._caller.attempt(calls.names(), RetryBackoff(0))
 
     async def close(self) -> None:
         """Close the connection; calls under way end with Unavailable."""

@@ -12,8 +12,8 @@ from types import TracebackType
 
 from penstock.client.log import calls
 from penstock.client.log.blocking import Blocking, blocking, run
-from penstock.client.log.caller import Caller
-from penstock.client.log.connection import Lane
+from penstock.client.log.caller import RetryingCaller
+from penstock.client.log.connection import ProducerId
 from penstock.client.log.types import ClientError, NoSuchTransaction, Payload, Unavailable
 from penstock.slogd.slogd_pb2 import LogEntry
 
@@ -24,11 +24,11 @@ Staged = tuple[str, Sequence[LogEntry], tuple[str, int]]
 class AsyncTransaction:
     """Made by ``AsyncLog.transaction``, used in an ``async with``: committed at its end, aborted by an exception."""
 
-    def __init__(self, caller: Caller, timeout: float | None) -> None:
+    def __init__(self, caller: RetryingCaller, timeout: float | None) -> None:
         self._caller, self._timeout = caller, timeout
         self._id = ""
         self._staged: list[Staged] = []
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, ProducerId] = {}
         self.offsets: dict[str, list[int]] = {}
         """Of all entries by topic, in the order in which they were appended; once it is committed."""
 

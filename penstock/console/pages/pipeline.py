@@ -16,7 +16,7 @@ from penstock.console.charts import rates
 from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, lasted, short
-from penstock.landing.quarantine.send_back import Replay, Row, rows
+from penstock.landing.quarantine.send_back import Row, SendBack, rows
 from penstock.landing.status import Status, status
 from penstock.landing.table_layout import Layout
 
@@ -111,7 +111,7 @@ def replayed(settings: Settings, layout: Layout, chosen: list[Row]) -> int:
     """Send rows back, each once ever; how many were sent now. Raises ClientError, OSError."""
     access = Access(settings)
     with Log(access.rpc_address, token=access.token, retry_for=5.0) as log:
-        return Replay(layout, log).run(chosen)[0]
+        return SendBack(layout, log).run(chosen)[0]
 
 
 def listing(chosen: list[Row]) -> str:

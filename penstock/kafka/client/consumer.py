@@ -21,7 +21,7 @@ from penstock.kafka.client.plugin_instances import consumer_state, declared_prop
 from penstock.kafka.client.plugins import load_auditor
 from penstock.kafka.client.properties import names
 from penstock.kafka.client.seekable_consumer import ANSWER_SECONDS, PlainConsumer, events
-from penstock.kafka.client.start_offsets import Placing
+from penstock.kafka.client.start_offsets import OffsetResetter
 from penstock.kafka.large.assembler import AssemblerSnapshot
 from penstock.kafka.large.record_processor import Committed
 from penstock.kafka.large.safe_offsets import TopicAndPartition, metadata_in, offset_in
@@ -50,7 +50,7 @@ class Consumer:
         self._plain = PlainConsumer(raw, self._config.cooperative, **more)
         self._auditor = load_auditor(self._config.auditor, config)
         self._state = consumer_state(self._config, config, self._auditor, self._plain.committed_once)
-        self._placing = Placing(self._plain, self._state, self._config.reset, self._config.exception_on_reset)
+        self._placing = OffsetResetter(self._plain, self._state, self._config.reset, self._config.exception_on_reset)
         self._listeners: dict[str, Listener | None] = {}
         self._stored: dict[TopicAndPartition, Committed] = {}
         self._commit_at = time.monotonic() + self._config.auto_commit_seconds

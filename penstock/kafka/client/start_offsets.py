@@ -15,7 +15,7 @@ from penstock.kafka.large.safe_offsets import TopicAndPartition
 _LOGGER = logging.getLogger(__name__)
 
 
-class Placing:
+class OffsetResetter:
     """Brings a plain consumer, and what is known of its messages, to offsets.
 
     ``reset``: none, earliest, latest or liclosest (specification B3); with ``raises`` a reset is told besides, once, as

@@ -11,7 +11,7 @@ import httpx
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.errors import PenstockError
-from penstock.landing.proof.prover import Proof, Refill
+from penstock.landing.proof.prover import BackfillProof, Proof
 
 TIER = "landed"
 TIMEOUT = 5.0
@@ -69,7 +69,7 @@ class LedgerClient:
         }
         self._ask("POST", "/ledger", json=body)
 
-    def post_refill(self, refill: Refill) -> None:
+    def post_refill(self, refill: BackfillProof) -> None:
         """The counts of offsets that landed out of turn. Raises LedgerAway, LedgerRefused."""
         document = refill.document()
         told = {name: document[name] for name in ("topic", "counts", "refill", "ahead")}

@@ -87,7 +87,7 @@ class Proof:
 
 
 @dataclass(slots=True)
-class Refill:
+class BackfillProof:
     """What became of offsets that were asked for: ``rows`` landed, and what of them counts.
 
     ``ahead``: those that the topic's own turn passes over.
@@ -104,7 +104,7 @@ class Refill:
         return {**self.proof.document(), "refill": self.number, "ahead": ahead, "rows": self.rows}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Refill:
+    def of(cls, document: Mapping[str, Any]) -> BackfillProof:
         """From ``document``. Raises KeyError, TypeError or ValueError."""
         ahead = tuple((int(begin), int(end)) for begin, end in document["ahead"])
         return cls(int(document["refill"]), Proof.of(document), ahead, int(document["rows"]))
@@ -157,7 +157,7 @@ class Prover:
             for topic in sorted(ranges)
         ]
 
-    def refills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[Refill]:
+    def refills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[BackfillProof]:
         """What became of the offsets of requests in a batch; after ``prove``.
 
         Of those that were committed before only the ones that no proof counted are counted now: as the request says, or
@@ -176,7 +176,7 @@ class Prover:
         runs: Sequence[OffsetRange],
         rows: pa.Table,
         unproved: Mapping[str, set[int]] | None,
-    ) -> Refill:
+    ) -> BackfillProof:
         rows = rows.filter(pa.array(inside(rows["offset"].to_numpy(), runs)))
         wanted = offsets_of(runs)
         proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
@@ -189,7 +189,7 @@ class Prover:
         missing = np.setdiff1d(wanted, rows["offset"].to_numpy())
         if len(missing):
             self._explain(proof, missing, None)
-        return Refill(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
+        return BackfillProof(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
 
     def _prove_topic(self, proof: Proof, rows: pa.Table, earlier: Proof | None) -> Proof:
         missing, unexpected = split_offsets(rows["offset"].to_numpy(), proof.begin, proof.end)
@@ -269,13 +269,13 @@ def read_proofs(layout: Layout, *, repair: bool = False) -> Iterator[list[Proof]
         yield [Proof.of(one) for one in document["proofs"]]
 
 
-def proved_refills(layout: Layout) -> Iterator[Refill]:
+def proved_refills(layout: Layout) -> Iterator[BackfillProof]:
     """What landed out of turn, as it was proved."""
     for document in read_lines(layout.proofs):
-        yield from map(Refill.of, document.get("refills", ()))
+        yield from map(BackfillProof.of, document.get("refills", ()))
 
 
-def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[Refill] = ()) -> None:
+def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[BackfillProof] = ()) -> None:
     """Write down the proofs of a batch; synced."""
     more = {"refills": [refill.document() for refill in refills]} if refills else {}
     append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs], **more}])
@@ -303,7 +303,7 @@ def rebuild(
     window: float = 600.0,
     event_types: Sequence[str] = (),
     kafka: RereadSource | None = None,
-) -> Iterator[Proof | Refill]:
+) -> Iterator[Proof | BackfillProof]:
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
     prover = Prover(topics, layout, window=window, event_types=event_types, kafka=kafka)

@@ -8,7 +8,7 @@ from penstock.config import Settings
 from penstock.landing.promote.moved_topics import documents
 from penstock.landing.promote.offset_map import maps
 from penstock.landing.proof.kafka_records import kafka_records
-from penstock.landing.proof.prover import Proof, Refill, rebuild
+from penstock.landing.proof.prover import BackfillProof, Proof, rebuild
 from penstock.landing.proof.reread import RereadSource
 from penstock.landing.table_layout import Layout
 from penstock.ledger.posts import LandedPost, Post, is_partition, parse
@@ -26,8 +26,8 @@ def table_posts(settings: Settings) -> Iterator[Post]:
     yield from (parse(document) for document in moved if not is_partition(document["topic"]))
 
 
-def _post_of(found: Proof | Refill, kafka: RereadSource | None) -> LandedPost:
-    if isinstance(found, Refill):
+def _post_of(found: Proof | BackfillProof, kafka: RereadSource | None) -> LandedPost:
+    if isinstance(found, BackfillProof):
         proof = found.proof
         return LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, found.number, found.ahead)
     end = kafka.end(found.topic) if kafka else 0

@@ -74,7 +74,7 @@ def load_fix(named: str) -> Fix:
     return fix
 
 
-class Replay:
+class SendBack:
     """Sends rows back into their topics. One at a time for a folder of tables."""
 
     def __init__(self, layout: Layout, log: Appends, fix: Fix | None = None) -> None:

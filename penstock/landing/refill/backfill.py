@@ -43,7 +43,7 @@ class CannotBackfill(PenstockError, RuntimeError):
 
 
 @dataclass(slots=True)
-class Survey:
+class BackfillPlan:
     """Of the offsets [begin, end) of a topic: those ``again`` and ``ahead`` are to land, of the others ``known`` says
     how many are landed, duplicate, gap.REASON, corrupt, or waiting for the pipeline's own turn.
     """
@@ -57,7 +57,7 @@ class Survey:
     owed: tuple[int, ...] = ()
 
 
-class Surveyor:
+class BackfillPlanner:
     """Looks what of a topic is not in the table. ``selected``: the topics that the pipeline reads.
 
     ``running``: whether a pipeline lands meanwhile; what lies before it in its own topics is left to it.
@@ -67,14 +67,14 @@ class Surveyor:
         self._topics, self._layout, self._selected, self._running = topics, layout, set(selected), running
         self._committed, self._planned = positions(layout)
 
-    def survey(self, topic: str, begin: OffsetOrTime, end: OffsetOrTime | None) -> Survey:
+    def survey(self, topic: str, begin: OffsetOrTime, end: OffsetOrTime | None) -> BackfillPlan:
         """Raises CannotBackfill where there is no such topic."""
         reader = TopicReader(self._topics / topic)
         try:
             first, last = _offset(reader, begin), reader.end if end is None else _offset(reader, end)
         except FileNotFoundError:
             raise CannotBackfill(f"there is no topic {topic!r}") from None
-        found = Survey(topic, first, max(first, min(last, reader.end)))
+        found = BackfillPlan(topic, first, max(first, min(last, reader.end)))
         left = np.arange(found.begin, found.end)
         left = self._strike(found, Name.LANDED.rstrip("."), left, np.isin(left, self._in_table(found)))
         before = len(left)
@@ -85,7 +85,7 @@ class Surveyor:
         self._divide(found, left)
         return found
 
-    def _divide(self, found: Survey, left: Offsets) -> None:
+    def _divide(self, found: BackfillPlan, left: Offsets) -> None:
         """What is left: committed before, on its way, or never read."""
         asked = of_topic(self._layout, found.topic)
         done = [run for one in asked for run in one.part(0, progress(self._committed, one))]
@@ -101,7 +101,7 @@ class Surveyor:
         if committed.any():
             self._lost(found, left[committed])
 
-    def _lost(self, found: Survey, missing: Offsets) -> None:
+    def _lost(self, found: BackfillPlan, missing: Offsets) -> None:
         """Of what was committed and is in no file: what is no duplicate of a row in the table."""
         again = LogRecords(self._topics).again(found.topic, missing)
         uuids = {suspect.event.uuid for suspect in again.suspects if suspect.event}
@@ -116,12 +116,12 @@ class Surveyor:
         found.owed = tuple(sorted(owed & set(kept)))
 
     def _strike(
-        self, found: Survey, name: str, left: Offsets, struck: np.ndarray[tuple[int], np.dtype[np.bool_]]
+        self, found: BackfillPlan, name: str, left: Offsets, struck: np.ndarray[tuple[int], np.dtype[np.bool_]]
     ) -> Offsets:
         found.known[name] += int(struck.sum())
         return left[~struck]
 
-    def _in_table(self, found: Survey) -> Offsets:
+    def _in_table(self, found: BackfillPlan) -> Offsets:
         parts = [np.zeros(0, np.int64)]
         for rows in self._columns(found.topic, ["offset"]):
             offsets = rows["offset"].to_numpy()
@@ -182,7 +182,7 @@ def positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
     return committed, planned
 
 
-def ask(layout: Layout, found: Survey) -> list[Request]:
+def ask(layout: Layout, found: BackfillPlan) -> list[Request]:
     """Keep requests for what a survey found."""
     requests = []
     if len(found.again):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.client import ClientError, NoSuchTopic, NotAllowed, Unavailable
-from penstock.client.log.connection import Patience
+from penstock.client.log.connection import RetryBackoff
 from penstock.client.log.flight_reads import call_options, flight_client, flight_ticket
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, refuse_gaps, shaped
@@ -134,10 +134,10 @@ class FlightStore:
             except ClientError as error:
                 self._pause(patience, error)
 
-    def _patience(self) -> Patience:
-        return Patience(self._connection.retry_for, lambda error: _LOGGER.warning("%s; it is tried again", error))
+    def _patience(self) -> RetryBackoff:
+        return RetryBackoff(self._connection.retry_for, lambda error: _LOGGER.warning("%s; it is tried again", error))
 
-    def _pause(self, patience: Patience, error: ClientError) -> None:
+    def _pause(self, patience: RetryBackoff, error: ClientError) -> None:
         pause = patience.pause(error)
         if pause is None and isinstance(error, Unavailable):
             raise Unavailable(f"{error}; it was tried for {self._connection.retry_for:g} s") from None

@@ -16,7 +16,7 @@ NO_TIMES = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
-class Admitted:
+class Deduplicated:
     """``fresh`` are to be stored; ``stored`` are frames that are there already; ``again`` ask for one of the fresh."""
 
     fresh: list[QueuedAppend] = field(default_factory=list)
@@ -24,16 +24,16 @@ class Admitted:
     again: list[tuple[QueuedAppend, QueuedAppend]] = field(default_factory=list)
 
 
-class Admission:
+class Deduplicator:
     """Remembers the log buffers of which a frame failed. One thread at a time."""
 
     def __init__(self) -> None:
         self.durability: Durability = "synced"
         self._refused: dict[str, int] = {}
 
-    def sort(self, items: Iterable[QueuedAppend], positions: Mapping[str, int], producers: Producers) -> Admitted:
+    def sort(self, items: Iterable[QueuedAppend], positions: Mapping[str, int], producers: Producers) -> Deduplicated:
         """Sort out waiting appends. Those of producers that need no storing, or must not be, are answered."""
-        found = Admitted()
+        found = Deduplicated()
         reached = dict(positions)
         coming: dict[str, dict[int, QueuedAppend]] = {}
         for item in items:
@@ -45,7 +45,7 @@ class Admission:
                 found.fresh.append(item)
         return found
 
-    def _sort_frame(self, item: QueuedAppend, reached: dict[str, int], found: Admitted) -> None:
+    def _sort_frame(self, item: QueuedAppend, reached: dict[str, int], found: Deduplicated) -> None:
         buffer, end = item.origin.buffer, item.origin.end
         if not self._admits(item):
             return
@@ -67,7 +67,7 @@ class Admission:
         return False
 
     def _sort_number(
-        self, item: QueuedAppend, producers: Producers, coming: dict[int, QueuedAppend], found: Admitted
+        self, item: QueuedAppend, producers: Producers, coming: dict[int, QueuedAppend], found: Deduplicated
     ) -> None:
         assert item.producer is not None
         producer = item.producer
@@ -105,7 +105,7 @@ def _taken(producer: ProducerSequence, producers: Producers, coming: Mapping[int
     return taken
 
 
-def answer_others(found: Admitted, end: int, durability: Durability) -> None:
+def answer_others(found: Deduplicated, end: int, durability: Durability) -> None:
     """Answer those that needed no storing, once the fresh ones are answered; ``end`` is the topic's end."""
     for item in found.stored:
         item.future.set_result(Appended(end, 0, NO_TIMES, durability))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, index_record, prepare, resolve
-from penstock.log.commit.deduplication import Admission, answer_others
+from penstock.log.commit.deduplication import Deduplicator, answer_others
 from penstock.log.commit.producers import Producers
 from penstock.log.errors import LogError, write_error
 from penstock.log.resources import Shared
@@ -33,7 +33,7 @@ class Writer:
         self._path = path
         self._gaps = gaps
         self._internal = path.name.startswith("_")
-        self._admission = Admission()
+        self._admission = Deduplicator()
         self._segment: Segment | None = None
         self._unseen: list[Prepared] = []
         self._seen: list[Prepared] = []

@@ -9,11 +9,11 @@ from threading import Lock
 
 import numpy as np
 
-from penstock.files.file_system import FileSystem, replace
+from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.read.segment_view import SegmentView
 from penstock.log.store import index, segment
 from penstock.log.store.gaps import CORRUPT, Gap, Gaps, uncovered
-from penstock.log.store.recovery import lost_gaps, quarantine
+from penstock.log.store.recovery import lost_gaps, set_aside
 
 
 class Verification:
@@ -60,7 +60,7 @@ class Verification:
     def _enter(self, view: SegmentView, bad: index.IndexRecords, missing: tuple[int, int]) -> list[Gap]:
         """Make gaps of bad batches and of the offsets ``missing`` behind the segment, where they are none yet."""
         for position, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
-            quarantine(self._fs, view.files, view.data, position, position + length)
+            set_aside(self._fs, view.files, view.data, position, position + length)
         added = lost_gaps(bad, self._gaps.all())
         self._gaps.add(added)
         lost = [Gap(b, e, CORRUPT) for b, e in uncovered(self._gaps.all(), *missing)]
@@ -73,4 +73,4 @@ class Verification:
         records = [index.record(m) if (m := view.message(r)) is not None else tuple(r) for r in view.records]
         if not sealed:
             self._release()
-        replace(self._fs, view.files.index, index.HEADER + index.pack(records).tobytes())
+        replace_durably(self._fs, view.files.index, index.HEADER + index.pack(records).tobytes())

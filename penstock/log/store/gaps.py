@@ -19,7 +19,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from penstock.files.file_system import FileSystem, replace
+from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.errors import UnknownFormat
 
 FILE_NAME = "gaps.jsonl"
@@ -276,7 +276,7 @@ class Gaps:
             if len(self._gaps) - len(fewer) < JOIN_FROM:
                 return
             text = b"".join(map(line, fewer))
-            replace(self._fs, self._path, text)
+            replace_durably(self._fs, self._path, text)
             self._gaps, self._size, self._torn = fewer, len(text), False
 
     def _append(self, text: bytes) -> None:

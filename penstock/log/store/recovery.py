@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.files.file_system import FileSystem, replace
+from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.commit.producers import Producers
 from penstock.log.store import batch_format, index, segment
 from penstock.log.store.batch_format import Message
@@ -141,8 +141,8 @@ class Recovery:
         bad = found.records[found.bad]
         for begin, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             if begin < found.length:
-                quarantine(self._fs, files, data, begin, begin + length)
-        quarantine(self._fs, files, data, found.length, found.size)
+                set_aside(self._fs, files, data, begin, begin + length)
+        set_aside(self._fs, files, data, found.length, found.size)
         self._gaps.add(lost_gaps(bad, self._gaps.all()))
         self._last = max(self._last, found.last)
         kept = found.records[: len(found.records) - found.lost]
@@ -166,7 +166,7 @@ class Recovery:
         """Rewrite index and synced length where they are not what they should be."""
         expected = index.HEADER + kept.tobytes()
         if not self._holds(files.index, expected):
-            replace(self._fs, files.index, expected)
+            replace_durably(self._fs, files.index, expected)
         end, _ = index.end_of(kept, files.first, found.preamble)
         if segment.read_synced(self._fs, files) != (found.length, end):
             with contextlib.closing(self._fs.open(files.data)) as file:
@@ -191,7 +191,7 @@ def _messages(data: pa.Buffer, records: index.IndexRecords) -> Iterator[Message]
             yield batch_format.parse(data, position)
 
 
-def quarantine(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: int) -> None:
+def set_aside(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: int) -> None:
     """Copy bytes [begin, end) of a segment to the topic's folder ``quarantine``; durable when it returns."""
     end = min(end, data.size)
     if begin >= end:
@@ -203,7 +203,7 @@ def quarantine(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: i
     path = folder / f"{files.first:0{segment.DIGITS}}-{begin}-{end}"
     copy = memoryview(data)[begin:end]
     if not path.exists() or fs.read(path) != copy:
-        replace(fs, path, copy)
+        replace_durably(fs, path, copy)
 
 
 def lost_gaps(lost: index.IndexRecords, known: list[Gap], reason: str = CORRUPT) -> list[Gap]:

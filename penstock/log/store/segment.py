@@ -12,7 +12,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from penstock.files.file_system import Bytes, File, FileSystem, replace
+from penstock.files.file_system import Bytes, File, FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import UnknownFormat
 from penstock.log.store import index
@@ -106,7 +106,7 @@ def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
 
 def write_synced(fs: FileSystem, files: Files, length: int, end: int) -> None:
     """Create or repair a .synced file."""
-    replace(fs, files.synced, _CLAIM.pack(*synced_words(length, end)))
+    replace_durably(fs, files.synced, _CLAIM.pack(*synced_words(length, end)))
 
 
 # The file .state: what was known when the segment began: up to which position each log buffer was stored, and the
@@ -123,7 +123,7 @@ class StartState:
 
 def write_known(fs: FileSystem, files: Files, known: StartState) -> None:
     """Write the .state file of a new segment."""
-    replace(fs, files.known, encode({"positions": known.positions, "producers": known.producers}))
+    replace_durably(fs, files.known, encode({"positions": known.positions, "producers": known.producers}))
 
 
 def read_known(fs: FileSystem, files: Files) -> StartState | None:
@@ -263,9 +263,9 @@ def create(fs: FileSystem, directory: Path, first: int, known: StartState, last:
     state = State(PREAMBLE.size, first, 0, 0, last)
     try:
         write_known(fs, files, known)
-        replace(fs, files.index, index.HEADER)
+        replace_durably(fs, files.index, index.HEADER)
         write_synced(fs, files, state.length, state.end)
-        replace(fs, files.data, PREAMBLE)
+        replace_durably(fs, files.data, PREAMBLE)
         return Segment(fs, files, state)
     except OSError:
         remove(fs, files)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from penstock.files.file_system import FileSystem, Words, replace
+from penstock.files.file_system import FileSystem, SharedIntegers, replace_durably
 
 FILE_NAME = "BARRIER"
 """Beside the topics; no topic can have this name."""
@@ -30,7 +30,7 @@ class CommitBarrier:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._path = directory / FILE_NAME
-        self._words: Words | None = None
+        self._words: SharedIntegers | None = None
         self._free = 0
         self.died = False
         """Whether the last writer died in a transaction: all topics are to be opened before ``free``."""
@@ -44,7 +44,7 @@ class CommitBarrier:
     def _store(self, phase: int) -> None:
         if self._words is None:
             if not self._path.exists() or self._fs.size(self._path) != SIZE:
-                replace(self._fs, self._path, bytes(SIZE))
+                replace_durably(self._fs, self._path, bytes(SIZE))
             self._words = self._fs.words(self._path)
         self._words.store(self._free + phase)
 

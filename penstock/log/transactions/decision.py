@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.files.file_system import FileSystem, replace
+from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.commit.batching import Prepared, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.documents import decode, encode
@@ -25,7 +25,7 @@ SUFFIX = ".intent"
 _LOGGER = logging.getLogger(__name__)
 
 
-class Decision:
+class AtomicCommit:
     """Stores ``items`` in several topics at once. Hold the locks of all writers."""
 
     def __init__(self, fs: FileSystem, intent: Path, items: Mapping[Writer, list[QueuedAppend]]) -> None:
@@ -66,7 +66,7 @@ class Decision:
             segment.files.directory.name: [segment.files.first, mark.length, mark.batches]
             for segment, mark in self._marks.values()
         }
-        replace(self._fs, self._intent, encode({"places": places}))
+        replace_durably(self._fs, self._intent, encode({"places": places}))
 
     def _write(self, writer: Writer, items: list[QueuedAppend]) -> list[Prepared]:
         stored = writer.append(items)

@@ -25,7 +25,7 @@ from penstock.log.settings import TopicSettings
 from penstock.log.store.visibility import CommitBarrier
 from penstock.log.topic import Topic, exceeded
 from penstock.log.transactions import decision, staging
-from penstock.log.transactions.decision import Decision
+from penstock.log.transactions.decision import AtomicCommit
 from penstock.log.transactions.staging import Staged
 
 PREFIX = "TRANSACTION-"
@@ -154,7 +154,7 @@ class Transactions:
                 topic.check_open()
             fresh = {topic.writer: topic.writer.admit(items[topic.name]) for topic in topics}
             intent = self._folder / (PREFIX + transaction + decision.SUFFIX)
-            made = Decision(self._fs, intent, {w: admitted for w, admitted in fresh.items() if admitted})
+            made = AtomicCommit(self._fs, intent, {w: admitted for w, admitted in fresh.items() if admitted})
             try:
                 _answer(made.make(self._barrier))
             finally:

@@ -17,7 +17,7 @@ _HASHED = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Principal:
     """Who asks. ``read`` and ``write`` are topics by name, ``*`` for all, or ``prefix*``."""
 
     name: str
@@ -60,7 +60,7 @@ class Caller:
             raise NotAllowed("The ledger may not be posted to")
 
 
-NOBODY_ASKED = Caller("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True)
+NOBODY_ASKED = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True)
 """Whoever calls where there are no tokens. Topics that name their readers or writers are closed to it all the same."""
 
 
@@ -72,7 +72,7 @@ def _named(name: str, names: Iterable[str]) -> bool:
     return any(one in (ANYBODY, name) for one in names if one)
 
 
-class Rights:
+class TokenAuthenticator:
     """Knows the callers by their tokens; without tokens, everybody is let in."""
 
     def __init__(self, tokens: Mapping[str, TokenConfig] | None = None, internal: str | None = None) -> None:
@@ -82,21 +82,21 @@ class Rights:
     def replace(self, tokens: Mapping[str, TokenConfig]) -> None:
         """Know the callers by other tokens from now on."""
         callers = {
-            _configured(config.token): Caller(
+            _configured(config.token): Principal(
                 name, config.read, config.write, config.admin, config.ledger or config.admin
             )
             for name, config in tokens.items()
         }
         if self._internal is not None:
-            callers[_digest(self._internal)] = Caller("", admin=True, ledger=True, inside=True)
+            callers[_digest(self._internal)] = Principal("", admin=True, ledger=True, inside=True)
         self._callers, self.closed = callers, bool(tokens)
 
     @classmethod
-    def of(cls, security: SecurityConfig, internal: str | None) -> Rights:
+    def of(cls, security: SecurityConfig, internal: str | None) -> TokenAuthenticator:
         """The guard of a configuration; ``internal`` is the token of the product's own processes."""
         return cls(security.tokens, internal)
 
-    def caller(self, authorization: str | None) -> Caller:
+    def caller(self, authorization: str | None) -> Principal:
         """Who shows this ``Authorization`` header. Raises Unauthenticated."""
         if not self.closed:
             return NOBODY_ASKED

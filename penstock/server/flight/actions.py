@@ -10,7 +10,7 @@ from typing import Any
 from penstock.log import CorruptBatch, Topic, TopicReader
 from penstock.log.store.segment import stored_bytes
 from penstock.log.topic_patterns import is_selected
-from penstock.server.auth.rights import Caller
+from penstock.server.auth.rights import Principal
 from penstock.server.permitted_topics import PermittedTopics
 from penstock.server.read_query import LAST_OFFSET
 from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
@@ -25,7 +25,7 @@ _Documents = Iterator[dict[str, Any]]
 _EARLIEST = -(1 << 63)
 
 
-def act(topics: PermittedTopics, caller: Caller, kind: str, body: bytes) -> _Documents:
+def act(topics: PermittedTopics, caller: Principal, kind: str, body: bytes) -> _Documents:
     """The answers to one action. Raises BadRequest, NoSuchTopic, NotAllowed, Damaged."""
     given = _object(body)
     if kind == "topics":
@@ -39,7 +39,7 @@ def act(topics: PermittedTopics, caller: Caller, kind: str, body: bytes) -> _Doc
     return _guarded(topic, _OF_ONE_TOPIC[kind](topic, given))
 
 
-def _topics(topics: PermittedTopics, caller: Caller, given: dict[str, Any]) -> _Documents:
+def _topics(topics: PermittedTopics, caller: Principal, given: dict[str, Any]) -> _Documents:
     """Those that match and may be read; who names one that may not be read is told so."""
     patterns = given.get("topics", ["*"])
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):

@@ -26,7 +26,7 @@ import pyarrow.flight as flight
 
 from penstock.log import Appended, LogError, ProducerSequence, Topic
 from penstock.records import BODY, SCHEMA
-from penstock.server.auth.rights import NOBODY_ASKED, Caller, Rights
+from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
 from penstock.server.flight.actions import ACTIONS, act
 from penstock.server.flight.tickets import Scan, Ticket
 from penstock.server.permitted_topics import PermittedTopics, answer
@@ -42,7 +42,7 @@ _MIDDLEWARE = "caller"
 class FlightServer(flight.FlightServerBase):
     """Serves the topics. ``location``: ``grpc://host:port``, or ``grpc+tls://`` with ``tls`` (see flight's options)."""
 
-    def __init__(self, location: str, topics: PermittedTopics, guard: Rights, **tls: Any) -> None:
+    def __init__(self, location: str, topics: PermittedTopics, guard: TokenAuthenticator, **tls: Any) -> None:
         self._topics = topics
         self._closing = threading.Event()
         super().__init__(location, middleware={_MIDDLEWARE: _CallerFactory(guard)}, **tls)
@@ -70,7 +70,7 @@ class FlightServer(flight.FlightServerBase):
         with _as_flight():
             return self._info(_ticket_of(descriptor), _caller(context), descriptor)
 
-    def _info(self, ticket: Ticket, caller: Caller, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
+    def _info(self, ticket: Ticket, caller: Principal, descriptor: flight.FlightDescriptor) -> flight.FlightInfo:
         scan = Scan(self._topics.readable(ticket.topic, caller), ticket)
         rows = scan.rows if ticket.filter is None else -1
         endpoint = flight.FlightEndpoint(ticket.encode(), [])
@@ -204,7 +204,7 @@ def _one(path: list[bytes]) -> str:
 class _CallerFactory(flight.ServerMiddlewareFactory):
     """Knows the callers by their tokens."""
 
-    def __init__(self, guard: Rights) -> None:
+    def __init__(self, guard: TokenAuthenticator) -> None:
         self._guard = guard
 
     def start_call(self, info: Any, headers: dict[str, list[Any]]) -> _CallerMiddleware:
@@ -214,11 +214,11 @@ class _CallerFactory(flight.ServerMiddlewareFactory):
 
 
 class _CallerMiddleware(flight.ServerMiddleware):
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Principal) -> None:
         self.caller = caller
 
 
-def _caller(context: Any) -> Caller:
+def _caller(context: Any) -> Principal:
     middleware = context.get_middleware(_MIDDLEWARE)
     return middleware.caller if middleware is not None else NOBODY_ASKED
 

@@ -9,72 +9,72 @@ import grpc
 import grpc.aio
 
 from penstock.server.admin_api import AdminApi, changes_of
-from penstock.server.auth.rights import Caller
+from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
 from penstock.server.grpc.call_errors import abort, caller_of
 from penstock.slogd import slogd_pb2 as pb
 
-_Call = Callable[[AdminApi, Any, Caller], Any]
+_Call = Callable[[AdminApi, Any, Principal], Any]
 
 
-def _create(manage: AdminApi, r: pb.CreateTopicRequest, caller: Caller) -> pb.TopicDescription:
+def _create(manage: AdminApi, r: pb.CreateTopicRequest, caller: Principal) -> pb.TopicDescription:
     return manage.create(r.topic, changes_of(r.settings), caller)
 
 
-def _configure(manage: AdminApi, r: pb.ConfigureTopicRequest, caller: Caller) -> pb.TopicDescription:
+def _configure(manage: AdminApi, r: pb.ConfigureTopicRequest, caller: Principal) -> pb.TopicDescription:
     return manage.configure(r.topic, changes_of(r.settings), caller)
 
 
-def _delete(manage: AdminApi, r: pb.DeleteTopicRequest, caller: Caller) -> pb.DeleteTopicResponse:
+def _delete(manage: AdminApi, r: pb.DeleteTopicRequest, caller: Principal) -> pb.DeleteTopicResponse:
     manage.delete(r.topic, caller)
     return pb.DeleteTopicResponse()
 
 
-def _describe(manage: AdminApi, r: pb.DescribeTopicsRequest, caller: Caller) -> pb.DescribeTopicsResponse:
+def _describe(manage: AdminApi, r: pb.DescribeTopicsRequest, caller: Principal) -> pb.DescribeTopicsResponse:
     return pb.DescribeTopicsResponse(topic=manage.describe(r.topic, caller))
 
 
-def _begin(manage: AdminApi, r: pb.BeginRequest, caller: Caller) -> pb.BeginResponse:
+def _begin(manage: AdminApi, r: pb.BeginRequest, caller: Principal) -> pb.BeginResponse:
     return pb.BeginResponse(transaction_id=manage.begin(r.timeout if r.HasField("timeout") else None))
 
 
-def _commit(manage: AdminApi, r: pb.CommitRequest, caller: Caller) -> pb.CommitResponse:
+def _commit(manage: AdminApi, r: pb.CommitRequest, caller: Principal) -> pb.CommitResponse:
     return pb.CommitResponse(topic=manage.commit(r.transaction_id))
 
 
-def _abort(manage: AdminApi, r: pb.AbortRequest, caller: Caller) -> pb.AbortResponse:
+def _abort(manage: AdminApi, r: pb.AbortRequest, caller: Principal) -> pb.AbortResponse:
     manage.abort(r.transaction_id)
     return pb.AbortResponse()
 
 
-def _commit_cursor(manage: AdminApi, r: pb.CommitCursorRequest, caller: Caller) -> pb.CommitCursorResponse:
+def _commit_cursor(manage: AdminApi, r: pb.CommitCursorRequest, caller: Principal) -> pb.CommitCursorResponse:
     manage.commit_cursor(r.topic, r.name, r.offset, caller)
     return pb.CommitCursorResponse()
 
 
-def _remove_cursor(manage: AdminApi, r: pb.RemoveCursorRequest, caller: Caller) -> pb.RemoveCursorResponse:
+def _remove_cursor(manage: AdminApi, r: pb.RemoveCursorRequest, caller: Principal) -> pb.RemoveCursorResponse:
     manage.remove_cursor(r.topic, r.name, caller)
     return pb.RemoveCursorResponse()
 
 
-def _list_cursors(manage: AdminApi, r: pb.ListCursorsRequest, caller: Caller) -> pb.ListCursorsResponse:
+def _list_cursors(manage: AdminApi, r: pb.ListCursorsRequest, caller: Principal) -> pb.ListCursorsResponse:
     return pb.ListCursorsResponse(cursor=manage.cursors(r.topic, caller))
 
 
-def _verify(manage: AdminApi, r: pb.VerifyTopicRequest, caller: Caller) -> pb.VerifyTopicResponse:
+def _verify(manage: AdminApi, r: pb.VerifyTopicRequest, caller: Principal) -> pb.VerifyTopicResponse:
     return pb.VerifyTopicResponse(gaps=manage.verify(r.topic, r.begin, r.end, caller))
 
 
-def _compact(manage: AdminApi, r: pb.CompactTopicRequest, caller: Caller) -> pb.CompactTopicResponse:
+def _compact(manage: AdminApi, r: pb.CompactTopicRequest, caller: Principal) -> pb.CompactTopicResponse:
     before, after = manage.compact(r.topic, caller)
     return pb.CompactTopicResponse(bytes_before=before, bytes_after=after)
 
 
-def _cleanup(manage: AdminApi, r: pb.CleanupRequest, caller: Caller) -> pb.CleanupResponse:
+def _cleanup(manage: AdminApi, r: pb.CleanupRequest, caller: Principal) -> pb.CleanupResponse:
     return pb.CleanupResponse(swept=manage.cleanup(caller))
 
 
-def _post_ledger(manage: AdminApi, r: pb.PostLedgerRequest, caller: Caller) -> pb.PostLedgerResponse:
+def _post_ledger(manage: AdminApi, r: pb.PostLedgerRequest, caller: Principal) -> pb.PostLedgerResponse:
     return pb.PostLedgerResponse(new=manage.post_ledger(r.document, caller))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from penstock.server.auth.rights import Caller
+from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
 from penstock.slogd.errors import ApiError, Code
 
@@ -16,7 +16,7 @@ _LOGGER = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def caller_of(api: EntriesApi, context: Context) -> Caller:
+def caller_of(api: EntriesApi, context: Context) -> Principal:
     """Who calls. Raises Unauthenticated."""
     if not api.guard.closed:
         return api.guard.caller(None)

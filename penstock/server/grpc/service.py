@@ -18,7 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
 from grpc_reflection.v1alpha import reflection
 
-from penstock.server.auth.rights import Caller
+from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import Accepted, EntriesApi
 from penstock.server.grpc.admin_calls import manage_handlers
 from penstock.server.grpc.call_errors import Context, abort, caller_of
@@ -72,7 +72,7 @@ class Entries:
                 taking.cancel()
 
     async def _take(
-        self, requests: AsyncIterator[bytes], caller: Caller, answers: asyncio.Queue[Awaitable[bytes] | None]
+        self, requests: AsyncIterator[bytes], caller: Principal, answers: asyncio.Queue[Awaitable[bytes] | None]
     ) -> None:
         try:
             async for data in requests:
@@ -82,7 +82,7 @@ class Entries:
             raise
         await answers.put(None)
 
-    async def _started(self, data: bytes, caller: Caller) -> Awaitable[Accepted]:
+    async def _started(self, data: bytes, caller: Principal) -> Awaitable[Accepted]:
         """One request of a stream, handed to the log: those behind it come after it."""
         try:
             request = await self._api.parsed(lambda: parse_append(data), len(data))

@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from penstock.config import TopicConfig
 from penstock.server.admin_api import AdminApi
-from penstock.server.auth.rights import Caller
+from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.openapi import BeginBody, CursorBody, json_body
 from penstock.slogd import slogd_pb2 as pb
@@ -19,7 +19,7 @@ from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import dumps
 from penstock.slogd.json.values import first_value
 
-_Call = Callable[[AdminApi, Caller], Any]
+_Call = Callable[[AdminApi, Principal], Any]
 
 
 def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -83,7 +83,7 @@ class _Routes:
         return await self._do(request, lambda manage, caller: manage.delete(topic, caller))
 
     async def compact(self, topic: str, request: Request) -> Response:
-        def compacted(manage: AdminApi, caller: Caller) -> pb.CompactTopicResponse:
+        def compacted(manage: AdminApi, caller: Principal) -> pb.CompactTopicResponse:
             before, after = manage.compact(topic, caller)
             return pb.CompactTopicResponse(bytes_before=before, bytes_after=after)
 
@@ -106,7 +106,7 @@ class _Routes:
         return await self.cursors("", request)
 
     async def cursors(self, topic: str, request: Request) -> Response:
-        def found(manage: AdminApi, caller: Caller) -> pb.ListCursorsResponse:
+        def found(manage: AdminApi, caller: Principal) -> pb.ListCursorsResponse:
             return pb.ListCursorsResponse(cursor=manage.cursors(topic, caller))
 
         return await self._do(request, found)

@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import __version__
-from penstock.server.auth.rights import Rights
+from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
 from penstock.server.http.docs_page import docs_page
@@ -252,7 +252,7 @@ _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}
 class KnownCallers:
     """Says who calls (``request.state.caller``); answers 401 to those who must say it and do not."""
 
-    def __init__(self, app: ASGIApp, guard: Rights) -> None:
+    def __init__(self, app: ASGIApp, guard: TokenAuthenticator) -> None:
         self._app, self._guard = app, guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

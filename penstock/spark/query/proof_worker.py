@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from penstock.landing.journal import Commit, Journal, read_journal, read_lines, read_lines_from
 from penstock.landing.proof.kafka_records import kafka_records
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
-from penstock.landing.proof.prover import Proof, Prover, Refill, write_proofs
+from penstock.landing.proof.prover import BackfillProof, Proof, Prover, write_proofs
 from penstock.landing.proof.reread_flight import log_records
 from penstock.landing.table_layout import Layout
 from penstock.spark.query.landing_query import Landing
@@ -35,7 +35,7 @@ class LedgerPosts(Protocol):
 
     def post(self, proof: Proof, end: int = 0) -> None: ...
 
-    def post_refill(self, refill: Refill) -> None: ...
+    def post_refill(self, refill: BackfillProof) -> None: ...
 
     def verify(self, topic: str, begin: int, end: int) -> None: ...
 
@@ -202,7 +202,7 @@ class ProofWorker:
                 if proof.end > self._through.get(proof.topic, 0):
                     self._post_one(self._ledger, proof)
                     self._through[proof.topic] = proof.end
-            for refill in map(Refill.of, document.get("refills", ())):
+            for refill in map(BackfillProof.of, document.get("refills", ())):
                 self._post_refill(self._ledger, refill)
             self._position = position
 
@@ -219,7 +219,7 @@ class ProofWorker:
             _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)
         self.progress.posted = proof.batch
 
-    def _post_refill(self, ledger: LedgerPosts, refill: Refill) -> None:
+    def _post_refill(self, ledger: LedgerPosts, refill: BackfillProof) -> None:
         """The ledger knows by request and batch whether it has it."""
         try:
             ledger.post_refill(refill)

@@ -68,7 +68,7 @@ class _Entry:
         return self.header.total + len(self.tags)
 
 
-class Memory:
+class FinishedMessages:
     """Identities of finished messages, each for ``expire_time`` seconds, at most MAX_REMEMBERED."""
 
     def __init__(self, expire_time: float) -> None:
@@ -117,7 +117,7 @@ class Reassembly:
     """
 
     def __init__(self, max_size: int, expire_time: float, statistics: Statistics) -> None:
-        self.memory = Memory(expire_time)
+        self.memory = FinishedMessages(expire_time)
         self.held_bytes = 0
         self.open_fragments = 0
         self._max_size = max_size

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.client import ClientError, Log, Refused, Unavailable
 from penstock.client.log import connection
-from penstock.client.log.connection import Lanes, Patience
+from penstock.client.log.connection import ProducerPool, RetryBackoff
 from tests.client.client_proxy import Proxy
 
 
@@ -72,7 +72,7 @@ def test_a_closed_client_says_so(log: Log) -> None:
 
 
 def test_patience_ends_and_begins_anew_after_a_success() -> None:
-    patience = Patience(0.2)
+    patience = RetryBackoff(0.2)
     assert patience.pause(ClientError("something else")) is None
     first = patience.pause(Unavailable("away"))
     assert first is not None
@@ -81,11 +81,11 @@ def test_patience_ends_and_begins_anew_after_a_success() -> None:
     assert patience.pause(Unavailable("away")) is None
     patience.reset()
     assert patience.pause(Unavailable("away")) is not None
-    assert Patience(0).pause(Unavailable("away")) is None
+    assert RetryBackoff(0).pause(Unavailable("away")) is None
 
 
 def test_each_request_under_way_has_a_producer_of_its_own() -> None:
-    lanes = Lanes()
+    lanes = ProducerPool()
     with lanes.producer("t") as one, lanes.producer("t") as two:
         assert one[0] != two[0]
         assert (one[1], two[1]) == (1, 1)
@@ -97,7 +97,7 @@ def test_each_request_under_way_has_a_producer_of_its_own() -> None:
 
 
 def test_a_number_is_used_again_only_when_nothing_was_stored() -> None:
-    lanes = Lanes()
+    lanes = ProducerPool()
     with pytest.raises(Refused), lanes.producer("t") as one:
         raise Refused
     with lanes.producer("t") as two:

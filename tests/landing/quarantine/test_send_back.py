@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.quarantine.send_back import BadFix, Replay, load_fix, rows
+from penstock.landing.quarantine.send_back import BadFix, SendBack, load_fix, rows
 from penstock.landing.table_layout import Layout
 from penstock.spark.views import landed_schema
 
@@ -78,9 +78,9 @@ def test_rows_are_found_by_reason_and_topic(layout: Layout) -> None:
 
 def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> None:
     log = Log()
-    assert Replay(layout, log).run(list(rows(layout, reason="bad_json"))) == (2, 0)
-    assert Replay(layout, log).run(list(rows(layout))) == (2, 0)
-    assert Replay(layout, log).run(list(rows(layout))) == (0, 0)
+    assert SendBack(layout, log).run(list(rows(layout, reason="bad_json"))) == (2, 0)
+    assert SendBack(layout, log).run(list(rows(layout))) == (2, 0)
+    assert SendBack(layout, log).run(list(rows(layout))) == (0, 0)
     assert log.stored["a"] == [
         (b"{x", {"t": "1", "replay_of": "a:0"}),
         (b"{y", {"replay_of": "a:4"}),
@@ -91,10 +91,10 @@ def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> N
 
 def test_a_fix_mends_payloads_and_may_leave_some(layout: Layout) -> None:
     log = Log()
-    fixed = Replay(layout, log, lambda payload: payload + b"}" if payload != b"{}" else None)
+    fixed = SendBack(layout, log, lambda payload: payload + b"}" if payload != b"{}" else None)
     assert fixed.run(list(rows(layout))) == (3, 1)
     assert [payload for payload, _ in log.stored["a"]] == [b"{x}", b"{y}", b"{z}"]
-    assert Replay(layout, log).run(list(rows(layout))) == (1, 0), "what was left can still be sent"
+    assert SendBack(layout, log).run(list(rows(layout))) == (1, 0), "what was left can still be sent"
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
@@ -102,9 +102,9 @@ def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(layout: Layout,
     log = Log()
     log.dies = dies
     with pytest.raises(Killed):
-        Replay(layout, log, bytes.upper).run(list(rows(layout, topic="a")))
+        SendBack(layout, log, bytes.upper).run(list(rows(layout, topic="a")))
     log.dies = ""
-    Replay(layout, log).run(list(rows(layout)))
+    SendBack(layout, log).run(list(rows(layout)))
     assert [payload for payload, _ in log.stored["a"]] == [b"{X", b"{Y", b"{Z"]
     assert [payload for payload, _ in log.stored["b"]] == [b"{}"]
 

@@ -12,8 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.proof.prover import Refill, rebuild
-from penstock.landing.refill.backfill import CannotBackfill, Survey, Surveyor, ask, is_done, one_at_a_time, outcome
+from penstock.landing.proof.prover import BackfillProof, rebuild
+from penstock.landing.refill.backfill import (
+    BackfillPlan,
+    BackfillPlanner,
+    CannotBackfill,
+    ask,
+    is_done,
+    one_at_a_time,
+    outcome,
+)
 from penstock.landing.status import status
 from penstock.landing.trace.tracer import Tracer
 from penstock.ledger.book import Book
@@ -36,9 +44,9 @@ def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
     assert ProofWorker(landing, ledger).step()
 
 
-def survey(landing: Landing, topic: str, begin: int, end: int | None = None) -> Survey:
+def survey(landing: Landing, topic: str, begin: int, end: int | None = None) -> BackfillPlan:
     with tidied(landing):
-        return Surveyor(landing.topics, landing.layout, ["a"], running=False).survey(topic, begin, end)
+        return BackfillPlanner(landing.topics, landing.layout, ["a"], running=False).survey(topic, begin, end)
 
 
 def rows(spark: SparkSession, landing: Landing) -> list[tuple[str, int]]:
@@ -96,7 +104,7 @@ def test_what_was_lost_and_what_was_never_read_lands_once_and_is_in_the_balance(
 
 def rows_in_files(landing: Landing) -> Iterator[tuple[str, int]]:
     """The rows of the files that there are: Spark would fail for the one that is gone."""
-    surveyor = Surveyor(landing.topics, landing.layout, [], running=False)
+    surveyor = BackfillPlanner(landing.topics, landing.layout, [], running=False)
     for topic in ("a", "b"):
         for part in surveyor._columns(topic, ["offset"]):
             yield from ((topic, offset) for offset in part["offset"].to_pylist())
@@ -105,7 +113,7 @@ def rows_in_files(landing: Landing) -> Iterator[tuple[str, int]]:
 def rebuilt(landing: Landing) -> object:
     book: Book = load(landing.topics, (ClientPost,))
     for found in rebuild(landing.topics, landing.layout):
-        if isinstance(found, Refill):
+        if isinstance(found, BackfillProof):
             proof = found.proof
             book.post(
                 LandedPost(proof.topic, proof.batch, 0, proof.counts_by, 0, proof.uuids, found.number, found.ahead)
@@ -125,21 +133,21 @@ def test_what_no_proof_counted_is_owed_to_the_balance_and_what_is_planned_waits(
     ProofWorker(landing, None).step()
     plan = table.layout.checkpoint / "offsets" / "1"
     plan.write_text("\n".join(["v1", '{"batchWatermarkMs":0,"batchTimestampMs":1}', json.dumps({"t": 5})]))
-    found = Surveyor(topics, table.layout, ["t"], running=False).survey("t", 0, None)
+    found = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
     assert (found.again.tolist(), found.owed, found.ahead.tolist()) == ([1, 3], (1, 3), [5])
     assert dict(+found.known) == {"landed": 1, "duplicate": 1, "waiting": 1}
-    left_to_it = Surveyor(topics, table.layout, ["t"], running=True).survey("t", 0, None)
+    left_to_it = BackfillPlanner(topics, table.layout, ["t"], running=True).survey("t", 0, None)
     assert (len(left_to_it.ahead), left_to_it.known["waiting"]) == (0, 2)
 
 
 def test_what_was_asked_for_is_not_asked_for_again(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"x"] * 6)
     table.commit({"u": 1}, [landed_message(0, "u")])
-    first = Surveyor(topics, table.layout, [], running=False).survey("t", 1, 4)
+    first = BackfillPlanner(topics, table.layout, [], running=False).survey("t", 1, 4)
     assert first.ahead.tolist() == [1, 2, 3]
     (request,) = ask(table.layout, first)
     assert request.name == "t@1"
-    second = Surveyor(topics, table.layout, [], running=False).survey("t", 0, None)
+    second = BackfillPlanner(topics, table.layout, [], running=False).survey("t", 0, None)
     assert (second.ahead.tolist(), second.known["waiting"]) == ([0, 4, 5], 3)
     assert np.array_equal(first.ahead, np.arange(1, 4))
 
@@ -147,7 +155,7 @@ def test_what_was_asked_for_is_not_asked_for_again(topics: Path, table: HandWrit
 def test_a_topic_that_is_none_and_a_second_backfill_are_refused(topics: Path, table: HandWritten) -> None:
     topics.mkdir()
     with pytest.raises(CannotBackfill, match="no topic 'x'"):
-        Surveyor(topics, table.layout, [], running=False).survey("x", 0, None)
+        BackfillPlanner(topics, table.layout, [], running=False).survey("x", 0, None)
     second = one_at_a_time(table.layout)
     with one_at_a_time(table.layout), pytest.raises(CannotBackfill, match="another backfill"):
         second.__enter__()

@@ -20,7 +20,7 @@ from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics import from_flight
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
-from penstock.server.auth.rights import Rights
+from penstock.server.auth.rights import TokenAuthenticator
 from tests.server.certificates import make
 from tests.spark.spark_flight import Served, served
 from tests.spark.spark_helpers import append
@@ -119,7 +119,7 @@ def test_a_filter_that_lets_nothing_pass_goes_through_a_topic_in_pieces(
 
 def test_a_token_is_shown_and_a_wrong_one_is_no_reason_to_wait(topics: Path) -> None:
     append(topics, "t", [b"x"])
-    with served(topics, Rights({"reader": TokenConfig(token=TOKEN, read=("t",))})) as server:
+    with served(topics, TokenAuthenticator({"reader": TokenConfig(token=TOKEN, read=("t",))})) as server:
         assert store(server.address, token=TOKEN).views(["*"])["t"].end == 1
         assert len(list(store(server.address, token=TOKEN).read(Range("t", 0, 1), OFFSETS))) == 1
         with pytest.raises(NotAllowed, match="token") as error:

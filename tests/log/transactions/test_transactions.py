@@ -7,7 +7,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from penstock.files.file_system import MappedWords
+from penstock.files.file_system import MappedIntegers
 from penstock.log import (
     InvalidTopicName,
     Limits,
@@ -290,7 +290,7 @@ def test_wherever_a_power_cut_comes_a_transaction_is_there_as_a_whole_or_not_at_
     assert outcomes == {(False, False), (True, False), (True, True)}
 
 
-class SlowWords(MappedWords):
+class SlowWords(MappedIntegers):
     def store(self, *values):
         time.sleep(0.002)
         super().store(*values)
@@ -300,7 +300,7 @@ class SlowFiles(UnsyncedFiles):
     """Takes its time to publish."""
 
     def words(self, path):
-        return SlowWords(path) if path.suffix == ".synced" else MappedWords(path)
+        return SlowWords(path) if path.suffix == ".synced" else MappedIntegers(path)
 
 
 def test_readers_of_files_see_a_transaction_in_all_topics_or_in_none(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.config import TokenConfig
 from penstock.log import TopicSettings
-from penstock.server.auth.rights import NOBODY_ASKED, Caller, Rights
+from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
 from penstock.slogd.errors import NotAllowed, Unauthenticated
 
 OPEN = TopicSettings()
@@ -19,7 +19,7 @@ TOKENS = {
 
 
 def test_without_tokens_everybody_may_do_everything() -> None:
-    caller = Rights().caller(None)
+    caller = TokenAuthenticator().caller(None)
     assert caller is NOBODY_ASKED
     assert caller.reads("t", OPEN)
     assert caller.writes("t", OPEN)
@@ -30,17 +30,17 @@ def test_without_tokens_everybody_may_do_everything() -> None:
 @pytest.mark.parametrize("shown", [None, "", SECRET, f"Basic {SECRET}", "Bearer", "Bearer nobody's secret at all"])
 def test_with_tokens_nobody_comes_in_without(shown: str | None) -> None:
     with pytest.raises(Unauthenticated):
-        Rights(TOKENS).caller(shown)
+        TokenAuthenticator(TOKENS).caller(shown)
 
 
 def test_a_digest_is_not_the_token() -> None:
     with pytest.raises(Unauthenticated):
-        Rights(TOKENS).caller(f"Bearer {TOKENS['hashed'].token}")
-    assert Rights(TOKENS).caller("bearer known by its digest").name == "hashed"
+        TokenAuthenticator(TOKENS).caller(f"Bearer {TOKENS['hashed'].token}")
+    assert TokenAuthenticator(TOKENS).caller("bearer known by its digest").name == "hashed"
 
 
 def test_rights_are_by_topic() -> None:
-    caller = Rights(TOKENS).caller(f"Bearer {SECRET}")
+    caller = TokenAuthenticator(TOKENS).caller(f"Bearer {SECRET}")
     assert [caller.writes(topic, OPEN) for topic in ("web-a", "web-", "web", "other")] == [True, True, False, False]
     assert [caller.reads(topic, OPEN) for topic in ("web-a", "web-b")] == [True, False]
     for refused in (caller.check_admin, caller.check_ledger):
@@ -50,21 +50,21 @@ def test_rights_are_by_topic() -> None:
 
 def test_a_topic_may_name_who_reads_and_writes_it() -> None:
     closed = TopicSettings(readers=("hashed",), writers=())
-    reader = Rights(TOKENS).caller("Bearer known by its digest")
+    reader = TokenAuthenticator(TOKENS).caller("Bearer known by its digest")
     assert reader.reads("t", closed)
-    assert not Rights(TOKENS).caller(f"Bearer {SECRET}").reads("web-a", closed)
+    assert not TokenAuthenticator(TOKENS).caller(f"Bearer {SECRET}").reads("web-a", closed)
     assert not NOBODY_ASKED.reads("t", closed)
     assert not NOBODY_ASKED.writes("t", closed)
 
 
 def test_internal_topics_are_for_administrators() -> None:
-    guard = Rights(TOKENS, internal="of the data directory")
+    guard = TokenAuthenticator(TOKENS, internal="of the data directory")
     assert not guard.caller("Bearer known by its digest").reads("_ledger", OPEN)
     assert guard.caller("Bearer the administrator's").reads("_ledger", OPEN)
 
 
 def test_the_product_itself_may_do_everything() -> None:
-    inside = Rights(TOKENS, internal="of the data directory").caller("Bearer of the data directory")
+    inside = TokenAuthenticator(TOKENS, internal="of the data directory").caller("Bearer of the data directory")
     closed = TopicSettings(readers=(), writers=())
     assert inside.reads("t", closed)
     assert inside.writes("t", closed)
@@ -74,6 +74,6 @@ def test_the_product_itself_may_do_everything() -> None:
 
 def test_a_refusal_names_the_topic() -> None:
     with pytest.raises(NotAllowed, match="Topic may not be read: t"):
-        Caller("x").check_read("t", OPEN)
+        Principal("x").check_read("t", OPEN)
     with pytest.raises(NotAllowed, match="Topic may not be written: t"):
-        Caller("x").check_write("t", OPEN)
+        Principal("x").check_write("t", OPEN)

@@ -17,7 +17,7 @@ from penstock.config import TokenConfig
 from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import BODY, body
-from penstock.server.auth.rights import Rights
+from penstock.server.auth.rights import TokenAuthenticator
 from penstock.spark.source.data_source import StreamReader, share
 from penstock.spark.source.options import SourceOptions
 from tests.spark.spark_flight import served
@@ -121,7 +121,7 @@ def test_the_log_daemon_is_read_like_a_folder_and_its_token_is_shown_to_nobody_e
     spark: SparkSession, two: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     token = "sixteen letters at least"
-    with served(two, Rights({"spark": TokenConfig(token=token, read=("*",))})) as server:
+    with served(two, TokenAuthenticator({"spark": TokenConfig(token=token, read=("*",))})) as server:
         options = {"uri": server.address, "token": token}
         frame = spark.read.format("penstock").options(**options).load()
         assert offsets(frame) == offsets(read(spark, two))

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.counts import Counts
 from penstock.wire.plog import reassembly
-from penstock.wire.plog.reassembly import Fate, Header, Memory, Reassembly
+from penstock.wire.plog.reassembly import Fate, FinishedMessages, Header, Reassembly
 from penstock.wire.plog.statistics import Statistics
 
 KEY = (1, 2, 3)
@@ -131,7 +131,7 @@ def test_a_message_beyond_the_bound_is_refused_once(bench: Bench) -> None:
 
 def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reassembly, "MAX_REMEMBERED", 10)
-    memory, header = Memory(10.0), header_of(b"x" * 20)
+    memory, header = FinishedMessages(10.0), header_of(b"x" * 20)
     for number in range(25):
         memory.remember((0, 0, number), header, Fate.GOOD, 0.0)
     assert len(memory) == 10
