@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from penstock.counts import Origin
 from penstock.landing.status import status
 from penstock.landing.table_files import table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.log import Log, TopicSettings
 from penstock.log.topic import Topic
 from penstock.records import body

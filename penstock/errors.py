@@ -16,8 +16,8 @@ PenstockError
         Unavailable
         Unsupported
     ReportFailed  (client.sent_report)
-    Unusable  (config.tls)
-    ConfigError  (config.values)
+    Unusable  (config.keys.tls)
+    ConfigError  (config.keys.values)
     Away  (console.daemon_poll)
     FileError  (files.errors)
         Locked
@@ -43,6 +43,7 @@ PenstockError
         RecordsFailed
         SendFailed
         Skip
+    CannotBackfill  (landing.backfill.planner)
     CheckpointLost  (landing.checkpoint_repair)
     SourceDiffers  (landing.checkpoint_repair)
     BadConnection  (landing.daemon_connection)
@@ -52,7 +53,6 @@ PenstockError
     LedgerAway  (landing.proof.ledger_posts)
     LedgerRefused  (landing.proof.ledger_posts)
     BadFix  (landing.quarantine.send_back)
-    CannotBackfill  (landing.refill.backfill)
     DataLoss  (landing.topics.topic_store)
     BrokenFile  (landing.trace.tracer)
     NoSuchTopic  (landing.trace.tracer)

@@ -44,7 +44,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def table(tmp_path: Path) -> HandWritten:
     """A table whose files and lists are written by hand."""
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
     from tests.spark.spark_helpers import HandWritten
 
     return HandWritten(Layout.of(tmp_path / "tables"))

@@ -19,7 +19,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.records import body
 from penstock.server.metrics.prometheus import Family, render
-from penstock.server.watch_api import ROUTE_FATES, MonitoringApi
+from penstock.server.monitoring_api import ROUTE_FATES, MonitoringApi
 from penstock.wire.plog.statistics import Statistics
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

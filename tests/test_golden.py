@@ -21,7 +21,7 @@ from penstock.counts import Origin
 from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.prover import proved_refills, read_proofs, rebuild
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.ledger.balance import balance
 from penstock.ledger.book_from_topics import anew, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader

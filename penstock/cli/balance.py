@@ -146,7 +146,7 @@ class Ask:
     def _landed(self) -> list[dict[str, Any]]:
         """Landed rows by type or host, most first."""
         from penstock.landing.row_counts import Tallies  # Parquet takes a moment to import
-        from penstock.landing.table_layout import Layout
+        from penstock.landing.table_paths import Layout
 
         within = self._within()
         if self._tallies is None:

@@ -1,12 +1,10 @@
 """One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; what is wrong stops the start.
 
-Read ``settings`` (the whole tree), then a module for each part of it (``ingest``, ``handlers``, ``log``, ``security``,
-``pipeline``, ``console``, ``otel``), ``values``, ``sources`` with ``ignored``, ``loader``, ``explain`` with
-``secrets``, ``reloadable``, and ``daemon_access`` with ``tls`` (how other processes reach the daemon). Imports
-``errors`` only.
+Read ``keys/`` (the tree of settings), ``sources`` with ``ignored``, ``loader``, ``explain``, ``reloadable``, and
+``daemon_access`` (how other processes reach the daemon). Imports ``errors`` only.
 """
 
-from penstock.config.handlers import (
+from penstock.config.keys.handlers import (
     ConsoleHandler,
     DiscardHandler,
     EncryptionConfig,
@@ -16,16 +14,16 @@ from penstock.config.handlers import (
     LogHandler,
     UserHandler,
 )
-from penstock.config.ingest import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
+from penstock.config.keys.listeners import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
+from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
+from penstock.config.keys.otel import OtelConfig
+from penstock.config.keys.pipeline import PipelineConfig
+from penstock.config.keys.secrets import masked
+from penstock.config.keys.security import SecurityConfig, TokenConfig, is_loopback
+from penstock.config.keys.tree import Settings, default_listeners
+from penstock.config.keys.values import ConfigError, parse_size, parse_time, split_address
 from penstock.config.loader import ignored_keys, load
-from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
-from penstock.config.otel import OtelConfig
-from penstock.config.pipeline import PipelineConfig
-from penstock.config.secrets import masked
-from penstock.config.security import SecurityConfig, TokenConfig, is_loopback
-from penstock.config.settings import Settings, default_listeners
 from penstock.config.sources import DEFAULT_FILE, ENVIRONMENT_PREFIX
-from penstock.config.values import ConfigError, parse_size, parse_time, split_address
 
 __all__ = [
     "DEFAULT_FILE",

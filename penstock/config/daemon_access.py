@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config import Settings, split_address
-from penstock.config.tls import client_context
+from penstock.config.keys.tls import client_context
 
 if TYPE_CHECKING:
     import httpx

@@ -10,11 +10,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from penstock.config.keys.secrets import MASK, is_secret
+from penstock.config.keys.tree import Settings
+from penstock.config.keys.values import parse_size, parse_time
 from penstock.config.loader import check
-from penstock.config.secrets import MASK, is_secret
-from penstock.config.settings import Settings
 from penstock.config.sources import gather
-from penstock.config.values import parse_size, parse_time
 
 DEFAULT = "default"
 BINARY = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))

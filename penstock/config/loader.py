@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from penstock.config.handlers import BUILT_IN
-from penstock.config.settings import Settings
+from penstock.config.keys.handlers import BUILT_IN
+from penstock.config.keys.tree import Settings
+from penstock.config.keys.values import ConfigError
 from penstock.config.sources import Given, gather, nearest
-from penstock.config.values import ConfigError
 
 
 def load(

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from penstock.config.settings import Settings
+from penstock.config.keys.tree import Settings
 
 AT_START = (
     "data_dir",

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config.ignored import drop_ignored
-from penstock.config.settings import default_listener_tables
-from penstock.config.values import ConfigError
+from penstock.config.keys.tree import default_listener_tables
+from penstock.config.keys.values import ConfigError
 
 DEFAULT_FILE = "penstock.toml"
 ENVIRONMENT_PREFIX = "PENSTOCK_"

@@ -1,8 +1,8 @@
 """The protocol between a listener's receiver and the readers of its log buffer (the log daemon, forwarders).
 
 Read ``paths`` (where they meet), ``frame`` and ``receipt`` (what is handed over), ``position`` and ``state_page``
-(small mapped files that outlive their writers), ``buffer`` (opening what was left), ``writer`` with ``skipped`` (the
-receiver's side), ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log
+(small mapped files that outlive their writers), ``buffer`` (opening what was left), ``writer`` with ``dropped_frames``
+(the receiver's side), ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log
 daemon's reader) with ``splitter``, ``topic_requests`` and ``listener_drains``; ``lock_holder`` ends a reader that
 holds its lock too long. Imports ``records``, ``errors``, ``config``, ``counts``, ``process``, ``wire``, ``logbuffer``
 and ``log``; every room of the pipe after it imports it.
@@ -31,8 +31,8 @@ newest     where the newest frame begins (log daemon's file only)   the writer  
 On the receiver's state page: the *epoch* names the time since which positions go on without a break; a new one begins
 when the buffer's file was made anew or the machine was started, as positions may be used again then for other frames.
 It is in each receipt, and the log stores batches under (listener, epoch, position), by which it skips what it has.
-Beside it are *routes* (which topic frames are for, by position), the counts of *missed* frames (``skipped``), the
-*wishes* for topics that could not be granted, and the listener's statistics.
+Beside it are *routes* (which topic frames are for, by position), the counts of *missed* frames (``dropped_frames``),
+the *topic requests* that could not be granted, and the listener's statistics.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -43,7 +43,7 @@ __all__ = [  # noqa: RUF022 reading order
     "state_page",
     "buffer",
     "writer",
-    "skipped",
+    "dropped_frames",
     "reader",
     "accounts",
     "drain",

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock.counts import Counts
+from penstock.handover.dropped_frames import fold
 from penstock.handover.paths import account_file
 from penstock.handover.position import UNKNOWN
-from penstock.handover.skipped import fold
 from penstock.handover.state_page import StatePage
 
 ACCOUNT, STATISTICS = 0, 1

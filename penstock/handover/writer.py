@@ -15,12 +15,12 @@ from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewh
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
 from penstock.handover.buffer import HandlerPosition, epoch_of, last_total
+from penstock.handover.dropped_frames import DroppedFrameCounts
 from penstock.handover.frame import FrameEncoder, frame_receipt, published
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG
 from penstock.handover.position import UNKNOWN
 from penstock.handover.receipt import Receipt
-from penstock.handover.skipped import DroppedFrameCounts
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame

@@ -1,13 +1,13 @@
 """What becomes of a micro-batch, and the proof that nothing of it was lost; everything that needs no pyspark.
 
-Read ``table_layout``, ``event_rules``, ``admitted_types``, ``journal`` (what was committed), ``table_files``,
+Read ``table_paths``, ``event_rules``, ``admitted_types``, ``journal`` (what was committed), ``table_files``,
 ``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``, then the folders: where rows come from
-(``topics``, ``from_kafka``), the ``proof``, ``refill``, ``promote``, ``quarantine`` and ``trace``.
-Imports ``log``, ``kafka``, ``ledger``, ``client`` and ``config``.
+(``topics``, ``from_kafka``), the ``proof``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``log``,
+``kafka``, ``ledger``, ``client`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
-    "table_layout",
+    "table_paths",
     "event_rules",
     "admitted_types",
     "journal",
@@ -19,7 +19,7 @@ __all__ = [  # noqa: RUF022 reading order
     "topics",
     "from_kafka",
     "proof",
-    "refill",
+    "backfill",
     "promote",
     "quarantine",
     "trace",

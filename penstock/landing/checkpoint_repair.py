@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.landing.journal import PARTITION_MARK, committed_batches, read_journal, read_plan
 from penstock.landing.table_files import DeltaLog, table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 SLACK = 10_000
 """Milliseconds: how much a file's time may be before its batch's, by clocks and file systems."""

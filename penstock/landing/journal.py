@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.landing.table_files import table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 PARTITION_MARK = "/"
 """Between the name and the number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
 
 REFILL_MARK = "@"
-"""Between a topic and the number of a request (``penstock.landing.refill.requests``)."""
+"""Between a topic and the number of a request (``penstock.landing.backfill.requests``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.landing.table_files import table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 NO_TYPE = "__HIVE_DEFAULT_PARTITION__"
 """What Spark names the folder of rows without a type."""

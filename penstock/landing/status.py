@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.proof.prover import Proof, proved_refills, read_proofs
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 DELTA_LOG = "_delta_log"
 

@@ -1,9 +1,10 @@
 """The ledger: what every stage says of every message, and the balance that follows from it.
 
 Read ``posts`` (what is told), ``book`` (what is kept), ``balance`` (what follows), ``book_from_topics``, ``ledger``;
-then ``in_buffer``, ``routes``, ``watermarks``, ``time_series``, ``daily_rollup``, ``audit_counts``, ``checkpoint`` with
-``checkpoint_keeper``, and ``rebuild`` (the balance without the ledger). Imports ``log``, ``handover``, ``logbuffer``,
-``counts``, ``records`` and ``files``; never ``landing`` or ``spark``, which tell it what landed.
+then ``in_buffer``, ``handler_deliveries``, ``watermarks``, ``time_series``, ``daily_rollup``, ``audit_counts``,
+``checkpoint`` with ``checkpoint_keeper``, and ``rebuild`` (the balance without the ledger). Imports ``log``,
+``handover``, ``logbuffer``, ``counts``, ``records`` and ``files``; never ``landing`` or ``spark``, which tell it what
+landed.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -13,7 +14,7 @@ __all__ = [  # noqa: RUF022 reading order
     "book_from_topics",
     "ledger",
     "in_buffer",
-    "routes",
+    "handler_deliveries",
     "watermarks",
     "time_series",
     "daily_rollup",

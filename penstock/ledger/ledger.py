@@ -20,9 +20,9 @@ from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
 from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
+from penstock.ledger.handler_deliveries import routes, standings
 from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, LandedPost, Post, dump, is_partition, parse
-from penstock.ledger.routes import routes, standings
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic

@@ -7,7 +7,6 @@ Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an a
 """
 
 from penstock.log.commit.batching import Appended
-from penstock.log.commit.producers import ProducerSequence
 from penstock.log.cursors import Cursors, Lag
 from penstock.log.errors import (
     CorruptBatch,
@@ -34,6 +33,7 @@ from penstock.log.retention.dropping import Swept
 from penstock.log.retention.sweeper import Sweeper
 from penstock.log.settings import TopicSettings
 from penstock.log.store.gaps import Gap
+from penstock.log.store.producers import ProducerSequence
 from penstock.log.topic import Topic
 from penstock.log.transactions.transactions import Limits
 

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from penstock import records
 from penstock.counts import Origin
 from penstock.log.commit.batching import Appended, QueuedAppend
-from penstock.log.commit.producers import ProducerSequence
 from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Cursors, Lag
 from penstock.log.errors import LogClosed, LogError, LogFull, MessageTooLarge
@@ -30,6 +29,7 @@ from penstock.log.retention.dropping import Swept
 from penstock.log.retention.maintenance import Maintenance
 from penstock.log.settings import COMMIT_BYTES, MAX_BATCH_BYTES, TopicSettings
 from penstock.log.store.gaps import Gap, Gaps
+from penstock.log.store.producers import ProducerSequence
 from penstock.records import BadBatch
 
 __all__ = ["Appended", "Stored", "Topic"]

@@ -1,9 +1,9 @@
 """The log daemon: topics served by gRPC, HTTP and Flight, the ledger beside them.
 
 Read ``daemon`` (the process), ``servers``, ``entries_api`` (append, get, stream) with ``read_query``, ``entry_pages``
-and ``thread_results``, ``admin_api``, ``permitted_topics``, ``watch_api``, ``live_settings``, then the doors ``grpc``,
-``http``, ``flight``, and ``auth`` and ``metrics``. Imports any room before it: ``log``, ``handover``, ``supervise``,
-``slogd``, ``ledger``.
+and ``thread_results``, ``admin_api``, ``permitted_topics``, ``monitoring_api``, ``live_settings``, then the doors
+``grpc``, ``http``, ``flight``, and ``auth`` and ``metrics``. Imports any room before it: ``log``, ``handover``,
+``supervise``, ``slogd``, ``ledger``.
 """
 
 __all__ = [
@@ -17,9 +17,9 @@ __all__ = [
     "http",
     "live_settings",
     "metrics",
+    "monitoring_api",
     "permitted_topics",
     "read_query",
     "servers",
     "thread_results",
-    "watch_api",
 ]

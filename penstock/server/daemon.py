@@ -31,8 +31,8 @@ from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
+from penstock.server.monitoring_api import MonitoringApi
 from penstock.server.servers import serve
-from penstock.server.watch_api import MonitoringApi
 from penstock.supervise.daemon_channel import DaemonEnd
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, TopicSettings
 from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.watch_api import MonitoringApi
+from penstock.server.monitoring_api import MonitoringApi
 from penstock.supervise.daemon_channel import DaemonEnd
 
 _LOGGER = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 import penstock.process.without_pandas  # noqa: F401
-from penstock.config.handlers import forwarded_handler
+from penstock.config.keys.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
 from penstock.handover.frame import decode_frame, frame_receipt, is_whole

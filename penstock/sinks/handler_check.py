@@ -9,7 +9,7 @@ import json
 import sys
 from typing import Any
 
-from penstock.config.handlers import forwarded_handler
+from penstock.config.keys.handlers import forwarded_handler
 from penstock.sinks.handler import BadSettings
 from penstock.sinks.handler_factory import make
 

@@ -16,7 +16,7 @@ from penstock.config import (
     KafkaHandler,
     UserHandler,
 )
-from penstock.config.handlers import ENTRY_POINTS
+from penstock.config.keys.handlers import ENTRY_POINTS
 from penstock.sinks.handler import BadSettings, Handler
 
 

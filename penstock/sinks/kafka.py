@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.config import KafkaHandler
-from penstock.config.handlers import KAFKA_TOPIC
+from penstock.config.keys.handlers import KAFKA_TOPIC
 from penstock.counts import Origin
 from penstock.handover.topic_requests import TOPIC_REQUEST, requested_topics
 from penstock.kafka.client.encryption import Encryption

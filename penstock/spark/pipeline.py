@@ -28,7 +28,7 @@ from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
 from penstock.landing.journal import Journal
 from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, start_landing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.landing.table_files import DELTA_LOG
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 if TYPE_CHECKING:  # what the tables are is known without Spark
     from pyspark.sql import DataFrame, SparkSession

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from penstock.handover.accounts import Accounts
 from penstock.handover.buffer import HandlerPosition, newest_receipt
+from penstock.handover.dropped_frames import DroppedFrameCounts
 from penstock.handover.paths import LOG, buffer_file, handlers_in, listeners_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.skipped import DroppedFrameCounts
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import missed_counts
 from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.landing.checkpoint_repair import CheckpointLost, check_batches, sweep
 from penstock.landing.table_files import DELTA_LOG, table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.handover.skipped import MOST_BUCKETS
+from penstock.handover.dropped_frames import MOST_BUCKETS
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.balance import UnlandedTail, balance, minutes
 from penstock.ledger.book import Book
 from penstock.ledger.daily_rollup import DAY, LEAST, horizon, roll_counts, roll_rows, widened
+from penstock.ledger.handler_deliveries import HandlerDelivery, routes
 from penstock.ledger.posts import AuditPost, LandedPost
-from penstock.ledger.routes import HandlerDelivery, routes
 from penstock.ledger.time_series import series
 
 SOURCE, MIDNIGHT = "in", 20_000 * DAY

@@ -13,7 +13,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TooManyTopics
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.live_settings import Reconfigurer, log_settings
-from penstock.server.watch_api import MonitoringApi
+from penstock.server.monitoring_api import MonitoringApi
 from penstock.slogd.errors import Unauthenticated
 from penstock.supervise.daemon_channel import Channel, DaemonEnd
 

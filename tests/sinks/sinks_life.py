@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Origin
-from penstock.ledger.routes import HandlerDelivery, standings
+from penstock.ledger.handler_deliveries import HandlerDelivery, standings
 from penstock.records import body
 from penstock.sinks import Delivered, Handler
 from penstock.sinks.forwarder import Forwarder

@@ -13,8 +13,8 @@ from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
+from penstock.server.monitoring_api import MonitoringApi
 from penstock.server.servers import Bound, serve
-from penstock.server.watch_api import MonitoringApi
 
 NOW = 1_700_000_100.0
 """Seconds since the epoch: shortly after the minutes of the tests' messages, so that nothing is rolled up yet."""

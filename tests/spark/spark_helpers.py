@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.counts import Origin
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.log import Log
 from penstock.records import body
 

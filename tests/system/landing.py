@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from penstock.landing.journal import read_journal
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from tests.system.harness import Pipe, alive, descendants, until
 
 

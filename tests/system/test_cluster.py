@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from tests.system.cluster import SMALL_JVM, Cluster
 from tests.system.harness import Pipe, until
 from tests.system.landing import Driver, landed_rows

@@ -15,7 +15,7 @@ from penstock.cli.progress import Progress
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
 
 NAME = re.compile(r"[A-Za-z0-9_\-.]{1,249}")
 
@@ -42,7 +42,7 @@ def promote(
     try:
         from penstock.landing.promote.kafka_writer import CannotSend
         from penstock.landing.promote.promotion import CannotMove, Promotion
-        from penstock.landing.table_layout import Layout
+        from penstock.landing.table_paths import Layout
         from penstock.spark.pipeline import PipelineRunning, take_lock
     except ImportError:
         fail("this needs confluent-kafka and Spark: pip install 'penstock[spark,kafka]'")

@@ -48,7 +48,7 @@ def _document() -> dict[str, Any]:
     from penstock.log import Log
     from penstock.server.entries_api import EntriesApi
     from penstock.server.http.routes import create_app
-    from penstock.server.watch_api import MonitoringApi
+    from penstock.server.monitoring_api import MonitoringApi
 
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder))

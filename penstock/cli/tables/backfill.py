@@ -17,8 +17,8 @@ from penstock.process.reporting import configure
 
 if TYPE_CHECKING:
     from penstock.config import Settings
-    from penstock.landing.refill.backfill import BackfillPlan
-    from penstock.landing.refill.requests import Request
+    from penstock.landing.backfill.planner import BackfillPlan
+    from penstock.landing.backfill.requests import Request
     from penstock.spark.query.landing_query import Landing
 
 LOOK_EVERY = 0.5
@@ -37,8 +37,8 @@ def backfill(
     """Land what the tables do not have of a stretch of topics; what they have is left alone."""
     if settings.pipeline.source == "kafka":
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
+    from penstock.landing.backfill.planner import CannotBackfill, one_at_a_time
     from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source
-    from penstock.landing.refill.backfill import CannotBackfill, one_at_a_time
     from penstock.spark.pipeline import PipelineRunning, landing_of
     from penstock.spark.views import FormatDiffers
 
@@ -69,7 +69,7 @@ def _ask(
     landing: Landing, topics: Sequence[str] | None, begin: int | float, end: int | float | None
 ) -> tuple[list[BackfillPlan], list[Request]]:
     """Look, and keep the requests. While no pipeline runs, none may start meanwhile."""
-    from penstock.landing.refill.backfill import BackfillPlanner, ask
+    from penstock.landing.backfill.planner import BackfillPlanner, ask
     from penstock.landing.status import is_running
     from penstock.landing.topics.from_folder import topic_names
     from penstock.spark.pipeline import tidied
@@ -84,8 +84,8 @@ def _ask(
 
 def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -> int:
     """Have the requests landed: by the pipeline that runs, or by one for this alone. The exit status."""
+    from penstock.landing.backfill.planner import is_done
     from penstock.landing.proof.ledger_posts import LedgerClient
-    from penstock.landing.refill.backfill import is_done
     from penstock.landing.status import is_running
     from penstock.spark.pipeline import run
 
@@ -122,7 +122,7 @@ _NAMES = {
 
 
 def _tell(landing: Landing, surveys: Sequence[BackfillPlan], asked: Sequence[Request], as_json: bool) -> None:
-    from penstock.landing.refill.backfill import outcome
+    from penstock.landing.backfill.planner import outcome
 
     done = outcome(landing.layout, asked)
     if as_json:

@@ -17,7 +17,7 @@ from rich.text import Text
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, Configured
 from penstock.landing.table_files import table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.spark.views import VIEWS
 
 tables = Commands(no_args_is_help=True, help="The tables, looked at without Spark.")

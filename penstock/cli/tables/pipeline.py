@@ -80,7 +80,7 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
     from penstock.client import ClientError
     from penstock.landing.daemon_connection import connection_of
     from penstock.landing.status import status as pipeline_status
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
     from penstock.landing.topics.from_flight import FlightStore
 
     connection = connection_of(settings)
@@ -109,7 +109,7 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 @pipeline.command()
 def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
     from penstock.spark.views import DELTA, begun_as
 
     layout = Layout.of(settings.tables)

@@ -14,7 +14,7 @@ from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Where
 from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.landing.quarantine.send_back import BadFix, SendBack, load_fix, rows, to_json
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 quarantine = Commands(no_args_is_help=True, help="Messages that look like events and are none.")
 Reason = Annotated[

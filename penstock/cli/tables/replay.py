@@ -18,7 +18,7 @@ from penstock.cli.tables.wait import moment
 if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.landing.quarantine.send_once import Resender
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
 
 Time = Annotated[str | None, typer.Option(metavar="TIME", help="14:00, or an ISO date and time.", show_default=False)]
 
@@ -45,7 +45,7 @@ def replay(
         bounds = [moment(text, name) if text else None for text, name in ((since, "--since"), (until, "--until"))]
     except ValueError as error:
         fail(error, 2)
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
     from penstock.spark.views import VIEWS
 
     if table not in VIEWS:

@@ -25,7 +25,7 @@ def need_spark() -> None:
 def tables_session(settings: Settings) -> Iterator[SparkSession]:
     """A session for the tables' format, with their views."""
     need_spark()
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
     from penstock.spark.extensions import package_settings
     from penstock.spark.session import build_session
     from penstock.spark.views import DELTA, begun_as, register_views

@@ -34,7 +34,7 @@ def trace(
     as_json: AsJson = False,
 ) -> None:
     """Show where a message has been; works on the files alone. The exit status is 1 where that is not known."""
-    from penstock.landing.table_layout import Layout
+    from penstock.landing.table_paths import Layout
     from penstock.landing.trace.tracer import Tracer  # Parquet takes a moment to import
 
     with Progress("searching") as progress:

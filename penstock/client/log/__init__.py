@@ -1,9 +1,9 @@
 """The client of the log daemon: ``Log`` blocks, ``AsyncLog`` is for asyncio; with what they take and raise.
 
 Read ``types``, ``operations`` with ``admin`` and ``arrow_reads`` (what both clients do, written once),
-``async_client`` and ``client``; then ``caller``, ``channels``, ``connection``, ``calls`` and ``admin_calls`` (requests
-and answers without I/O), ``transaction``, the batchers with ``batch_queue``, ``blocking`` and ``flight_reads``.
-Imports ``slogd``, ``records``, ``config`` and ``errors``.
+``async_client`` and ``client``; then ``retrying_caller``, ``channels``, ``connection``, ``calls`` and ``admin_calls``
+(requests and answers without I/O), ``transaction``, ``batching/``, ``blocking`` and ``flight_reads``. Imports
+``slogd``, ``records``, ``config`` and ``errors``.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from penstock.client.log.types import (
 )
 
 if TYPE_CHECKING:
-    from penstock.client.log.async_batcher import AsyncBatcher
     from penstock.client.log.async_client import AsyncLog
-    from penstock.client.log.batcher import Batcher
+    from penstock.client.log.batching.async_batcher import AsyncBatcher
+    from penstock.client.log.batching.batcher import Batcher
     from penstock.client.log.client import Log
     from penstock.client.log.transaction import AsyncTransaction, Transaction
 else:
     _MODULES = {
-        "AsyncBatcher": "async_batcher",
+        "AsyncBatcher": "batching.async_batcher",
         "AsyncLog": "async_client",
         "AsyncTransaction": "transaction",
-        "Batcher": "batcher",
+        "Batcher": "batching.batcher",
         "Log": "client",
         "Transaction": "transaction",
     }

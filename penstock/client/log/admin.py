@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.client.log import admin_calls as calls
-from penstock.client.log.caller import ClientPart
 from penstock.client.log.calls import names
+from penstock.client.log.retrying_caller import ClientPart
 from penstock.client.log.types import Compacted, Cursor, Gap, Setting, Swept, Topic
 
 

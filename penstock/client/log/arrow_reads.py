@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.client.log import calls
-from penstock.client.log.caller import ClientPart
 from penstock.client.log.calls import Call
 from penstock.client.log.flight_reads import Gone, flight_batches
+from penstock.client.log.retrying_caller import ClientPart
 from penstock.client.log.types import AtCursor, Start
 from penstock.records import SCHEMA
 

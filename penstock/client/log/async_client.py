@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from penstock.client.log.async_batcher import AsyncBatcher
-from penstock.client.log.caller import OnRetry, RetryingCaller
+from penstock.client.log.batching.async_batcher import AsyncBatcher
 from penstock.client.log.channels import AioChannel
 from penstock.client.log.connection import RETRY_FOR, TIMEOUT, Endpoint
 from penstock.client.log.operations import Operations
+from penstock.client.log.retrying_caller import OnRetry, RetryingCaller
 from penstock.client.log.transaction import AsyncTransaction
 from penstock.client.log.types import Tls
 

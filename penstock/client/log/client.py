@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from types import TracebackType
 
 from penstock.client.log import calls
-from penstock.client.log.batcher import Batcher
+from penstock.client.log.batching.batcher import Batcher
 from penstock.client.log.blocking import Blocking, blocking, iterate, iterating, run
-from penstock.client.log.caller import OnRetry, RetryingCaller
 from penstock.client.log.channels import BlockingChannel
 from penstock.client.log.connection import RETRY_FOR, TIMEOUT, Endpoint
 from penstock.client.log.operations import Operations
+from penstock.client.log.retrying_caller import OnRetry, RetryingCaller
 from penstock.client.log.transaction import AsyncTransaction, Transaction
 from penstock.client.log.types import Entry, Page, Start, Tls
 

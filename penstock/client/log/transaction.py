@@ -12,8 +12,8 @@ from types import TracebackType
 
 from penstock.client.log import calls
 from penstock.client.log.blocking import Blocking, blocking, run
-from penstock.client.log.caller import RetryingCaller
 from penstock.client.log.connection import ProducerId
+from penstock.client.log.retrying_caller import RetryingCaller
 from penstock.client.log.types import ClientError, NoSuchTransaction, Payload, Unavailable
 from penstock.slogd.slogd_pb2 import LogEntry
 

@@ -18,7 +18,7 @@ from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, lasted, short
 from penstock.landing.quarantine.send_back import Row, SendBack, rows
 from penstock.landing.status import Status, status
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 SAMPLE = 50
 FATES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message", "duplicates": "duplicate"}

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.counts import Name
 from penstock.landing.promote.offset_map import OffsetMap, counts_document, maps
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerClient
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
 
 SOURCE = "kafka"

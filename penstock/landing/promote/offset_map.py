@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.landing.journal import PARTITION_MARK, append_lines, read_lines
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 CopiedRange = tuple[int, int, int, int]
 """First offset in the log, how many rows, partition, first offset there; the offsets follow each other in both."""

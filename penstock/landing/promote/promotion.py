@@ -19,13 +19,13 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from penstock.counts import BUCKET_SECONDS
 from penstock.errors import PenstockError
+from penstock.landing.backfill.requests import requests
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
 from penstock.landing.journal import Journal, append_lines, committed_batches, read_plan
 from penstock.landing.promote.kafka_writer import PATIENCE, CannotSend, KafkaOut, Outgoing, headers_of, marks
 from penstock.landing.promote.offset_map import Move, OffsetMap, map_path, maps
-from penstock.landing.refill.requests import requests
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import Stored
 from penstock.log.read.topic_reader import TopicReader

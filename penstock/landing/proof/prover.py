@@ -18,14 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
+from penstock.landing.backfill.requests import OffsetRange, Request, inside, offsets_of, requests
+from penstock.landing.backfill.requests import of_topic as of_topic_requests
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit, append_lines, read_journal, read_lines
 from penstock.landing.proof.evidence import LandedUuids, Offsets, in_gaps, of_topic, read_rows, split_offsets, tally
 from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
 from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
-from penstock.landing.refill.requests import OffsetRange, Request, inside, offsets_of, requests
-from penstock.landing.refill.requests import of_topic as of_topic_requests
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 Verify = Callable[[str, int, int], None]
 """Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""

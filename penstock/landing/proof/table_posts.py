@@ -10,7 +10,7 @@ from penstock.landing.promote.offset_map import maps
 from penstock.landing.proof.kafka_records import kafka_records
 from penstock.landing.proof.prover import BackfillProof, Proof, rebuild
 from penstock.landing.proof.reread import RereadSource
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import LandedPost, Post, is_partition, parse
 
 

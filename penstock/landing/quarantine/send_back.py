@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.quarantine.send_once import Appends, Resender, Sent, body_of
 from penstock.landing.table_files import table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "reason", "payload", "key", "annotations")
 BATCH = 500

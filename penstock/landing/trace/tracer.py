@@ -22,7 +22,7 @@ from penstock.landing.proof.prover import Proof, proved_refills, read_proofs, re
 from penstock.landing.proof.reread import is_partition
 from penstock.landing.row_counts import partition_value
 from penstock.landing.table_files import table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.landing.trace.find_message import (
     Tell,
     find_in_log,

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from penstock import records
 from penstock.counts import Origin, summed
-from penstock.log.commit.producers import ProducerEntry, ProducerSequence, Taken
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
 from penstock.log.store.batch_format import Framed, document, frame
+from penstock.log.store.producers import ProducerEntry, ProducerSequence, Taken
 
 Timestamps = npt.NDArray[np.int64]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from penstock.log.commit.batching import Appended, QueuedAppend, appended
-from penstock.log.commit.producers import Producers, ProducerSequence, Taken, check_next
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
+from penstock.log.store.producers import Producers, ProducerSequence, Taken, check_next
 
 NO_TIMES = np.empty(0, np.int64)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, index_record, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_others
-from penstock.log.commit.producers import Producers
 from penstock.log.errors import LogError, write_error
 from penstock.log.resources import Shared
 from penstock.log.settings import Durability, TopicSettings
 from penstock.log.store import index, segment
 from penstock.log.store.gaps import Gaps
+from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment import Segment, StartState, State
 

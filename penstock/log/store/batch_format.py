@@ -19,8 +19,8 @@ from crc32c import crc32c
 from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import Bytes
-from penstock.log.commit.producers import ProducerEntry
 from penstock.log.errors import UnknownFormat
+from penstock.log.store.producers import ProducerEntry
 from penstock.records import BadBatch
 
 VERSION = 1

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.files.file_system import FileSystem, replace_durably
-from penstock.log.commit.producers import Producers
 from penstock.log.store import batch_format, index, segment
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
+from penstock.log.store.producers import Producers
 from penstock.log.store.scan import Scan, scan
 from penstock.log.store.segment import Files, Segment, StartState, State
 from penstock.records import BadBatch

@@ -14,8 +14,8 @@ from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import File, FileSystem
 from penstock.log.commit.batching import QueuedAppend
-from penstock.log.commit.producers import ProducerSequence
 from penstock.log.errors import MessageTooLarge, WriteFailed, write_error
+from penstock.log.store.producers import ProducerSequence
 
 SUFFIX = ".staged"
 

@@ -17,15 +17,15 @@ from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import Clock, FileSystem
 from penstock.log.commit.batching import Appended, Prepared, QueuedAppend, resolve
-from penstock.log.commit.producers import ProducerSequence
 from penstock.log.commit.writer import Writer
 from penstock.log.errors import LogFull, TransactionTimedOut, UnknownTransaction
 from penstock.log.resources import PRODUCER_MEMORY
 from penstock.log.settings import TopicSettings
+from penstock.log.store.producers import ProducerSequence
 from penstock.log.store.visibility import CommitBarrier
 from penstock.log.topic import Topic, exceeded
-from penstock.log.transactions import decision, staging
-from penstock.log.transactions.decision import AtomicCommit
+from penstock.log.transactions import atomic_commit, staging
+from penstock.log.transactions.atomic_commit import AtomicCommit
 from penstock.log.transactions.staging import Staged
 
 PREFIX = "TRANSACTION-"
@@ -86,8 +86,8 @@ class Transactions:
         """Drop what was not committed when the writer died. Before any topic is opened. Raises OSError."""
         for name in sorted(self._fs.names(self._folder)):
             path = self._folder / name
-            if name.startswith(PREFIX) and name.endswith(decision.SUFFIX):
-                decision.undo(self._fs, path, self._topics.directory)
+            if name.startswith(PREFIX) and name.endswith(atomic_commit.SUFFIX):
+                atomic_commit.undo(self._fs, path, self._topics.directory)
             elif name.startswith(PREFIX) and name.endswith((staging.SUFFIX, ".tmp")):
                 self._fs.remove(path)
 
@@ -153,7 +153,7 @@ class Transactions:
                 stack.enter_context(topic.writer.lock)
                 topic.check_open()
             fresh = {topic.writer: topic.writer.admit(items[topic.name]) for topic in topics}
-            intent = self._folder / (PREFIX + transaction + decision.SUFFIX)
+            intent = self._folder / (PREFIX + transaction + atomic_commit.SUFFIX)
             made = AtomicCommit(self._fs, intent, {w: admitted for w, admitted in fresh.items() if admitted})
             try:
                 _answer(made.make(self._barrier))

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from penstock.config import SecurityConfig
-from penstock.config.tls import server_context
+from penstock.config.keys.tls import server_context
 
 
 class ServerTls:

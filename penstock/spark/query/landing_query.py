@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.landing.checkpoint_repair import check_batches, check_source, last_landing
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.spark.extensions import KAFKA
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_rows
 from penstock.spark.query.message_kinds import Rules, classified

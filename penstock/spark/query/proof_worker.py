@@ -14,7 +14,7 @@ from penstock.landing.proof.kafka_records import kafka_records
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.landing.proof.prover import BackfillProof, Proof, Prover, write_proofs
 from penstock.landing.proof.reread_flight import log_records
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.views import keep_watermarks
 

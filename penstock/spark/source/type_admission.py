@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.landing.admitted_types import TypeRegistry
+from penstock.landing.backfill.requests import Request, inside, requests, without
 from penstock.landing.event_rules import is_safe_type
 from penstock.landing.journal import REFILL_MARK
-from penstock.landing.refill.requests import Request, inside, requests, without
 from penstock.landing.topics.topic_store import Range
 from penstock.spark.source.data_source import PenstockSource, StreamReader, _ordered
 from penstock.spark.source.options import SourceOptions

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.tables.backfill import place
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 
 def test_a_place_is_an_offset_or_a_time() -> None:

@@ -14,7 +14,7 @@ from penstock.cli.options import Commands
 from penstock.cli.tables.trace import PLACE
 from penstock.cli.tables.trace import trace as command
 from penstock.landing.journal import Journal
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event
 
 

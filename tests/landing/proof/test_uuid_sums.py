@@ -12,7 +12,7 @@ from penstock.counts import Counts
 from penstock.landing.journal import Journal
 from penstock.landing.proof.prover import Proof, Prover
 from penstock.landing.proof.uuid_sums import CHUNK, counted, hashes
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message
 
 PLACE = ("events-udp", BUCKET)

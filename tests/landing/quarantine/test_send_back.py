@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.landing.quarantine.send_back import BadFix, SendBack, load_fix, rows
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.spark.views import landed_schema
 
 ROWS = [

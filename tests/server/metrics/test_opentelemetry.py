@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from penstock.config import ConfigError, OtelConfig, load
 from penstock.config.explain import explain
-from penstock.config.secrets import MASK
+from penstock.config.keys.secrets import MASK
 from penstock.server.daemon import start_export
 from penstock.server.metrics.opentelemetry import OtelExport
 from penstock.server.metrics.prometheus import Family

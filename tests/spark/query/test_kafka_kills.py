@@ -19,7 +19,7 @@ from penstock.landing.event_rules import judge
 from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.prover import read_proofs
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import event
 from tests.spark.test_pipeline import start, wait_for

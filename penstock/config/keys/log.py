@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from penstock.config.values import Address, AddressOrOff, Seconds, Section, Size
+from penstock.config.keys.values import Address, AddressOrOff, Seconds, Section, Size
 
 
 class TopicConfig(Section):

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.proof.evidence import Offsets
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 
 OffsetRange = tuple[int, int]
 """Offsets from the first to before the second."""

@@ -1,7 +1,7 @@
 """Landing a stretch of a topic that the tables do not have: of topics the pipeline does not read, and what was lost.
 
 Nothing lands twice: what is in the table, in a gap, a duplicate or waiting for the pipeline's own turn is left out.
-The rest becomes a request (``penstock.landing.refill.requests``), which the landing query carries out exactly once.
+The rest becomes a request (``penstock.landing.backfill.requests``), which the landing query carries out exactly once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import pyarrow.parquet as pq
 
 from penstock.counts import Name
 from penstock.errors import PenstockError
+from penstock.landing.backfill.requests import Request, inside, of_topic, progress, runs_of, write
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import committed_batches, read_journal, read_plan
 from penstock.landing.proof.evidence import Offsets, in_gaps
 from penstock.landing.proof.prover import proved_refills, read_proofs
 from penstock.landing.proof.reread import LogRecords, Suspect
-from penstock.landing.refill.requests import Request, inside, of_topic, progress, runs_of, write
 from penstock.landing.row_counts import partition_value
 from penstock.landing.table_files import table_list
-from penstock.landing.table_layout import Layout
+from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
 
 WAITING = "waiting"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from penstock.client import Exhausted
-from penstock.client.log.async_batcher import AsyncBatcher
-from penstock.client.log.batch_queue import MAX_BYTES, WAITING
-from penstock.client.log.batcher import Batcher
+from penstock.client.log.batching.async_batcher import AsyncBatcher
+from penstock.client.log.batching.batch_queue import MAX_BYTES, WAITING
+from penstock.client.log.batching.batcher import Batcher
 from penstock.slogd.slogd_pb2 import LogEntry
 
 

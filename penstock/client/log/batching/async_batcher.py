@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 
-from penstock.client.log.batch_queue import BatchQueue, QueuedEntry
+from penstock.client.log.batching.batch_queue import BatchQueue, QueuedEntry
 from penstock.client.log.calls import log_entry
 from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry

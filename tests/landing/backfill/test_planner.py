@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.proof.prover import BackfillProof, rebuild
-from penstock.landing.refill.backfill import (
+from penstock.landing.backfill.planner import (
     BackfillPlan,
     BackfillPlanner,
     CannotBackfill,
@@ -22,6 +20,8 @@ from penstock.landing.refill.backfill import (
     one_at_a_time,
     outcome,
 )
+from penstock.landing.proof.ledger_posts import LedgerClient
+from penstock.landing.proof.prover import BackfillProof, rebuild
 from penstock.landing.status import status
 from penstock.landing.trace.tracer import Tracer
 from penstock.ledger.book import Book

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from penstock.config.handlers import ForwardedHandler, HandlerConfig, LogHandler
-from penstock.config.values import NAME_PATTERN, Network, Port, Seconds, Section, Size
+from penstock.config.keys.handlers import ForwardedHandler, HandlerConfig, LogHandler
+from penstock.config.keys.values import NAME_PATTERN, Network, Port, Seconds, Section, Size
 
 TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
 """Sources of the balance that are no listeners."""

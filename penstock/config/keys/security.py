@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from penstock.config.secrets import SECRET
-from penstock.config.values import ConfigError, Section, TopicName, split_address
+from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.values import ConfigError, Section, TopicName, split_address
 
 LEAST_TOKEN = 16
 """Characters of a token: shorter ones can be guessed."""
@@ -80,7 +80,10 @@ class SecurityConfig(Section):
         """
         if self.tls_cert is None or self.tls_key is None:
             return ""
-        from penstock.config.tls import Unusable, peer_name  # brings OpenSSL: some megabytes that receivers do without
+        from penstock.config.keys.tls import (  # brings OpenSSL: some megabytes that receivers do without
+            Unusable,
+            peer_name,
+        )
 
         try:
             return peer_name(self.tls_cert, self.tls_key, self.client_ca)

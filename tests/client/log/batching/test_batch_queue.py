@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.log.batch_queue import MAX_BYTES, WAITING, BatchQueue
+from penstock.client.log.batching.batch_queue import MAX_BYTES, WAITING, BatchQueue
 from penstock.slogd.slogd_pb2 import LogEntry
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from penstock.config.values import Address, Section
+from penstock.config.keys.values import Address, Section
 
 
 class ConsoleConfig(Section):

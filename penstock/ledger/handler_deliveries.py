@@ -13,9 +13,9 @@ from pathlib import Path
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, Accounts
 from penstock.handover.buffer import newest_receipt
+from penstock.handover.dropped_frames import MOST_BUCKETS, dropped
 from penstock.handover.paths import LOG, account_file, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.skipped import MOST_BUCKETS, dropped
 from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
 from penstock.ledger.daily_rollup import roll_counts, widened

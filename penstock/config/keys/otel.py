@@ -6,8 +6,8 @@ import importlib.util
 
 from pydantic import Field, field_validator
 
-from penstock.config.secrets import SECRET
-from penstock.config.values import Seconds, Section
+from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.values import Seconds, Section
 
 EXPORTER = "opentelemetry.exporter.otlp.proto.http"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from penstock.config.console import ConsoleConfig
-from penstock.config.ingest import BufferConfig, ListenerConfig
-from penstock.config.log import LogConfig, TopicConfig, TransactionsConfig
-from penstock.config.otel import OtelConfig
-from penstock.config.pipeline import PipelineConfig
-from penstock.config.security import SecurityConfig, check_console, check_exposure
-from penstock.config.values import Seconds, Section, TopicName
+from penstock.config.keys.console import ConsoleConfig
+from penstock.config.keys.listeners import BufferConfig, ListenerConfig
+from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
+from penstock.config.keys.otel import OtelConfig
+from penstock.config.keys.pipeline import PipelineConfig
+from penstock.config.keys.security import SecurityConfig, check_console, check_exposure
+from penstock.config.keys.values import Seconds, Section, TopicName
 
 
 class Settings(Section):

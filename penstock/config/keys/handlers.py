@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
 
-from penstock.config.secrets import SECRET
-from penstock.config.values import OwnTopic, Seconds, Section
+from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.values import OwnTopic, Seconds, Section
 
 ENTRY_POINTS = "penstock.handlers"
 HANDLER_NAME = r"^[a-z0-9_\-]+$"

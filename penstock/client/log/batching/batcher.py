@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 
-from penstock.client.log.batch_queue import BatchQueue, QueuedEntry
+from penstock.client.log.batching.batch_queue import BatchQueue, QueuedEntry
 from penstock.client.log.calls import log_entry
 from penstock.client.log.types import ClientError, Payload
 from penstock.slogd.slogd_pb2 import LogEntry

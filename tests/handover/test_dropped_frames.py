@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.skipped import MOST_BUCKETS, DroppedFrameCounts
+from penstock.handover.dropped_frames import MOST_BUCKETS, DroppedFrameCounts
 from penstock.handover.state_page import StatePage
 
 

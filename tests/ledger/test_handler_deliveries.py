@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.counts import Counts
-from penstock.handover.skipped import MOST_BUCKETS
-from penstock.ledger.routes import HandlerDelivery, routes
+from penstock.handover.dropped_frames import MOST_BUCKETS
+from penstock.ledger.handler_deliveries import HandlerDelivery, routes
 
 FATES = {minute * 60: Counts({"delivered": minute, "policy_drop": 1}) for minute in range(1, 5)}
 ACCEPTED = {("events", minute * 60): minute + 1 for minute in range(1, 5)}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log import Limits, Log, LogFull, OutOfSequence, ProducerSequence, TopicSettings
-from penstock.log.commit.producers import MAX_PRODUCERS, REMEMBERED, Producers, Taken
+from penstock.log.store.producers import MAX_PRODUCERS, REMEMBERED, Producers, Taken
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.log.log_helpers import UNSYNCED, last_files, opened, origin, payloads, rows
 

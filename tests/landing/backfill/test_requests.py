@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.landing.refill.requests import Request, inside, offsets_of, requests, runs_of, without, write
+from penstock.landing.backfill.requests import Request, inside, offsets_of, requests, runs_of, without, write
 
 OFFSETS = st.sets(st.integers(0, 60)).map(lambda found: np.array(sorted(found), np.int64))
 

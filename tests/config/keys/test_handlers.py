@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.config import ConfigError, ListenerConfig, Settings, load, masked
-from penstock.config.handlers import forwarded_handler
+from penstock.config.keys.handlers import forwarded_handler
 
 KAFKA = {"type": "kafka", "default_topic": "events", "producer": {"bootstrap.servers": "127.0.0.1:9092"}}
 AES = {"key": "0123456789abcdef", "algorithm": "AES"}

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from penstock.config.secrets import SECRET
-from penstock.config.values import AddressOrOff, Seconds, Section
+from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.values import AddressOrOff, Seconds, Section
 
 
 class PipelineConfig(Section):

@@ -1,0 +1,20 @@
+"""Every key of the configuration, as pydantic models: one module for each part of the tree.
+
+Read ``tree`` (the whole), then ``listeners``, ``handlers``, ``log``, ``security`` with ``tls``, ``pipeline``,
+``console``
+and ``otel``; ``values`` has the types of values, ``secrets`` what is never shown. Imports nothing but ``errors``.
+"""
+
+__all__ = [
+    "console",
+    "handlers",
+    "listeners",
+    "log",
+    "otel",
+    "pipeline",
+    "secrets",
+    "security",
+    "tls",
+    "tree",
+    "values",
+]
