@@ -105,7 +105,8 @@ class LineSplitter:
     def _drop_pending(self) -> int:
         """Drop the pending line if it is too long already; 1 if so."""
         room = self._max_line + self._pending.endswith(b"\r")
-        if self._wanted or len(self._pending) <= room:
+        may_be_count = self._may_count and _PARTIAL_COUNT.match(self._pending)
+        if self._wanted or may_be_count or len(self._pending) <= room:
             return 0
         self._pending.clear()
         self._skipping = True

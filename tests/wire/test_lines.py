@@ -95,6 +95,10 @@ def test_a_message_that_says_too_much_is_skipped_without_being_held() -> None:
     assert split([b"11 hello ", b"wor", b"ld\n2 ab"], 10, "syslog") == ([b"ab"], 1)
 
 
+def test_a_length_may_arrive_in_pieces_longer_than_a_line() -> None:
+    assert split([b"12", b"3 \na"], 1, "syslog") == split([b"123 \na"], 1, "syslog") == ([], 1)
+
+
 def test_a_message_cut_short_by_the_end_counts_as_far_as_it_came() -> None:
     assert split([b"10 hello"], framing="syslog") == ([b"hello"], 0)
     assert split([b"10"], framing="syslog") == ([b"10"], 0)
