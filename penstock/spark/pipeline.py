@@ -1,4 +1,4 @@
-"""The pipeline as a process: session, landing query, reconciler. ``python -m penstock.spark.pipeline``.
+"""The pipeline as a process: session, landing query, proof worker. ``python -m penstock.spark.pipeline``.
 
 Killed at any moment it goes on where it was when it is started again. Two never run at once: the lock on the
 checkpoint is held by this process and by its JVM, which ends when this process does.
@@ -63,11 +63,11 @@ def run(
     stop = stop or threading.Event()
     handle = take_lock(landing.layout, stop)
     try:
-        reconciler = _begin(landing, ledger)
+        proof_worker = _begin(landing, ledger)
         packages = package_settings(landing.packages)
         session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
         try:
-            return _land(session, landing, reconciler, once, stop)
+            return _land(session, landing, proof_worker, once, stop)
         finally:
             session.stop()
     finally:
@@ -75,28 +75,28 @@ def run(
 
 
 def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
-    """Put in order what the pipeline before left behind, and start the reconciler: it needs no Spark."""
+    """Put in order what the pipeline before left behind, and start the proof worker: it needs no Spark."""
     for name in mend(landing.layout):
         _LOGGER.warning("removed %s, which was torn: its batch is done again", name)
-    reconciler = ProofWorker(landing, ledger)
-    reconciler.enter()
+    proof_worker = ProofWorker(landing, ledger)
+    proof_worker.enter()
     if removed := sweep(landing.layout):
         _LOGGER.info("removed %d files of a batch that was never committed", removed)
     landing.layout.hold.unlink(missing_ok=True)
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
-    reconciler.start()
-    return reconciler
+    proof_worker.start()
+    return proof_worker
 
 
-def _land(session: SparkSession, landing: Landing, reconciler: ProofWorker, once: bool, stop: threading.Event) -> int:
+def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event) -> int:
     query = start_landing(session, landing, available_now=once)
     _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-    failed = _watch(query, reconciler, stop)
+    failed = _watch(query, proof_worker, stop)
     _end(query, landing.layout)
-    if not reconciler.stop(SHUTDOWN_PATIENCE):
+    if not proof_worker.stop(SHUTDOWN_PATIENCE):
         _LOGGER.warning("not everything could be proved and posted; the next start does it")
-    _LOGGER.info("%s", _report(reconciler, query))
+    _LOGGER.info("%s", _report(proof_worker, query))
     return 1 if failed else 0
 
 
@@ -106,14 +106,14 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
-def _watch(query: StreamingQuery, reconciler: ProofWorker, stop: threading.Event) -> bool:
+def _watch(query: StreamingQuery, proof_worker: ProofWorker, stop: threading.Event) -> bool:
     """Wait until the query ends or ``stop`` is set, with a line now and then; whether it failed."""
-    shown, at = reconciler.progress.batch, time.monotonic()
+    shown, at = proof_worker.progress.batch, time.monotonic()
     while query.isActive and not stop.wait(LOOK):
-        news = reconciler.progress.batch != shown or reconciler.progress.away
+        news = proof_worker.progress.batch != shown or proof_worker.progress.away
         if news and time.monotonic() - at >= REPORT_EVERY:
-            shown, at = reconciler.progress.batch, time.monotonic()
-            _LOGGER.info("%s", _report(reconciler, query))
+            shown, at = proof_worker.progress.batch, time.monotonic()
+            _LOGGER.info("%s", _report(proof_worker, query))
     error = None if stop.is_set() else query.exception()
     if error is not None:
         _LOGGER.error("the landing query failed: %s", str(error)[:2000])
@@ -129,8 +129,8 @@ def _end(query: StreamingQuery, layout: Layout) -> None:
     query.stop()
 
 
-def _report(reconciler: ProofWorker, query: StreamingQuery) -> str:
-    done = reconciler.progress
+def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:
+    done = proof_worker.progress
     last = query.lastProgress
     rate = f", {last['processedRowsPerSecond']:,.0f} rows/s" if last and last["numInputRows"] else ""
     lost = f"{done.unaccounted:,} UNACCOUNTED" if done.unaccounted else "0 unaccounted"

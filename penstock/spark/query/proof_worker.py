@@ -29,7 +29,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LedgerPosts(Protocol):
-    """What the reconciler needs of the ledger; all may raise LedgerAway, those that post or verify LedgerRefused."""
+    """What the proof worker needs of the ledger; all may raise LedgerAway, those that post or verify LedgerRefused."""
 
     def through(self) -> dict[str, int]: ...
 
@@ -44,7 +44,7 @@ class LedgerPosts(Protocol):
 
 @dataclass(slots=True)
 class Progress:
-    """How far the reconciler is, since it was started (``batch``: the last one proved, -1 for none)."""
+    """How far the proof worker is, since it was started (``batch``: the last one proved, -1 for none)."""
 
     batch: int = -1
     posted: int = -1
@@ -83,7 +83,7 @@ class ProofWorker:
         self._pause = FIRST_PAUSE
         self._next_try = self._next_publication = 0.0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="proof worker", daemon=True)
 
     def _resume(self) -> list[Commit]:
         """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""

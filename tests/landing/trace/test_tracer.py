@@ -22,7 +22,7 @@ PAYLOADS = [event(1), b"plain", b"{no json", event(1), event(2)]
 
 
 def prove(topics: Path, table: HandWritten) -> None:
-    """As the reconciler does."""
+    """As the proof worker does."""
     prover = Prover(topics, table.layout)
     for commit in Journal(table.layout).update():
         write_proofs(table.layout, commit.batch, prover.prove(commit))

@@ -35,15 +35,15 @@ def make(landing: Landing, running: Daemon | None = None) -> ProofWorker:
 
 def test_each_commit_is_proved_written_down_and_posted(tmp_path: Path, landing: Landing, table: HandWritten) -> None:
     with daemon(tmp_path) as running:
-        reconciler = make(landing, running)
-        assert reconciler.step()
+        worker = make(landing, running)
+        assert worker.step()
         table.commit({"t": 3}, [])
-        assert reconciler.step()
+        assert worker.step()
         assert running.ledger.landed()["t"].counts == {PLACE: {"landed.event": 1, "landed.message": 1, "duplicate": 1}}
         assert running.ledger.landed()["t"].through == 3
         assert running.ledger.balance().unaccounted == 0
     assert [proofs[0].batch for proofs in read_proofs(landing.layout)] == [0, 1]
-    assert (reconciler.progress.batch, reconciler.progress.rows, reconciler.progress.duplicates) == (1, 3, 1)
+    assert (worker.progress.batch, worker.progress.rows, worker.progress.duplicates) == (1, 3, 1)
 
 
 def test_a_restart_proves_only_what_is_not_proved_and_finds_duplicates_of_before(
@@ -62,17 +62,17 @@ def test_while_the_daemon_is_away_proofs_are_written_down_and_posted_when_it_is_
     caplog.set_level(logging.INFO, "penstock.spark")
     with daemon(tmp_path) as running:
         http = running.http
-    reconciler = ProofWorker(landing, LedgerClient(http))
-    assert not reconciler.step()
+    worker = ProofWorker(landing, LedgerClient(http))
+    assert not worker.step()
     table.commit({"t": 3}, [])
-    reconciler._next_try = 0.0
-    assert not reconciler.step()
+    worker._next_try = 0.0
+    assert not worker.step()
     assert len(list(read_proofs(landing.layout))) == 2
     waits = [line for line in caplog.messages if line.startswith("proofs wait")]
     assert len(waits) == 1, "one line while it stays away for the same reason"
     with daemon(tmp_path, http) as running:
-        reconciler._next_try = 0.0
-        assert reconciler.step()
+        worker._next_try = 0.0
+        assert worker.step()
         assert running.ledger.landed()["t"].through == 3
     assert "proofs go on" in caplog.messages
 
@@ -101,9 +101,9 @@ def test_what_is_unaccounted_is_said_and_does_not_stop_the_rest(
 ) -> None:
     table.commit({"t": 3}, [landed_event(2, "u1"), landed_message(9)])
     table.commit({"t": 4}, [])
-    reconciler = make(landing)
-    assert reconciler.step()
-    assert reconciler.progress.unaccounted == 1
+    worker = make(landing)
+    assert worker.step()
+    assert worker.progress.unaccounted == 1
     assert caplog.messages == [
         "batch 1, topic t, offsets 2 to 3: 1 not of this batch, or twice (9)",
         "batch 2, topic t, offsets 3 to 4: 1 unaccounted (3)",
@@ -122,31 +122,31 @@ def test_a_torn_proof_is_made_again(landing: Landing, table: HandWritten) -> Non
 def test_a_full_disk_is_said_and_tried_again(
     landing: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reconciler = make(landing)
+    worker = make(landing)
     real: Callable[[int], None] = os.fsync
 
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert not reconciler._step_safely()
+    assert not worker._step_safely()
     assert "No space" in caplog.messages[0]
     monkeypatch.setattr(os, "fsync", real)
-    reconciler._next_try = 0.0
-    assert reconciler._step_safely()
-    assert reconciler.progress.rows == 2
+    worker._next_try = 0.0
+    assert worker._step_safely()
+    assert worker.progress.rows == 2
 
 
 def test_the_thread_follows_commits_and_stops_when_everything_is_done(landing: Landing, table: HandWritten) -> None:
-    reconciler = make(landing)
-    reconciler.start()
+    worker = make(landing)
+    worker.start()
     table.commit({"t": 3}, [])
-    assert reconciler.stop(20)
-    assert reconciler.progress.batch == 1
+    assert worker.stop(20)
+    assert worker.progress.batch == 1
 
 
 def test_pauses_grow_to_a_limit(landing: Landing) -> None:
-    reconciler = make(landing)
+    worker = make(landing)
     for _ in range(20):
-        reconciler._wait("away")
-    assert reconciler._pause == module.LONGEST_PAUSE
+        worker._wait("away")
+    assert worker._pause == module.LONGEST_PAUSE
