@@ -12,7 +12,7 @@ demo: setup
 	$(BIN)/penstock up --demo
 
 test: setup
-	$(BIN)/python -m pytest -m "not soak"
+	$(BIN)/python -m pytest -n 2 -m "not soak"
 
 soak: setup
 	$(BIN)/python -m pytest -m soak

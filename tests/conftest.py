@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from penstock.java.jars import CannotFetch
 from penstock.java.runtime import NoJava
@@ -58,10 +61,15 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.stop()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what has to run in one process of `pytest -n`: a file's tests, and all that share Spark or the broker."""
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        shared = next((name for name in ("spark", "kafka_broker") if name in names), None)
-        item.add_marker(pytest.mark.xdist_group(shared or item.nodeid.partition("::")[0]))
+class OneWorkerEach(LoadScopeScheduling):
+    """For `pytest -n`: a file's tests run in one process, and so do all that share a Spark session or a broker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        room = Path(nodeid).parts[1]
+        return {"spark": "spark", "landing": "spark", "kafka": "kafka"}.get(room, nodeid.partition("::")[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneWorkerEach:
+    """The scheduler above, whatever --dist says."""
+    return OneWorkerEach(config, log)
