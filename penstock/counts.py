@@ -88,6 +88,24 @@ class Counts(Counter[str]):
             self[name] += count
 
 
+LOST_BEFORE = (
+    Name.KERNEL_DROPPED,
+    Name.INVALID,
+    Name.LINE_OVERLONG,
+    Name.INCOMPLETE,
+    Name.BAD_CHECKSUM,
+    Name.REFUSED,
+)
+"""Ends of what was sent and not accepted; with a dot, all that begin so."""
+LOST = (*LOST_BEFORE, Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT, Name.GAP)
+"""Ends of what reaches neither a table nor a handler."""
+
+
+def lost(counts: Mapping[str, int]) -> Counts:
+    """What ``counts`` says was lost, by name. All that counts losses counts them with this."""
+    return Counts({name: n for name, n in counts.items() if n and name.startswith(LOST)})
+
+
 def summed(many: Iterable[Mapping[str, int]]) -> Counts:
     """The sum of many counts."""
     total = Counts()

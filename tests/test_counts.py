@@ -12,6 +12,7 @@ from penstock.counts import (
     OpenBook,
     Origin,
     bucket_of,
+    lost,
     by_bucket,
     elsewhere,
     open_books,
@@ -121,3 +122,9 @@ def test_buckets_never_go_back(steps: list[tuple[float, float]]) -> None:
         assert bucket >= last
         assert bucket % 60 == 0
         last = bucket
+
+
+def test_lost_is_what_reaches_neither_a_table_nor_a_handler() -> None:
+    ends = {"kernel_dropped": 1, "invalid.header": 2, "policy_drop.log": 3, "gap.corrupt": 4, "corrupt": 5}
+    others = {"accepted": 9, "landed.event": 9, "quarantined.bad_json": 9, "duplicate": 9, "hole": 9, "incomplete.x": 0}
+    assert lost(ends | others) == ends

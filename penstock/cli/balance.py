@@ -22,6 +22,7 @@ from penstock.cli.progress import Progress
 from penstock.cli.tables.wait import moment
 from penstock.config import Settings, parse_time
 from penstock.config.daemon_access import Access
+from penstock.counts import LOST_BEFORE, Counts
 
 if TYPE_CHECKING:
     from penstock.landing.row_counts import Tallies
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 By = Literal["listener", "topic", "type", "host"]
 TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
 EVERY = 1.0
-LOST_BEFORE = ("kernel_dropped", "incomplete.", "bad_checksum", "refused.")
-"""Counts of a listener that are an end before anything is accepted."""
 OPEN = ("in_buffer", "unaccounted")
 FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 """What can become of a message on its route."""
@@ -163,8 +162,8 @@ def by_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
     counts = {listener["name"]: listener["counts"] for listener in document["listeners"]}
     rows = []
     for route in document["routes"]:
-        own = counts.get(route["source"], {})
-        lost = {prefix.rstrip("."): sum(n for k, n in own.items() if k.startswith(prefix)) for prefix in LOST_BEFORE}
+        own = Counts(counts.get(route["source"], {}))
+        lost = {name.rstrip("."): own.total(name) for name in LOST_BEFORE}
         told = {name: route[name] for name in ("handler", "accepted", *FATES, *OPEN)}
         rows.append({"listener": route["source"], **lost, **told})
     return rows

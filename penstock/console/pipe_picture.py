@@ -8,11 +8,11 @@ from html import escape
 
 from penstock.console.daemon_poll import Daemon
 from penstock.console.wording import short
+from penstock.counts import lost
 
 WIDTH, ROW, GAP, TOP = 1120, 58, 14, 34
 COLUMNS = {"listeners": (0, 270), "log": (425, 270), "tables": (850, 270)}
 """Left edge and width of each column."""
-LOSSES = ("kernel_dropped", "refused.", "bad_checksum", "incomplete.", "invalid.", "line.overlong")
 MOST_ROWS = 8
 
 
@@ -56,8 +56,7 @@ def listeners(daemon: Daemon) -> list[Box]:
 
 
 def _listener(daemon: Daemon, name: str, counts: dict[str, int]) -> Box:
-    lost = sum(n for count, n in counts.items() if count.startswith(LOSSES))
-    leak = f"{short(lost)} lost" if lost else ""
+    leak = f"{short(gone)} lost" if (gone := lost(counts).total()) else ""
     rate = daemon.history.rate(f"listener/{name}/accepted")
     return Box(name, rate, f"{short(counts.get('accepted', 0))} accepted", leak, "/listeners")
 

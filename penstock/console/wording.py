@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from penstock.counts import lost
+
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 FATES = {
@@ -72,9 +74,7 @@ def fate_of(name: str) -> str | None:
     stem = name.partition(".")[0]
     if stem in ("quarantined", "gap"):
         return stem
-    if stem in ("incomplete", "bad_checksum", "refused", "policy_drop", "handler_failed", "corrupt"):
-        return "lost"
-    return None
+    return "lost" if lost({name: 1}) else None
 
 
 def meaning(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket
+from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts
 from penstock.ledger.daily_rollup import day_of, roll_counts
@@ -13,16 +13,6 @@ from penstock.ledger.daily_rollup import day_of, roll_counts
 PENDING = "pending"
 LOGGED = "logged"
 """In a topic that no pipeline reads."""
-LOST = (
-    Name.INCOMPLETE,
-    Name.BAD_CHECKSUM,
-    Name.REFUSED,
-    Name.POLICY_DROP,
-    Name.HANDLER_FAILED,
-    Name.CORRUPT,
-    Name.KERNEL_DROPPED,
-)
-"""Counts of the receivers that are an end; with a dot, all that begin so."""
 
 
 def series(
@@ -34,7 +24,7 @@ def series(
 ) -> dict[int, Counts]:
     """Counts by stretch of ``step`` seconds (a multiple of a bucket) from ``since`` on, by its start.
 
-    ``accepted``, the ends that the receivers know (LOST), the fates of what has landed, ``logged`` and ``pending``.
+    ``accepted``, what the receivers lost, the fates of what has landed, ``logged`` and ``pending``.
     A day that is rolled up stands in the stretch that it begins in, also when ``since`` is later in that day.
     """
     before = pages.rolled
@@ -66,10 +56,7 @@ def series(
 
 
 def _ends(counts: Counts) -> dict[str, int]:
-    names = (Name.ACCEPTED, *LOST)
-    return {
-        name: n for name, n in counts.items() if any(name == k or (k[-1] == "." and name[: len(k)] == k) for k in names)
-    }
+    return {Name.ACCEPTED: counts[Name.ACCEPTED], **lost(counts)}
 
 
 def document(found: Mapping[int, Counts], step: int, rolled: int = 0) -> dict[str, Any]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket
+from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.time_series import LOST
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
 SETTLED = 5
@@ -87,4 +86,4 @@ def _rows(pages: TierCounts, topics: list[str], source: str, until: int) -> int:
 
 def _ends(pages: TierCounts, source: str, until: int) -> int:
     counted = (counts for (s, bucket), counts in pages.received.items() if s == source and bucket < until)
-    return sum(counts.total(name) if name[-1] == "." else counts[name] for counts in counted for name in LOST)
+    return sum(lost(counts).total() for counts in counted)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from penstock.console.wording import FATES, clock, exact, fate_of, lasted, meaning, short, size
-from penstock.counts import Name
+from penstock.counts import LOST, Name
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,7 @@ def test_other_numbers() -> None:
 @pytest.mark.parametrize("name", [n for n in Name if n not in (Name.HOLE, Name.JUMP)])
 def test_every_loss_of_the_balance_belongs_to_an_end(name: Name) -> None:
     said = fate_of(name + "x" if name.endswith(".") else name)
-    is_end = name in (
-        *(Name.INCOMPLETE, Name.BAD_CHECKSUM, Name.REFUSED, Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT),
-        *(Name.QUARANTINED, Name.DUPLICATE, Name.GAP, Name.KERNEL_DROPPED),
-    )
+    is_end = name in (*LOST, Name.QUARANTINED, Name.DUPLICATE)
     assert (said in FATES) == is_end
 
 
