@@ -12,9 +12,9 @@ from penstock.counts import (
     OpenBook,
     Origin,
     bucket_of,
-    lost,
     by_bucket,
     elsewhere,
+    lost,
     open_books,
     summed,
 )
