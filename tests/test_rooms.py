@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "penstock"
 ROOMS = [
     "errors", "counts", "records", "lazy_names", "config", "files", "process", "java", "testing", "wire",
     "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger", "server", "client",
-    "landing", "spark", "console", "cli",
+    "landing", "spark", "console", "drill", "cli",
 ]
 # fmt: on
 

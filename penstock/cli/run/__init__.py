@@ -1,8 +1,8 @@
-"""Commands that run the pipe and look after the machine: up, serve, reload, console, doctor, config.
+"""Commands that run the pipe and look after the machine: up, serve, reload, console, doctor, drill, config.
 
 Read ``up`` (with ``sample_tour`` and ``sample_messages``), ``serve``, ``reload``, ``console``, ``doctor`` with
-``machine_checks``, ``config`` with ``config_reference`` and ``api_reference``. Imports any room before it, inside
-functions where that is slow or needs an extra. Beside them ``cli``.
+``machine_checks``, ``drill``, ``config`` with ``config_reference`` and ``api_reference``. Imports any room before it,
+inside functions where that is slow or needs an extra. Beside them ``cli``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -14,6 +14,7 @@ __all__ = [  # noqa: RUF022 reading order
     "console",
     "doctor",
     "machine_checks",
+    "drill",
     "config",
     "config_reference",
     "api_reference",

@@ -1,0 +1,152 @@
+"""The processes of a drill: ``penstock serve`` and the pipeline, as ``penstock up`` runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from penstock.config import Settings
+from penstock.config.daemon_access import Access
+from penstock.drill.faults import VARIABLE, Faults
+from penstock.errors import PenstockError
+from penstock.process.child import Child
+from penstock.supervise.supervisor import ENDPOINTS
+
+SERVE, PIPELINE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline"
+SITE = Path(__file__).parent / "site"
+LOOK_EVERY = 0.05
+
+
+class NotBack(PenstockError, RuntimeError):
+    """The pipe did not come up again in time: the drill ends."""
+
+
+class DrillPipe:
+    """The pipe of ``settings`` in ``folder``, which has its data directory ``data``, its outputs and its faults."""
+
+    def __init__(self, settings: Settings, folder: Path, spark: bool) -> None:
+        self.settings, self.folder = settings, folder
+        self._faults = folder / "faults.json"
+        self.faults(Faults())
+        os.environ[VARIABLE] = str(self._faults)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH", "")]))
+        task = settings.model_dump(mode="json")
+        source: dict[str, Any] = {"settings": task, "config": None, "overrides": []}
+        self._serve = Child("serve", SERVE, source, output=folder / "serve.log")
+        self.pipeline = Child("pipeline", PIPELINE, task, output=folder / "pipeline.log") if spark else None
+        self._client = Access(settings).client(timeout=10)
+
+    def start(self, patience: float) -> float:
+        """Start what does not run and wait until all of it works; seconds that took. Raises NotBack."""
+        begun = time.monotonic()
+        for child in self._children():
+            if child.pid is None:
+                child.start()
+        self.wait_back({}, patience)
+        return time.monotonic() - begun
+
+    def _children(self) -> list[Child]:
+        return [child for child in (self._serve, self.pipeline) if child]
+
+    def faults(self, faults: Faults) -> None:
+        """Switch the faults of all processes."""
+        faults.switch(self._faults)
+
+    def wait_back(self, gone: dict[str, int], patience: float) -> None:
+        """Until the daemon answers and no process of ``gone`` (id by name) is the one that runs. Raises NotBack."""
+        self._until(lambda: self._is_back(gone), patience)
+
+    def _is_back(self, gone: dict[str, int]) -> bool:
+        for child in self._children():
+            child.check()
+        pids = self.pids()
+        if self._serve.pid is None or any(pids.get(name) in (None, pid) for name, pid in gone.items()):
+            return False
+        listeners = {listener.name for listener in self.settings.listener}
+        stat = self.get("/stat")
+        return bool(stat) and all(stat["listeners"].get(name, {}).get("pid") for name in listeners)
+
+    def _until(self, done: Callable[[], bool], patience: float) -> None:
+        end = time.monotonic() + patience
+        while not done():
+            if time.monotonic() > end:
+                raise NotBack(f"the pipe is not back after {patience:g} s; see {self.folder}/serve.log")
+            time.sleep(LOOK_EVERY)
+
+    def pids(self) -> dict[str, int | None]:
+        """Process ids of receivers, forwarders and the log daemon by name; empty before there are any."""
+        endpoints = self.endpoints()
+        ours = self._serve.pid and endpoints.get("supervisor") == self._serve.pid
+        return endpoints["pids"] if ours else {}
+
+    def endpoints(self) -> dict[str, Any]:
+        """What the supervisor says of its sockets and processes; empty before it does."""
+        with contextlib.suppress(FileNotFoundError):
+            document: dict[str, Any] = json.loads((self.settings.data_dir / ENDPOINTS).read_text())
+            return document
+        return {}
+
+    def address(self, listener: str) -> tuple[str, int] | None:
+        """Where a listener takes messages; None while nobody runs."""
+        host, port = self.endpoints().get("listeners", {}).get(listener, (None, None))
+        return (host, port) if host else None
+
+    def get(self, path: str) -> Any:
+        """The daemon's answer; None while it gives none."""
+        with contextlib.suppress(httpx.HTTPError):
+            return self._client.get(path).raise_for_status().json()
+        return None
+
+    def balance(self, patience: float = 30.0) -> dict[str, Any]:
+        """The balance. Raises NotBack where the daemon does not say it in time."""
+        end = time.monotonic() + patience
+        while (found := self.get("/balance")) is None:
+            if time.monotonic() > end:
+                raise NotBack(f"the log daemon does not answer; see {self.folder}/serve.log")
+            time.sleep(LOOK_EVERY)
+        document: dict[str, Any] = found
+        return document
+
+    def settled(self, patience: float = 120.0) -> dict[str, Any]:
+        """The balance once nothing is on its way and nothing changes; the last one where that takes too long."""
+        end, same = time.monotonic() + patience, 0
+        last: dict[str, Any] = {}
+        while same < 5 and time.monotonic() < end:
+            balance = self.balance()
+            is_still = balance == last and not (balance["pending"] and self.pipeline)
+            same, last = same + 1 if is_still else 0, balance
+            time.sleep(0.2)
+        return last
+
+    def kill_all(self) -> None:
+        """As a power cut would end all processes."""
+        pids = [pid for pid in self.pids().values() if pid]
+        for child in self._children():
+            if child.pid:
+                os.kill(child.pid, signal.SIGKILL)
+                child.wait(time.monotonic() + 5)
+                child.check()
+        self._until(lambda: not any(_lives(pid) for pid in pids), 10)
+
+    def stop(self) -> None:
+        """End all processes in order."""
+        end = time.monotonic() + 2 * self.settings.shutdown_time
+        for child in reversed(self._children()):
+            child.stop()
+            child.wait(end)
+        self._client.close()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,90 @@
+"""The rounds of a drill: the pipe runs, senders send, a disaster strikes, and what it cost is told."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.config import Settings
+from penstock.drill.disasters import DISASTERS, PATIENCE, Disaster, Scene, kill_pipeline
+from penstock.drill.pipe import DrillPipe
+from penstock.drill.senders import senders_of
+from penstock.drill.settings import copied
+from penstock.drill.verdict import Verdict, judge, losses_of
+
+RATE = 500.0
+"""Messages per second of each sender."""
+CALM = (0.5, 3.0)
+"""Seconds between two disasters."""
+QUIET_AT_THE_END = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A disaster that was gone through: ``second`` of the drill, what happened, what it cost by name."""
+
+    second: float
+    what: str
+    cost: dict[str, int]
+
+    def __str__(self) -> str:
+        cost = ", ".join(f"{name} {count:,}" for name, count in self.cost.items()) or "nothing lost"
+        return f"{self.what}: {cost}"
+
+
+class Drill:
+    """A drill of a copy of ``settings``; on entry the pipe runs, on exit all of it is gone.
+
+    ``seed`` decides which disasters come in which order. ``say`` takes lines about what the copy leaves out.
+    """
+
+    def __init__(self, settings: Settings, seed: int, *, spark: bool, say: Callable[[str], None], keep: bool) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-drill-"))
+        copy, left_out = copied(settings, self.folder / "data")
+        copy.data_dir.mkdir()
+        for line in left_out:
+            say(line)
+        self._keep = keep
+        self._pipe = DrillPipe(copy, self.folder, spark)
+        self._senders = list(senders_of(self._pipe, RATE))
+        self._scene = Scene(self._pipe, self._senders, random.Random(seed))
+        self._disasters: tuple[Disaster, ...] = (*DISASTERS, kill_pipeline) if spark else DISASTERS
+
+    def __enter__(self) -> Drill:
+        try:
+            self._pipe.start(PATIENCE)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.stop()
+        if not self._keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, seconds: float) -> Iterator[Incident]:
+        """One disaster after the other. Raises NotBack where the pipe does not come up again."""
+        for sender in self._senders:
+            sender.start()
+        begun = time.monotonic()
+        before: dict[str, int] = {}
+        while (now := time.monotonic() - begun) < seconds:
+            time.sleep(self._scene.dice.uniform(*CALM))
+            what = self._scene.dice.choice(self._disasters)(self._scene)
+            after = losses_of(self._pipe.balance())
+            cost = {name: count - before.get(name, 0) for name, count in after.items()}
+            yield Incident(round(now, 1), what, {name: count for name, count in cost.items() if count > 0})
+            before = after
+        time.sleep(QUIET_AT_THE_END)
+        for sender in self._senders:
+            sender.stop()
+
+    def verdict(self) -> Verdict:
+        """What became of every message, once all is still."""
+        return judge(self._pipe, self._senders)

@@ -1,0 +1,154 @@
+"""What became of every message of a drill."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.client import Log
+from penstock.counts import Counts, lost
+from penstock.drill.pipe import DrillPipe
+from penstock.drill.senders import TOPIC, Appender, DatagramSender, LineSender, Sender
+
+MARK = re.compile(rb'"uuid": "([a-z0-9_\-]+)-([0-9]+)"')
+"""Whose and which message it is."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong, a line for each (empty when all is well); what was lost by name; the balance.
+
+    ``broken_off``: lines that were in connections when their receiver was killed; TCP tells nobody of them.
+    """
+
+    wrong: list[str]
+    losses: dict[str, int]
+    broken_off: int
+    sent: int
+    acknowledged: int
+    balance: dict[str, Any] = field(repr=False)
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "wrong": self.wrong,
+            "losses": self.losses,
+            "broken_off": self.broken_off,
+            "sent": self.sent,
+            "acknowledged": self.acknowledged,
+            "unaccounted": self.balance["unaccounted"],
+        }
+
+
+def losses_of(balance: Mapping[str, Any]) -> Counts:
+    """All losses that a balance names, by where and what."""
+    found = Counts()
+    for listener in balance["listeners"]:
+        found.absorb({f"{listener['name']} {name}": n for name, n in lost(listener["counts"]).items()})
+    for topic in balance["topics"]:
+        found.absorb({f"{topic['topic']} {name}": n for name, n in lost(topic["fates"]).items()})
+    return found
+
+
+def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
+    """Read everything back once all is still."""
+    balance = pipe.settled()
+    stored = Stored(pipe)
+    wrong = [*_open(balance), *stored.doubled(), *stored.invented(senders)]
+    acknowledged: dict[int, int] = {}
+    for sender in senders:
+        if isinstance(sender, Appender):
+            acknowledged = sender.acknowledged
+            wrong += stored.missing(acknowledged)
+        elif isinstance(sender, DatagramSender):
+            wrong += _uncounted(balance, sender)
+    losses = losses_of(balance).pruned()
+    wrong += stored.without_name(senders, sum(losses.values()))
+    broken_off = sum(sender.sent - stored.of(sender) for sender in senders if isinstance(sender, LineSender))
+    return Verdict(wrong, losses, broken_off, sum(sender.sent for sender in senders), len(acknowledged), balance)
+
+
+def _open(balance: Mapping[str, Any]) -> Iterator[str]:
+    if balance["unaccounted"]:
+        yield f"{balance['unaccounted']:,} messages are unaccounted for"
+    for listener in balance["listeners"]:
+        if listener["books"]:
+            yield f"{listener['name']}: its books do not close: {json.dumps(listener['books'])}"
+
+
+def _uncounted(balance: Mapping[str, Any], sender: Sender) -> Iterator[str]:
+    """Datagrams that the kernel took for a listener, and that it counts neither as taken nor as dropped."""
+    counts = Counts(next((x["counts"] for x in balance["listeners"] if x["name"] == sender.name), {}))
+    came = counts["taken"] + counts["kernel_dropped"]
+    if came != sender.sent:
+        yield f"{sender.name}: {sender.sent:,} datagrams sent, {came:,} counted"
+
+
+class Stored:
+    """What the topics of a pipe hold."""
+
+    def __init__(self, pipe: DrillPipe) -> None:
+        self.marks: Counter[tuple[str, int]] = Counter()
+        self.offsets: dict[int, int] = {}
+        self._by_sender: Counter[str] = Counter()
+        self.unknown = 0
+        self.gaps: list[range] = []
+        with Log(pipe.settings.log.grpc, flight=pipe.settings.log.flight, timeout=30) as log:
+            for topic in log.describe():
+                self._read(log, topic.name)
+                if topic.name == TOPIC:
+                    self.gaps = [range(gap.begin, gap.end) for gap in topic.gaps]
+
+    def _read(self, log: Log, topic: str) -> None:
+        for batch in log.batches(topic, "earliest"):
+            columns = (batch.column(name).to_pylist() for name in ("offset", "payload"))
+            for offset, data in zip(*columns, strict=True):
+                self._take(topic, offset, data)
+
+    def _take(self, topic: str, offset: int, data: bytes) -> None:
+        found = MARK.search(data or b"")
+        if found is None:
+            self.unknown += 1
+            return
+        name, number = found[1].decode(), int(found[2])
+        self.marks[name, number] += 1
+        self._by_sender[name] += self.marks[name, number] == 1
+        if topic == TOPIC:
+            self.offsets[offset] = number
+
+    def of(self, sender: Sender) -> int:
+        """How many messages of a sender are stored."""
+        return self._by_sender[sender.name]
+
+    def without_name(self, senders: Sequence[Sender], named: int) -> Iterator[str]:
+        """Datagrams that are not stored beyond the losses that the balance names."""
+        gone = sum(sender.sent - self.of(sender) for sender in senders if isinstance(sender, DatagramSender))
+        if gone > named:
+            yield f"{gone:,} datagrams are not stored, and the balance names {named:,} losses"
+
+    def doubled(self) -> Iterator[str]:
+        """Messages that are stored more than once."""
+        twice = [mark for mark, count in self.marks.items() if count > 1]
+        if twice:
+            yield f"{len(twice):,} messages are stored twice, such as {twice[0][0]} {twice[0][1]}"
+
+    def invented(self, senders: Sequence[Sender]) -> Iterator[str]:
+        """Messages that nobody sent."""
+        sent = {sender.name: sender.sent for sender in senders}
+        made_up = [mark for mark in self.marks if mark[1] >= sent.get(mark[0], 0)]
+        if made_up or self.unknown:
+            yield f"{len(made_up) + self.unknown:,} messages are stored that nobody sent"
+
+    def missing(self, acknowledged: Mapping[int, int]) -> Iterator[str]:
+        """Acknowledged appends that are not where they were said to be, and not in a gap either."""
+        gone = [
+            offset
+            for offset, number in acknowledged.items()
+            if self.offsets.get(offset) != number and not any(offset in gap for gap in self.gaps)
+        ]
+        if gone:
+            yield f"{len(gone):,} acknowledged appends are not stored, such as offset {min(gone):,}"

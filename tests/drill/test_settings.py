@@ -1,0 +1,59 @@
+"""The copy of a configuration reaches nobody but its own processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.config import Settings, load
+from penstock.drill.settings import copied, free_ports
+
+CONFIG = """
+data_dir = "precious"
+[log]
+http = "0.0.0.0:1"
+[pipeline]
+tables = "s3-like/tables"
+[security]
+insecure = true
+[[listener]]
+name = "events"
+protocol = "udp"
+host = "0.0.0.0"
+max_line = "64KiB"
+defrag = {max_size = "64KiB"}
+handlers = [
+    {type = "log"},
+    {type = "kafka", default_topic = "t", producer = {"bootstrap.servers" = "k:9092"}},
+    {type = "console"},
+]
+"""
+
+
+def loaded(folder: Path) -> Settings:
+    (folder / "penstock.toml").write_text(CONFIG)
+    return load(folder / "penstock.toml")
+
+
+def test_folder_addresses_and_foreign_handlers_are_replaced(tmp_path: Path) -> None:
+    copy, left_out = copied(loaded(tmp_path), tmp_path / "data")
+    (listener,) = copy.listener
+    assert (copy.data_dir, copy.tables) == (tmp_path / "data", tmp_path / "data" / "tables")
+    assert {address.partition(":")[0] for address in (copy.log.http, copy.log.grpc, str(copy.log.flight))} == {
+        "127.0.0.1"
+    }
+    assert (listener.host, listener.port) == ("127.0.0.1", 0)
+    assert [(handler.type, handler.label) for handler in listener.handlers] == [
+        ("log", "log"),
+        ("discard", "kafka"),
+        ("console", "console"),
+    ]
+    assert left_out == ["events: handler kafka (kafka) is replaced by one that discards"]
+
+
+def test_log_buffers_are_as_small_as_the_listeners_let_them_be(tmp_path: Path) -> None:
+    copy, _ = copied(loaded(tmp_path), tmp_path / "data")
+    assert copy.buffer.term_length == 4 << 20
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(free_ports(5))) == 5
