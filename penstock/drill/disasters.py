@@ -83,6 +83,16 @@ def clock_back(scene: Scene) -> str:
     return _fault(scene, Faults(clock=-DAY), "the clock was a day behind for {:.1f} s")
 
 
+def start_ahead(scene: Scene) -> str:
+    """Everything is started while the wall clock is a year ahead."""
+    return _start_with(scene, Faults(clock=YEAR), "started with the clock a year ahead for {:.1f} s")
+
+
+def start_full(scene: Scene) -> str:
+    """Everything is started on a full disk."""
+    return _start_with(scene, Faults(full=True), "started on a disk that was full for {:.1f} s")
+
+
 def kill_pipeline(scene: Scene) -> str:
     """SIGKILL of the pipeline's driver; its JVM ends with it."""
     pipeline = scene.pipe.pipeline
@@ -105,6 +115,8 @@ DISASTERS: tuple[Disaster, ...] = (
     failing_disk,
     clock_ahead,
     clock_back,
+    start_ahead,
+    start_full,
 )
 """As often as each stands here."""
 
@@ -135,6 +147,16 @@ def _start(scene: Scene) -> float:
     for sender in scene.senders:
         sender.go_on()
     return seconds
+
+
+def _start_with(scene: Scene, faults: Faults, said: str) -> str:
+    _kill_all(scene)
+    scene.pipe.faults(faults)
+    scene.pipe.launch()
+    seconds = scene.dice.uniform(2, 5)
+    time.sleep(seconds)
+    scene.pipe.faults(Faults())
+    return f"{said.format(seconds)}; back after {_start(scene):.1f} s"
 
 
 def _fault(scene: Scene, faults: Faults, said: str) -> str:

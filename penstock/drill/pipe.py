@@ -47,11 +47,15 @@ class DrillPipe:
     def start(self, patience: float) -> float:
         """Start what does not run and wait until all of it works; seconds that took. Raises NotBack."""
         begun = time.monotonic()
+        self.launch()
+        self.wait_back({}, patience)
+        return time.monotonic() - begun
+
+    def launch(self) -> None:
+        """Start what does not run."""
         for child in self._children():
             if child.pid is None:
                 child.start()
-        self.wait_back({}, patience)
-        return time.monotonic() - begun
 
     def _children(self) -> list[Child]:
         return [child for child in (self._serve, self.pipeline) if child]
