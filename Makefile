@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: run demo test check soak bench format setup
+.PHONY: run demo test check soak fuzz audit bench format setup
 
 run: setup
 	$(BIN)/penstock up --sample
@@ -21,6 +21,13 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+fuzz: setup
+	$(BIN)/python -m pytest -n 2 -m "hypothesis and not soak" --hypothesis-profile=fuzz
+
+audit: setup
+	test -x .venv/audit/bin/pip-audit || ($(PYTHON) -m venv .venv/audit && .venv/audit/bin/pip install --quiet pip-audit)
+	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 bench: setup
 	$(BIN)/python -m bench

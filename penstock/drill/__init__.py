@@ -2,7 +2,7 @@
 
 Read ``run`` (the rounds of a drill), ``settings`` (the copy of a configuration that reaches nobody else), ``pipe``
 (its processes), ``senders``, ``disasters`` with ``damage`` and ``faults`` (what can be told to fail inside of a
-process; ``site`` loads it there, before anything else, so that nothing is imported here), and ``verdict``.
+process; ``injected`` loads it there, before anything else, so that nothing is imported here), and ``verdict``.
 Imports ``config``, ``handover``, ``process``, ``supervise``, ``client`` and ``counts``.
 """
 

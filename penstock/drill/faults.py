@@ -1,6 +1,6 @@
 """Faults inside of a process: system calls that fail and a wall clock that jumps, switched by a small file.
 
-``site/sitecustomize.py`` installs them in every process whose environment names that file. Imports nothing but the
+``injected/sitecustomize.py`` installs them in every process whose environment names that file. Imports nothing but the
 standard library: it runs before anything else.
 """
 

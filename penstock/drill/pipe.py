@@ -21,7 +21,7 @@ from penstock.process.child import Child
 from penstock.supervise.supervisor import ENDPOINTS
 
 SERVE, PIPELINE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline"
-SITE = Path(__file__).parent / "site"
+INJECTED = Path(__file__).parent / "injected"
 LOOK_EVERY = 0.05
 
 
@@ -37,7 +37,7 @@ class DrillPipe:
         self._faults = folder / "faults.json"
         self.faults(Faults())
         os.environ[VARIABLE] = str(self._faults)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH", "")]))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(INJECTED), os.environ.get("PYTHONPATH", "")]))
         task = settings.model_dump(mode="json")
         source: dict[str, Any] = {"settings": task, "config": None, "overrides": []}
         self._serve = Child("serve", SERVE, source, output=folder / "serve.log")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.drill.faults import VARIABLE, Faults
-from penstock.drill.pipe import SITE
+from penstock.drill.pipe import INJECTED
 
 WRITES = """
 import os, sys, time
@@ -29,7 +29,7 @@ def said(folder: Path, faults: Faults, script: str = WRITES) -> list[str]:
     for name in ("data", "other"):
         (folder / name).mkdir(exist_ok=True)
     faults.switch(folder / "faults.json")
-    environment = {**os.environ, "PYTHONPATH": f"{SITE}:{Path(__file__).parents[2]}"}
+    environment = {**os.environ, "PYTHONPATH": f"{INJECTED}:{Path(__file__).parents[2]}"}
     environment[VARIABLE] = str(folder / "faults.json")
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=True
