@@ -20,6 +20,7 @@ PenstockError
     ConfigError  (config.keys.values)
     Away  (console.daemon_poll)
     FileError  (files.errors)
+        DamagedFile
         Locked
         UnknownFormat
     GaveUp  (handover.writer)
