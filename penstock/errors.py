@@ -23,6 +23,7 @@ PenstockError
         DamagedFile
         Locked
         UnknownFormat
+    RoutesUnknown  (handover.drain)
     GaveUp  (handover.writer)
     CannotListen  (ingest.sockets)
     CannotFetch  (java.jars)
