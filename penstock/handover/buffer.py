@@ -108,7 +108,7 @@ def last_total(publication: Publication, page: StatePage, position: ReaderPositi
 def last_receipt(publication: Publication) -> Receipt | None:
     """That of the last frame that is whole; None where there is none of the last terms."""
     last = publication.last_frame()
-    if last is None or (receipt := _whole_receipt(last)) is not None:
+    if last is None or (receipt := whole_receipt(last)) is not None:
         return receipt if last else None
     begin = max(last.begin // publication.parameters.term_length - 1, 0) * publication.parameters.term_length
     with Subscription(publication.path, begin, in_order=True) as frames:
@@ -116,7 +116,7 @@ def last_receipt(publication: Publication) -> Receipt | None:
             at = frames.position
             try:
                 for frame in frames.poll():
-                    receipt = _whole_receipt(frame) or receipt
+                    receipt = whole_receipt(frame) or receipt
             except Lapped:
                 frames.position = frames.oldest() or last.end
             if frames.position == at:
@@ -124,7 +124,8 @@ def last_receipt(publication: Publication) -> Receipt | None:
     return receipt
 
 
-def _whole_receipt(frame: Frame) -> Receipt | None:
+def whole_receipt(frame: Frame) -> Receipt | None:
+    """The receipt of a frame; None where the frame is damaged."""
     try:
         return frame_receipt(frame.data) if is_whole(frame.data) else None
     except BadBatch:
@@ -137,8 +138,8 @@ def newest_receipt(folder: Path, listener: str) -> Receipt | None:
         with ReaderPosition(position_file(folder, listener, LOG)) as position:
             newest = position.newest
         with Subscription(buffer_file(folder, listener), newest, in_order=True) as frames:
-            return next((frame_receipt(frame.data) for frame in frames.poll(limit_frames=1)), None)
-    except (OSError, LogBufferError, BadBatch):
+            return next((whole_receipt(frame) for frame in frames.poll(limit_frames=1)), None)
+    except (OSError, LogBufferError):
         return None
 
 

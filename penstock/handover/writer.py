@@ -6,7 +6,6 @@ the frames it misses ride with the next frame (balance, sections 4 and 6).
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -15,9 +14,9 @@ import pyarrow as pa
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
-from penstock.handover.buffer import HandlerPosition, epoch_of, last_receipt, last_total
+from penstock.handover.buffer import HandlerPosition, epoch_of, last_receipt, last_total, whole_receipt
 from penstock.handover.dropped_frames import DroppedFrameCounts
-from penstock.handover.frame import FrameEncoder, frame_receipt, is_whole, published
+from penstock.handover.frame import FrameEncoder, published
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG
 from penstock.handover.position import UNKNOWN
@@ -27,7 +26,6 @@ from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.subscription import Subscription
-from penstock.records import BadBatch
 
 LARGEST_SKIP = 4 << 20
 """Bytes of frames that a reader is moved over at once: their counts have to be read."""
@@ -199,10 +197,8 @@ def _answers_for_itself(reader: HandlerPosition) -> bool:
 
 def _published(frame: Frame) -> tuple[int, int]:
     """Round and slot end of a frame: under its checksum, or, where that does not fit, as its header says."""
-    with contextlib.suppress(BadBatch):
-        if is_whole(frame.data) and (told := frame_receipt(frame.data).slots) is not None:
-            return told
-    return published(frame.reserved_value)
+    receipt = whole_receipt(frame)
+    return receipt.slots if receipt and receipt.slots else published(frame.reserved_value)
 
 
 def missed_counts(frames: Sequence[Frame], reader: HandlerPosition) -> tuple[Counts, int]:
@@ -212,9 +208,8 @@ def missed_counts(frames: Sequence[Frame], reader: HandlerPosition) -> tuple[Cou
     """
     counts, mark = Counts(), reader.mark
     for frame in frames:
-        try:
-            receipt = frame_receipt(frame.data)
-        except BadBatch:
+        receipt = whole_receipt(frame)
+        if receipt is None:
             continue
         own = receipt.origin.counts.get(Name.ACCEPTED, 0)
         lost = max(receipt.total - own - mark, 0) if mark != UNKNOWN else 0
