@@ -68,7 +68,8 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     wanted = _wanted(listener)
     files = [position_file(folder, listener.name, name) for name, _, _ in wanted]
     _resolve_impossible(folder, listener.name, files)
-    known = [position for file in files if file.exists() and (position := _position(file)) is not None]
+    places = {file: place for file in files if file.exists() and (place := _position(file)) is not None}
+    known = list(places.values())
     parameters = parameters_of(listener, term_length)
     publication = _reopen(path, known, parameters) if path.exists() else None
     if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
@@ -80,11 +81,10 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     page = StatePage(state_file(folder, listener.name))
     page.tell_damage()
     total = last_total(publication, page)
-    positions = [_opened(file, publication, total) for file in files]
-    TopicByPosition(page).lead(
-        listener.log.topic if listener.log else None, publication.position, positions[0].position
-    )
+    topic = listener.log.topic if listener.log else None
+    TopicByPosition(page).lead(topic, publication.position, places.get(files[0], 0))
     page.close()
+    positions = [_opened(file, publication, total) for file in files]
     return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
 
 

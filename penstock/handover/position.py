@@ -24,7 +24,8 @@ _LENGTH: Final = 4096
 _MAGIC: Final = b"PNSTKPO2"
 _BEFORE: Final = b"PNSTKPOS"
 """The first word of files of before 0.2: plain words, without a check, in the places 1 to 6."""
-_COPIES: Final = (64, 128)
+_FIRST: Final = 64
+_SECOND: Final = 128
 """Where the two copies of the words begin, in words."""
 _POSITION, _FLOOR, _MARK, _CLAIM, _FLOOR_MARK, _NEWEST, _TOTAL = range(1, 8)
 _WORDS: Final = range(_POSITION, _TOTAL + 1)
@@ -89,25 +90,24 @@ class ReaderPosition:
             packed = _packed(*found)
         except ValueError as error:
             raise NotAReaderPosition(f"{self.path} is not a reader's position: {error}") from None
-        self._map[8 * _COPIES[0] :] = packed[8 * _COPIES[0] :]
+        self._map[8 * _FIRST :] = packed[8 * _FIRST :]
         self._words[0] = int.from_bytes(_MAGIC, "little")
 
     def _load(self, word: int) -> int:
         """A number, by whichever of its copies is whole."""
-        for copy in _COPIES:
-            value = decode_word(self._words[copy + word])
-            if value is not None:
-                return value
+        value = decode_word(self._words[_FIRST + word])
+        if value is None:
+            value = decode_word(self._words[_SECOND + word])
+        if value is not None:
+            return value
         raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
 
     def _store(self, word: int, value: int) -> None:
-        stored = encode_word(value)
-        for copy in _COPIES:
-            self._words[copy + word] = stored
+        self._words[_FIRST + word] = self._words[_SECOND + word] = encode_word(value)
 
     def mend(self) -> None:
         """Write anew what one copy has to tell for the other; for the writer, before it uses the file."""
-        wrong = [w for w in _WORDS for copy in _COPIES if decode_word(self._words[copy + w]) is None]
+        wrong = [w for w in _WORDS for copy in (_FIRST, _SECOND) if decode_word(self._words[copy + w]) is None]
         if wrong or self._map[:8] != _MAGIC:
             _LOGGER.warning("%s was damaged: nothing is lost, as all in it stands there twice", self.path)
         for word in _WORDS:
@@ -261,7 +261,7 @@ def _packed(
     packed = bytearray(_LENGTH)
     packed[:8] = _MAGIC
     for word, value in values.items():
-        for copy in _COPIES:
+        for copy in (_FIRST, _SECOND):
             struct.pack_into("<q", packed, 8 * (copy + word), encode_word(value))
     return bytes(packed)
 
