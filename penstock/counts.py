@@ -33,7 +33,7 @@ class Name(StrEnum):
     UNBOXED = "unboxed"
     COMMAND = "command"
     EMPTY = "empty"
-    INVALID = "invalid."  # version | type | header | unknown_command | command_refused
+    INVALID = "invalid."  # version | type | header | unknown_command | command_refused | slot
     FRAGMENT_USED = "fragment.used"
     FRAGMENT_DUPLICATE = "fragment.duplicate"
     FRAGMENT_INVALID = "fragment.invalid"
@@ -56,6 +56,7 @@ class Name(StrEnum):
     HOLE = "hole"
     JUMP = "jump"
     WISH_REFUSED = "kt_refused"  # a topic wished for that was none: the handler's own took the message
+    UNVERIFIED = "unverified"  # accepted from slots that a receiver left behind, and no checksum vouches for them
     # What becomes of accepted messages on a route: delivered, one of these two, corrupt, or still in the buffer
     POLICY_DROP = "policy_drop."  # by handler
     HANDLER_FAILED = "handler_failed."  # by handler

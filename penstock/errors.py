@@ -21,8 +21,10 @@ PenstockError
     Away  (console.daemon_poll)
     NotBack  (drill.pipe)
     FileError  (files.errors)
+        DamagedFile
         Locked
         UnknownFormat
+    RoutesUnknown  (handover.drain)
     GaveUp  (handover.writer)
     CannotListen  (ingest.sockets)
     CannotFetch  (java.jars)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from penstock.config import Settings, split_address
 from penstock.config.keys.tls import client_context
+from penstock.files.errors import DamagedFile
+from penstock.files.file_system import OS
 
 if TYPE_CHECKING:
     import httpx
@@ -25,10 +27,10 @@ TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 
 
 def internal_token(data_dir: Path) -> str:
-    """The token of this data directory; made when it is first asked for. Raises OSError."""
+    """The token of this data directory; made when it is first asked for. Raises OSError and DamagedFile."""
     path = data_dir / TOKEN_FILE
     with contextlib.suppress(FileNotFoundError):
-        return path.read_text()
+        return _read(path)
     data_dir.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(f".{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -39,7 +41,15 @@ def internal_token(data_dir: Path) -> str:
     with contextlib.suppress(FileExistsError):  # another process was faster
         os.link(draft, path)
     draft.unlink()
-    return path.read_text()
+    OS.sync_directory(data_dir)
+    return _read(path)
+
+
+def _read(path: Path) -> str:
+    token = path.read_bytes()
+    if not token or not all(0x20 < byte < 0x7F for byte in token):
+        raise DamagedFile(f"{path} is damaged: remove it, and the next start makes another one")
+    return token.decode()
 
 
 @dataclass(frozen=True)

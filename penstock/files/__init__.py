@@ -1,7 +1,8 @@
 """Files as Penstock writes them: whole or not at all, checked when they are read, and crashable in tests.
 
 Read ``file_system`` (the protocol, the real one, ``replace_durably``), then ``checked_document`` (a JSON object with a
-checksum and a format version). Imports ``errors`` only.
+checksum and a format version), ``checked_lines`` (a journal of such objects), ``checked_word`` (a number in a mapped
+file). Imports ``errors`` only.
 """
 
-__all__ = ["file_system", "checked_document", "errors"]  # noqa: RUF022 reading order
+__all__ = ["file_system", "checked_document", "checked_lines", "checked_word", "errors"]  # noqa: RUF022 reading order

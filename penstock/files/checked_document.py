@@ -9,7 +9,8 @@ from typing import Any
 
 from crc32c import crc32c
 
-from penstock.files.errors import UnknownFormat
+from penstock.files.errors import DamagedFile, UnknownFormat
+from penstock.files.file_system import OS, FileSystem, replace_durably
 
 FORMAT = 1
 
@@ -27,8 +28,33 @@ def decode(data: bytes, path: Path) -> dict[str, Any] | None:
     try:
         document = json.loads(data[8:])
         version = document.get("format", FORMAT)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     if version != FORMAT:
         raise UnknownFormat(f"{path.name} has format {version}, this Penstock knows {FORMAT}")
     return dict(document)
+
+
+def write_document(path: Path, document: Mapping[str, Any], fs: FileSystem = OS) -> None:
+    """Make the file hold ``document``, durably and atomically. Raises OSError."""
+    replace_durably(fs, path, encode(document))
+
+
+def read_document(path: Path, fs: FileSystem = OS) -> dict[str, Any]:
+    """The object of a file, also of one from before 0.2, which has no checksum and begins with ``{``.
+
+    Raises FileNotFoundError and other OSErrors; DamagedFile and UnknownFormat, which name the file.
+    """
+    data = fs.read(path)
+    document = _unchecked(data) if data.startswith(b"{") else decode(data, path)
+    if document is None:
+        raise DamagedFile(f"{path} is damaged")
+    return document
+
+
+def _unchecked(data: bytes) -> dict[str, Any] | None:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None

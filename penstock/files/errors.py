@@ -13,5 +13,9 @@ class UnknownFormat(FileError):
     """The file was written by another version, in a format that this one does not know."""
 
 
+class DamagedFile(FileError, ValueError):
+    """The file is not as it was written, and what it held cannot be had elsewhere."""
+
+
 class Locked(FileError):
     """Another process has the folder open for writing."""

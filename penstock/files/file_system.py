@@ -79,22 +79,33 @@ class FileSystem(Protocol):
         """Lock ``path`` until the returned function is called or the process ends. Raises Locked."""
 
 
-def replace_durably(fs: FileSystem, path: Path, data: Bytes) -> None:
-    """Make ``path`` hold ``data``, durably and atomically: a crash leaves the old content or the new."""
-    temporary = path.with_name(path.name + ".tmp")
-    file = fs.open(temporary, create=True)
+def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "", synced: bool = True) -> None:
+    """Make ``path`` hold ``data``, durably and atomically: a crash leaves the old content or the new.
+
+    ``draft`` names the temporary file where several processes may write ``path`` at once. ``synced`` is False for what
+    nobody needs after a power cut. Raises OSError, and then ``path`` is as before or has the new content.
+    """
+    temporary = path.with_name(draft or f"{path.name}.tmp")
     try:
-        file.truncate(0)
-        file.write([data], 0)
-        file.sync()
+        _write(fs, temporary, data, synced)
+        fs.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             fs.remove(temporary)
         raise
+    if synced:
+        fs.sync_directory(path.parent)
+
+
+def _write(fs: FileSystem, path: Path, data: Bytes, synced: bool) -> None:
+    file = fs.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write([data], 0)
+        if synced:
+            file.sync()
     finally:
         file.close()
-    fs.rename(temporary, path)
-    fs.sync_directory(path.parent)
 
 
 class SystemClock:

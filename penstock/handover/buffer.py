@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -11,12 +12,21 @@ from pathlib import Path
 import crc32c
 
 from penstock.config import ListenerConfig
-from penstock.handover.frame import frame_length, frame_receipt
+from penstock.handover.frame import frame_length, frame_receipt, is_whole
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import EPOCH, STATISTICS, TOPIC_BY_POSITION, StatePage
-from penstock.logbuffer import LogBufferError, NotALogBuffer, Parameters, Publication, Subscription, mtu_for
+from penstock.logbuffer import (
+    Frame,
+    Lapped,
+    LogBufferError,
+    NotALogBuffer,
+    Parameters,
+    Publication,
+    Subscription,
+    mtu_for,
+)
 from penstock.process.boot_id import boot_id
 from penstock.records import BadBatch
 
@@ -57,7 +67,9 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     path = buffer_file(folder, listener.name)
     wanted = _wanted(listener)
     files = [position_file(folder, listener.name, name) for name, _, _ in wanted]
-    known = [position for file in files if file.exists() and (position := _position(file)) is not None]
+    _resolve_impossible(folder, listener.name, files)
+    places = {file: place for file in files if file.exists() and (place := _position(file)) is not None}
+    known = list(places.values())
     parameters = parameters_of(listener, term_length)
     publication = _reopen(path, known, parameters) if path.exists() else None
     if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
@@ -67,12 +79,12 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
         publication = None
     publication = publication or Publication.create(path, parameters, readers=known)
     page = StatePage(state_file(folder, listener.name))
+    page.tell_damage()
     total = last_total(publication, page)
-    positions = [_opened(file, publication, total) for file in files]
-    TopicByPosition(page).lead(
-        listener.log.topic if listener.log else None, publication.position, positions[0].position
-    )
+    topic = listener.log.topic if listener.log else None
+    TopicByPosition(page).lead(topic, publication.position, places.get(files[0], 0))
     page.close()
+    positions = [_opened(file, publication, total) for file in files]
     return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
 
 
@@ -83,15 +95,41 @@ def _wanted(listener: ListenerConfig) -> list[tuple[str, bool, bool]]:
     return [first, *((handler.label, handler.overflow == "drop", True) for handler in listener.forwarded)]
 
 
-def last_total(publication: Publication, page: StatePage) -> int:
-    """The total of messages accepted into the log buffer, by its last frame; where that is gone, as was last told."""
-    frame = publication.last_frame()
-    if frame:
-        try:
-            return frame_receipt(frame.data).total
-        except BadBatch:
-            return 0
-    return int((page.read(STATISTICS) or {}).get("total", 0))
+def last_total(publication: Publication, page: StatePage, position: ReaderPosition | None = None) -> int:
+    """The total of messages accepted into the log buffer: by its last whole frame, or as was told of a later one.
+
+    ``position`` is that of the log daemon.
+    """
+    receipt = last_receipt(publication)
+    told = int((page.read(STATISTICS) or {}).get("total", 0)) if receipt is None else receipt.total
+    return max(told, position.total if position else 0)
+
+
+def last_receipt(publication: Publication) -> Receipt | None:
+    """That of the last frame that is whole; None where there is none of the last terms."""
+    last = publication.last_frame()
+    if last is None or (receipt := whole_receipt(last)) is not None:
+        return receipt if last else None
+    begin = max(last.begin // publication.parameters.term_length - 1, 0) * publication.parameters.term_length
+    with Subscription(publication.path, begin, in_order=True) as frames:
+        while frames.position < last.begin:
+            at = frames.position
+            try:
+                for frame in frames.poll():
+                    receipt = whole_receipt(frame) or receipt
+            except Lapped:
+                frames.position = frames.oldest() or last.end
+            if frames.position == at:
+                break
+    return receipt
+
+
+def whole_receipt(frame: Frame) -> Receipt | None:
+    """The receipt of a frame; None where the frame is damaged."""
+    try:
+        return frame_receipt(frame.data) if is_whole(frame.data) else None
+    except BadBatch:
+        return None
 
 
 def newest_receipt(folder: Path, listener: str) -> Receipt | None:
@@ -99,9 +137,9 @@ def newest_receipt(folder: Path, listener: str) -> Receipt | None:
     try:
         with ReaderPosition(position_file(folder, listener, LOG)) as position:
             newest = position.newest
-        with Subscription(buffer_file(folder, listener), newest) as frames:
-            return next((frame_receipt(frame.data) for frame in frames.poll(limit_frames=1)), None)
-    except (OSError, LogBufferError, BadBatch):
+        with Subscription(buffer_file(folder, listener), newest, in_order=True) as frames:
+            return next((whole_receipt(frame) for frame in frames.poll(limit_frames=1)), None)
+    except (OSError, LogBufferError):
         return None
 
 
@@ -111,6 +149,9 @@ class TopicByPosition:
     def __init__(self, page: StatePage) -> None:
         self._page = page
         self._routes: list[tuple[int, str | None]] = [(at, topic) for at, topic in page.read(TOPIC_BY_POSITION) or []]
+
+    def __bool__(self) -> bool:
+        return bool(self._routes)
 
     def topic(self, position: int) -> str | None:
         """The topic that the frame at ``position`` is for; None for none."""
@@ -172,9 +213,30 @@ def _position(file: Path) -> int | None:
         return None
 
 
+def _resolve_impossible(folder: Path, listener: str, files: Sequence[Path]) -> None:
+    """Positions behind the end of the buffer are wrong, unless the machine was started since: its end may be lost then.
+
+    Their readers go back, as those whose position is lost.
+    """
+    page, path = StatePage(state_file(folder, listener)), buffer_file(folder, listener)
+    epoch = page.read(EPOCH)
+    page.close()
+    if not path.exists() or not epoch or epoch["boot"] != boot_id():
+        return
+    with contextlib.suppress(NotALogBuffer), Subscription(path, in_order=True) as frames:
+        for file in filter(Path.exists, files):
+            with contextlib.suppress(NotAReaderPosition), ReaderPosition(file) as position, position.lock():
+                if max(position.position, position.claim) > frames.end:
+                    _LOGGER.error("%s: no frame can be at %d: its reader goes back", file, position.position)
+                    back = _before(frames.end, frames.term_length)
+                    position.mark, position.position, position.floor, position.claim = UNKNOWN, back, 0, back
+
+
 def _opened(file: Path, publication: Publication, total: int) -> ReaderPosition:
     start = _start(file, publication)
-    return ReaderPosition(file, start, total if start == publication.position else UNKNOWN)
+    position = ReaderPosition(file, start, total if start == publication.position else UNKNOWN)
+    position.mend()
+    return position
 
 
 def _start(file: Path, publication: Publication) -> int:
@@ -184,8 +246,12 @@ def _start(file: Path, publication: Publication) -> int:
     """
     if not any(file.parent.glob(f"{file.name}.unusable-*")):
         return publication.position
-    term = publication.parameters.term_length
-    return max(publication.position // term - 2, 0) * term
+    return _before(publication.position, publication.parameters.term_length)
+
+
+def _before(position: int, term_length: int) -> int:
+    """Where the oldest frame may be."""
+    return max(position // term_length - 2, 0) * term_length
 
 
 def _aside(path: Path) -> Path:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, Origin
+from penstock.errors import PenstockError
 from penstock.handover.buffer import TopicByPosition
 from penstock.handover.frame import decode_frame, frame_head, frame_receipt, is_whole
 from penstock.handover.paths import LOG, state_file
@@ -37,6 +38,10 @@ GROUP_BYTES = 8 << 20
 _LOGGER = logging.getLogger(__name__)
 
 
+class RoutesUnknown(PenstockError, RuntimeError):
+    """Nobody has said, or it is damaged what was said, which topic a listener's frames are for."""
+
+
 class Drain(FrameReader):
     """Empties the log buffer of ``listener``."""
 
@@ -54,8 +59,10 @@ class Drain(FrameReader):
         position.position = group.end
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
-        """Where to look up what frames are for."""
+        """Where to look up what frames are for. Raises RoutesUnknown while that is not known."""
         self._page = StatePage(state_file(self.folder, self.listener))
+        if not TopicByPosition(self._page):
+            raise RoutesUnknown("its receiver has still to say which topic frames are for")
 
     def kept(self, frame: Frame) -> memoryview:
         """Of messages that go elsewhere only the counts; nothing where they cannot be relied on."""

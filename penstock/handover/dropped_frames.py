@@ -37,6 +37,8 @@ class DroppedFrameCounts:
         self._number = max(rode, riding["number"] if riding else 0)
         if riding and riding["number"] != rode:
             self._owed.absorb(riding["counts"])
+        elif not riding and rode > left.get("number", rode):
+            self._owed = Counts()  # they rode: the text that said so is damaged, and this is the one before it
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
             self._enter(skip)
         self._riding: dict[str, Any] | None = None
@@ -95,7 +97,7 @@ class DroppedFrameCounts:
 
     def _write(self) -> None:
         self._owed = fold(self._owed)
-        document = {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip}
+        document = {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip, "number": self._number}
         self._page.write(SKIPPED, {**document, "dropped": self._dropped})
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import mmap
 import os
 import struct
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from penstock.files.checked_word import MOST, decode_word, encode_word
 from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
 from penstock.logbuffer.errors import LogBufferError
 from penstock.logbuffer.mapped import require_x86_64, sync_folder
@@ -19,7 +21,15 @@ from penstock.logbuffer.mapped import require_x86_64, sync_folder
 UNKNOWN: Final = -1
 """The mark of a reader that cannot know how many messages there were before."""
 _LENGTH: Final = 4096
-_MAGIC: Final = b"PNSTKPOS"
+_MAGIC: Final = b"PNSTKPO2"
+_BEFORE: Final = b"PNSTKPOS"
+"""The first word of files of before 0.2: plain words, without a check, in the places 1 to 6."""
+_FIRST: Final = 64
+_SECOND: Final = 128
+"""Where the two copies of the words begin, in words."""
+_POSITION, _FLOOR, _MARK, _CLAIM, _FLOOR_MARK, _NEWEST, _TOTAL = range(1, 8)
+_WORDS: Final = range(_POSITION, _TOTAL + 1)
+_LOGGER = logging.getLogger(__name__)
 
 
 class NotAReaderPosition(LogBufferError, ValueError):
@@ -29,9 +39,11 @@ class NotAReaderPosition(LogBufferError, ValueError):
 class ReaderPosition:
     """How far a reader has come: bytes of the stream, a multiple of 32.
 
-    The position is loaded and stored as one aligned 8-byte word, so that other processes never see half
-    of it. Whoever moves it holds the lock; the kernel releases that when its holder dies. A new file
-    begins at ``start``, with ``mark``. Raises NotAReaderPosition for another file.
+    Each number is one aligned 8-byte word that checks itself, so that other processes never see half of it, and
+    stands there twice, so that one that is damaged is told by the other; one store after the other, of which a kill
+    may leave the second out. Whoever moves the position holds the lock; the kernel releases that when its holder dies.
+    A new file begins at ``start``, with ``mark``. Raises NotAReaderPosition for another file, and for one in which
+    both copies of a number are damaged.
     """
 
     def __init__(self, path: Path | str, start: int = 0, mark: int = 0) -> None:
@@ -41,90 +53,153 @@ class ReaderPosition:
         if not self.path.exists():
             _create(self.path, start, mark)
         self._file = open(self.path, "r+b")  # noqa: SIM115
+        self._mutex = threading.Lock()
         try:
             self._map = self._mapped()
         except BaseException:
             self._file.close()
             raise
         self._words = memoryview(self._map).cast("q")
-        self._mutex = threading.Lock()
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
 
     def _mapped(self) -> mmap.mmap:
         if os.fstat(self._file.fileno()).st_size != _LENGTH:
             raise NotAReaderPosition(f"{self.path} is not a reader's position: its size is wrong")
-        mapped = mmap.mmap(self._file.fileno(), _LENGTH)
-        magic, *positions = struct.unpack_from("<8sqq", mapped)
-        if magic != _MAGIC or any(position < 0 or position % FRAME_ALIGNMENT for position in positions):
-            mapped.close()
+        return mmap.mmap(self._file.fileno(), _LENGTH)
+
+    def _open(self) -> None:
+        """Looks at all words; those of before 0.2 are brought into the form of now."""
+        if self._map[:8] == _BEFORE:
+            with self.lock():
+                if self._map[:8] == _BEFORE:
+                    self._convert()
+        for word in _WORDS:
+            self._load(word)
+
+    def _convert(self) -> None:
+        """The old words stay as they are, and the first word, in one store, says which ones are meant."""
+        found = struct.unpack_from("<6q", self._map, 8)
+        places = [found[word - 1] for word in (_POSITION, _FLOOR, _CLAIM, _NEWEST)]
+        if any(place < 0 or place % FRAME_ALIGNMENT for place in places):
             raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
-        return mapped
+        try:
+            packed = _packed(*found)
+        except ValueError as error:
+            raise NotAReaderPosition(f"{self.path} is not a reader's position: {error}") from None
+        self._map[8 * _FIRST :] = packed[8 * _FIRST :]
+        self._words[0] = int.from_bytes(_MAGIC, "little")
+
+    def _load(self, word: int) -> int:
+        """A number, by whichever of its copies is whole."""
+        value = decode_word(self._words[_FIRST + word])
+        if value is None:
+            value = decode_word(self._words[_SECOND + word])
+        if value is not None:
+            return value
+        raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
+
+    def _store(self, word: int, value: int) -> None:
+        self._words[_FIRST + word] = self._words[_SECOND + word] = encode_word(value)
+
+    def mend(self) -> None:
+        """Write anew what one copy has to tell for the other; for the writer, before it uses the file."""
+        wrong = [w for w in _WORDS for copy in (_FIRST, _SECOND) if decode_word(self._words[copy + w]) is None]
+        if wrong or self._map[:8] != _MAGIC:
+            _LOGGER.warning("%s was damaged: nothing is lost, as all in it stands there twice", self.path)
+        for word in _WORDS:
+            self._store(word, self._load(word))
+        self._words[0] = int.from_bytes(_MAGIC, "little")
+
+    def _place(self, word: int) -> int:
+        return self._load(word) * FRAME_ALIGNMENT
+
+    def _set_place(self, word: int, value: int) -> None:
+        _check(value)
+        self._store(word, value // FRAME_ALIGNMENT)
+
+    def _count(self, word: int) -> int:
+        value = self._load(word)
+        return UNKNOWN if value == MOST else value
+
+    def _set_count(self, word: int, value: int) -> None:
+        self._store(word, MOST if value < 0 else value)
 
     @property
     def position(self) -> int:
         """Where the reader goes on: what it stored, or the floor where that is further."""
-        return max(self._words[1], self._words[2])
+        return max(self._place(_POSITION), self._place(_FLOOR))
 
     @position.setter
     def position(self, value: int) -> None:
-        _check(value)
-        self._words[1] = value
+        self._set_place(_POSITION, value)
 
     @property
     def stored(self) -> int:
         """What the reader stored, wherever it was moved on to since."""
-        return self._words[1]
+        return self._place(_POSITION)
 
     @property
     def floor(self) -> int:
         """Where the writer has moved the reader on to: what lies before it is not read any more."""
-        return self._words[2]
+        return self._place(_FLOOR)
 
     @floor.setter
     def floor(self, value: int) -> None:
-        _check(value)
-        self._words[2] = value
+        self._set_place(_FLOOR, value)
 
     @property
     def claim(self) -> int:
         """Up to where the reader is using frames, or was when it died; beyond its position only then."""
-        return self._words[4]
+        return self._place(_CLAIM)
 
     @claim.setter
     def claim(self, value: int) -> None:
-        _check(value)
-        self._words[4] = value
+        self._set_place(_CLAIM, value)
 
     @property
     def moved_on(self) -> bool:
         """Whether the writer has moved the reader on since it last stored its position."""
-        return self._words[2] > self._words[1]
+        return self._place(_FLOOR) > self._place(_POSITION)
 
     @property
     def mark(self) -> int:
         """The total of messages before the position, as the reader counts; UNKNOWN where it cannot know."""
-        return self._words[3]
+        return self._count(_MARK)
 
     @mark.setter
     def mark(self, value: int) -> None:
-        self._words[3] = value
+        self._set_count(_MARK, value)
 
     @property
     def floor_mark(self) -> int:
         """The total of messages before the floor, as the writer counts."""
-        return self._words[5]
+        return self._count(_FLOOR_MARK)
 
     @floor_mark.setter
     def floor_mark(self, value: int) -> None:
-        self._words[5] = value
+        self._set_count(_FLOOR_MARK, value)
 
     @property
     def newest(self) -> int:
         """Where the newest frame begins, as the writer says; meaningless before there is one."""
-        return self._words[6]
+        return self._place(_NEWEST)
 
     @newest.setter
     def newest(self, value: int) -> None:
-        self._words[6] = value
+        self._set_place(_NEWEST, value)
+
+    @property
+    def total(self) -> int:
+        """The total of messages with the newest frame, as the writer says: also where that frame is damaged."""
+        return self._load(_TOTAL)
+
+    @total.setter
+    def total(self, value: int) -> None:
+        self._store(_TOTAL, value)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -175,11 +250,27 @@ def _check(position: int) -> None:
         raise ValueError(f"no frame begins at position {position}")
 
 
+def _packed(
+    position: int = 0, floor: int = 0, mark: int = 0, claim: int = 0, floor_mark: int = 0, newest: int = 0
+) -> bytes:
+    """A file's bytes. Raises ValueError."""
+    places = {_POSITION: position, _FLOOR: floor, _CLAIM: claim, _NEWEST: newest}
+    counts = {_MARK: mark, _FLOOR_MARK: floor_mark, _TOTAL: 0}
+    values = {word: place // FRAME_ALIGNMENT for word, place in places.items()}
+    values |= {word: MOST if count < 0 else count for word, count in counts.items()}
+    packed = bytearray(_LENGTH)
+    packed[:8] = _MAGIC
+    for word, value in values.items():
+        for copy in (_FIRST, _SECOND):
+            struct.pack_into("<q", packed, 8 * (copy + word), encode_word(value))
+    return bytes(packed)
+
+
 def _create(path: Path, start: int, mark: int) -> None:
     """Under another name first, so that no crash leaves half a file."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
     with open(unfinished, "wb") as file:
-        file.write(struct.pack("<8sqqq", _MAGIC, start, 0, mark).ljust(_LENGTH, b"\0"))
+        file.write(_packed(start, 0, mark))
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileExistsError):  # another process was first: its file stands

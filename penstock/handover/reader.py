@@ -108,7 +108,7 @@ class FrameReader(threading.Thread):
 
     def _follow(self, path: Path, position: ReaderPosition) -> bool:
         """Read one log buffer file until it is empty and this is to stop (True), or another stands in its place."""
-        with Subscription(path, position.position) as subscription:
+        with Subscription(path, position.position, in_order=True) as subscription:
             while True:
                 last_look = self._stopping.is_set()
                 self._gather()

@@ -19,6 +19,7 @@ class Receipt:
     ``open_messages`` and ``open_fragments`` wait for their rest. ``drops`` is the kernel's drop counter
     (modulo 2^32) of socket ``socket_id`` as last read. ``missed`` is the number of the last counts of
     missed frames that rode (``skipped.SkippedFrames``). Positions of one ``epoch`` are never used twice.
+    ``slots``: the round, and the slot before which it is published; None in frames of before 0.2.
     """
 
     origin: Origin
@@ -30,6 +31,7 @@ class Receipt:
     drops: int = 0
     missed: int = 0
     epoch: str = ""
+    slots: tuple[int, int] | None = None
 
     def document(self) -> dict[str, Any]:
         """As JSON-ready mapping."""
@@ -42,6 +44,7 @@ class Receipt:
             "socket": [self.socket_id, self.drops],
             "missed": self.missed,
             "epoch": self.epoch,
+            "slots": self.slots,
         }
 
     @classmethod
@@ -50,6 +53,7 @@ class Receipt:
         try:
             messages, fragments = document["open"]
             socket_id, drops = document["socket"]
+            slots = document.get("slots")
             return cls(
                 Origin.of(document),
                 int(document["incarnation"]),
@@ -60,6 +64,7 @@ class Receipt:
                 int(drops),
                 int(document["missed"]),
                 str(document["epoch"]),
+                (int(slots[0]), int(slots[1])) if slots else None,
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBatch(f"not a receipt: {error!r}") from None

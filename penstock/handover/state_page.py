@@ -2,11 +2,13 @@
 
 Each text has two places that are written in turn (sequence number, length, CRC32C, bytes), so that a
 process killed while writing leaves the text before it, and a reader in another process never sees half.
+The checksum covers number and length too; before 0.2 it covered the bytes alone.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 import os
 import struct
@@ -29,6 +31,7 @@ TOPIC_BY_POSITION = 3
 TOPIC_REQUESTS = 4
 """Number of the text with the wishes for topics that the log daemon could not grant in the group it stores."""
 TEXTS = 5
+_LOGGER = logging.getLogger(__name__)
 
 
 class StatePage:
@@ -36,6 +39,7 @@ class StatePage:
 
     def __init__(self, path: Path, texts: int = TEXTS) -> None:
         size = texts * 2 * CAPACITY
+        self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, size)
@@ -52,12 +56,19 @@ class StatePage:
         at = self._place(text, sequence & 1)
         self._map[at : at + HALF_HEADER.size] = bytes(HALF_HEADER.size)
         self._map[at + HALF_HEADER.size : at + HALF_HEADER.size + len(data)] = data
-        self._map[at : at + HALF_HEADER.size] = HALF_HEADER.pack(sequence, len(data), crc32c.crc32c(data))
+        self._map[at : at + HALF_HEADER.size] = HALF_HEADER.pack(sequence, len(data), _checksum(sequence, data))
 
     def read(self, text: int) -> Any:
         """The newest whole document of text number ``text``; None when there is none."""
         data = self._newest(text)[1]
         return json.loads(data) if data else None
+
+    def tell_damage(self) -> None:
+        """For the owner, before it uses the page: tells which texts are damaged; what was said before them stands."""
+        for place in range(len(self._map) // CAPACITY):
+            at = place * CAPACITY
+            if any(self._map[at : at + HALF_HEADER.size]) and not self._whole(at)[0]:
+                _LOGGER.warning("%s: text %d is damaged; the one written before it stands", self._path, place // 2)
 
     def close(self) -> None:
         """Unmap."""
@@ -74,4 +85,8 @@ class StatePage:
         if not sequence or length > CAPACITY - HALF_HEADER.size:
             return 0, b""
         data = bytes(self._map[at + HALF_HEADER.size : at + HALF_HEADER.size + length])
-        return (sequence, data) if crc32c.crc32c(data) == crc else (0, b"")
+        return (sequence, data) if crc in (_checksum(sequence, data), crc32c.crc32c(data)) else (0, b"")
+
+
+def _checksum(sequence: int, data: bytes) -> int:
+    return crc32c.crc32c(data, crc32c.crc32c(struct.pack("<QI", sequence, len(data))))

@@ -14,9 +14,9 @@ import pyarrow as pa
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
-from penstock.handover.buffer import HandlerPosition, epoch_of, last_total
+from penstock.handover.buffer import HandlerPosition, epoch_of, last_receipt, last_total, whole_receipt
 from penstock.handover.dropped_frames import DroppedFrameCounts
-from penstock.handover.frame import FrameEncoder, frame_receipt, published
+from penstock.handover.frame import FrameEncoder, published
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG
 from penstock.handover.position import UNKNOWN
@@ -26,7 +26,6 @@ from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.subscription import Subscription
-from penstock.records import BadBatch
 
 LARGEST_SKIP = 4 << 20
 """Bytes of frames that a reader is moved over at once: their counts have to be read."""
@@ -66,10 +65,12 @@ class FrameWriter:
         self._released = publication.position
         self._encoder = FrameEncoder(publication.max_message_length)
         frame = publication.last_frame()
-        self.before = _receipt(frame.data, source) if frame else Receipt(Origin(source, 0, 0, 0))
-        self.published = published(frame.reserved_value) if frame else (0, 0)
+        before = last_receipt(publication)
+        self.before = before or Receipt(Origin(source, 0, 0, 0))
+        self.published = _published(frame) if frame else (0, 0)
         self.incarnation = self.before.incarnation + 1
-        self.total = last_total(publication, page)  # so that a loss shows
+        self.total = last_total(publication, page, readers[0].position)  # so that a loss shows
+        self._is_behind = before is not None and self.total > before.total
         self.drops = (self.before.socket_id, self.before.drops)
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
@@ -86,8 +87,8 @@ class FrameWriter:
 
     @property
     def owes(self) -> bool:
-        """Whether counts of missed frames wait for a frame to ride with."""
-        return bool(self._missed)
+        """Whether counts of missed frames wait for a frame to ride with, or its total is to tell of damaged ones."""
+        return bool(self._missed) or self._is_behind
 
     def publish(
         self,
@@ -109,10 +110,18 @@ class FrameWriter:
         carried = {**counts, **self._missed.ride()}
         origin = Origin(self._source, bucket, first or last, last, self._codec, carried)
         receipt = Receipt(
-            origin, self.incarnation, self.total, *still_open, *self.drops, self._missed.number, self._epoch
+            origin,
+            self.incarnation,
+            self.total,
+            *still_open,
+            *self.drops,
+            self._missed.number,
+            self._epoch,
+            published(reserved),
         )
         self._offer(self._encoder.encode(batch, receipt), reserved)
         self._missed.rode()
+        self._is_behind = False
 
     def _offer(self, frame: list[memoryview | bytes], reserved: int) -> None:
         self._raise_limit()
@@ -131,7 +140,7 @@ class FrameWriter:
 
     def _say_newest(self, frame: Frame | None) -> None:
         if frame:
-            self._readers[0].position.newest = frame.begin
+            self._readers[0].position.newest, self._readers[0].position.total = frame.begin, self.total
 
     def _raise_limit(self) -> None:
         self._publication.consumed(min(reader.reached for reader in self._readers))
@@ -166,7 +175,7 @@ class FrameWriter:
         start = reader.reached
         if start + self._publication.window > self._publication.position:
             return  # it has moved meanwhile
-        with Subscription(self._publication.path, start) as frames:
+        with Subscription(self._publication.path, start, in_order=True) as frames:
             try:
                 found = frames.poll(min(self._publication.window // 4, LARGEST_SKIP))
                 end = frames.position
@@ -186,11 +195,10 @@ def _answers_for_itself(reader: HandlerPosition) -> bool:
     return reader.name != LOG or reader.position.claim <= reader.position.position
 
 
-def _receipt(frame: memoryview, source: str) -> Receipt:
-    try:
-        return frame_receipt(frame)
-    except BadBatch:
-        return Receipt(Origin(source, 0, 0, 0))
+def _published(frame: Frame) -> tuple[int, int]:
+    """Round and slot end of a frame: under its checksum, or, where that does not fit, as its header says."""
+    receipt = whole_receipt(frame)
+    return receipt.slots if receipt and receipt.slots else published(frame.reserved_value)
 
 
 def missed_counts(frames: Sequence[Frame], reader: HandlerPosition) -> tuple[Counts, int]:
@@ -200,9 +208,8 @@ def missed_counts(frames: Sequence[Frame], reader: HandlerPosition) -> tuple[Cou
     """
     counts, mark = Counts(), reader.mark
     for frame in frames:
-        try:
-            receipt = frame_receipt(frame.data)
-        except BadBatch:
+        receipt = whole_receipt(frame)
+        if receipt is None:
             continue
         own = receipt.origin.counts.get(Name.ACCEPTED, 0)
         lost = max(receipt.total - own - mark, 0) if mark != UNKNOWN else 0

@@ -89,7 +89,7 @@ class Receiver:
     def _make_io(self, listener: ListenerConfig, folder: Path, buffer: BufferConfig) -> UdpReceiver | TcpReceiver:
         if listener.protocol == "tcp":
             return TcpReceiver(listener, self._sock, self._publisher, self._decoder, self._commands, self._wake)
-        slots = Slots(slots_file(folder, listener.name), buffer.slots)
+        slots = Slots(slots_file(folder, listener.name), buffer.slots, self._publisher.published[0])
         decoder: Decoder = self._decoder
         return UdpReceiver(listener, self._sock, slots, self._publisher, decoder, self._commands, self._wake)
 

@@ -107,9 +107,13 @@ class UdpReceiver:
         lost[Name.FRAGMENT_DISCARDED], lost[Name.FRAGMENT_OPEN] = before.open_fragments, -before.open_fragments
         round_number, slot_end = self._publisher.published
         begin = slot_end if round_number == self._slots.round else 0
+        unreadable = self._slots.drop_unreadable(begin)
+        lost[Name.TAKEN] += self._slots.unusable
+        lost[f"{Name.INVALID}slot"] += self._slots.unusable + unreadable
+        lost[Name.EMPTY] -= unreadable  # as which they are about to be taken
         if lost.pruned():
             self._publish_counts(lost, begin)
-        self._publish_slots(begin, self._slots.filled)
+        self._publish_slots(begin, self._slots.filled, left=True)
 
     def receive(self, timeout: float) -> None:
         """One round: wait up to ``timeout`` seconds for datagrams, fill the slots, publish them."""
@@ -142,20 +146,25 @@ class UdpReceiver:
         self._fill.received(filled, time.monotonic())
         return filled
 
-    def _publish_slots(self, begin: int, end: int, first: int = 0) -> None:
+    def _publish_slots(self, begin: int, end: int, first: int = 0, *, left: bool = False) -> None:
         start = begin
         for datagrams in self._parts(self._slots.datagrams(begin, end)):
-            self._publish(datagrams, start, first)
+            self._publish(datagrams, start, first, left)
             start += len(datagrams)
         if begin or end:  # a round of which anything was published is never filled again
             self._slots.next_round()
 
-    def _publish(self, datagrams: Datagrams, start: int, first: int) -> None:
-        """Publish those of the slots from ``start`` on, and answer the commands among them."""
+    def _publish(self, datagrams: Datagrams, start: int, first: int, left: bool) -> None:
+        """Publish those of the slots from ``start`` on, and answer the commands among them.
+
+        ``left``: a predecessor left them. Only a checksum of the codec, which a whole datagram has not, vouches then
+        for what has lain in a file.
+        """
         counts = Counts()
         self._add_drops(counts)
         decoded = self._decoder.decode(datagrams, time.monotonic())
         counts.absorb(decoded.counts)
+        counts[Name.UNVERIFIED] += decoded.counts[Name.UNBOXED] if left else 0
         answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
         self._publisher.publish(
             self._annotated(decoded, datagrams, start),

@@ -95,7 +95,7 @@ def write_wrapper(real: Path, cache: Path) -> Path:
     text = WRAPPER.format(option=VECTOR_MODULE, java=real)
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     script = home / "bin" / "java"
-    if script.exists() and script.read_text() == text:
+    if script.exists() and script.read_bytes() == text.encode():
         return home
     script.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=script.parent)

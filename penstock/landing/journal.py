@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.table_files import table_list
 from penstock.landing.table_paths import Layout
 
@@ -116,9 +117,10 @@ def committed_batches(checkpoint: Path) -> list[int]:
 
 
 class Journal:
-    """The commits of all batches, one JSON object a line; ``update`` adds what Spark committed since.
+    """The commits of all batches, one a line; ``update`` adds what Spark committed since.
 
-    A line torn by a crash is cut off and written again: Spark still remembers its batch.
+    A damaged end is cut off and written again: Spark still remembers its batches. Of one that is damaged further up
+    the offsets stay unaccounted in the balance, which names them.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -152,50 +154,10 @@ class Journal:
 
 def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False, *, moves: bool = False) -> Iterator[Commit]:
     """The commits of the journal, from a batch on; with ``moves`` also the places where another source began."""
-    for document in read_lines(layout.journal, repair=repair):
-        commit = Commit.of(document)
-        if commit.batch >= from_batch and (moves or not document.get("moved")):
+    for commit, moved in read_lines(layout.journal, _entry, repair=repair):
+        if commit.batch >= from_batch and (moves or not moved):
             yield commit
 
 
-def append_lines(path: Path, documents: list[dict[str, Any]]) -> None:
-    """Append JSON objects to a file, one a line; they are on the disk when this returns.
-
-    Raises OSError, and then the file is as before.
-    """
-    text = "".join(json.dumps(document, separators=(",", ":")) + "\n" for document in documents)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(handle).st_size
-        try:
-            with open(handle, "wb", closefd=False) as file:
-                file.write(text.encode())
-            os.fsync(handle)
-        except OSError:
-            os.ftruncate(handle, size)
-            raise
-    finally:
-        os.close(handle)
-
-
-def read_lines_from(path: Path, position: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The JSON objects of a file from a byte position on, each with the position after it; not a torn last line."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(position)
-            for line in file:
-                if not line.endswith(b"\n") or not line.startswith(b"{"):
-                    return
-                position += len(line)
-                yield position, json.loads(line)
-    except FileNotFoundError:
-        return
-
-
-def read_lines(path: Path, *, repair: bool = False) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file. A torn last line is left out, and with ``repair`` cut off the file."""
-    position = 0
-    for position, document in read_lines_from(path):  # noqa: B007  (needed after the loop)
-        yield document
-    if repair and path.exists() and position < path.stat().st_size:
-        os.truncate(path, position)
+def _entry(document: Mapping[str, Any]) -> tuple[Commit, bool]:
+    return Commit.of(document), bool(document.get("moved"))

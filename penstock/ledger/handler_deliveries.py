@@ -20,6 +20,7 @@ from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
 from penstock.ledger.daily_rollup import roll_counts, widened
 from penstock.ledger.in_buffer import waiting_for
+from penstock.logbuffer import LogBufferError
 
 LOOKS = 20
 """How often is looked again while the writer moves a reader on."""
@@ -210,6 +211,12 @@ def _by_day(counts: Mapping[int, Counts], before: int) -> dict[int, Counts]:
 
 
 def _total(folder: Path, listener: str) -> int:
-    """The listener's running total, by the newest frame in its log buffer; 0 where there is none."""
+    """The listener's running total, by the newest frame in its log buffer; as its writer said where that is damaged."""
     newest = newest_receipt(folder, listener)
-    return newest.total if newest else 0
+    if newest:
+        return newest.total
+    try:
+        with ReaderPosition(position_file(folder, listener, LOG)) as position:
+            return position.total
+    except (OSError, LogBufferError):
+        return 0

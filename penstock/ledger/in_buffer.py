@@ -52,7 +52,7 @@ class BufferedCounts:
             return {}
         with ReaderPosition(place) as position:
             reached = position.position
-        with Subscription(path, reached) as subscription:
+        with Subscription(path, reached, in_order=True) as subscription:
             known = self._buffers.get(listener)
             identity = path.stat().st_ino
             if known is None or known.identity != identity or known.begin > reached:
@@ -148,7 +148,7 @@ def waiting_for(folder: Path, listener: str, position: int) -> dict[SourceBucket
     path = buffer_file(folder, listener)
     if not path.exists():
         return {}
-    with Subscription(path, position) as subscription:
+    with Subscription(path, position, in_order=True) as subscription:
         found = _Buffer(0, position, position)
         found.look(subscription, None)
     return found.totals

@@ -19,11 +19,18 @@ class MissingFrame:
     """The place where a reader found no frame.
 
     One writer publishes in order, so a gap before its frames was cleaned. Where all was cleaned up to
-    the tail, ``patience`` (seconds) tells.
+    the tail, ``patience`` (seconds) tells. ``in_order``: a frame is published before there is room for the next one,
+    so that one half written before another is damaged.
     """
 
-    def __init__(self, log: LogFile, patience: float = PATIENCE, clock: Callable[[], float] = time.monotonic) -> None:
-        self._log, self._patience, self._clock = log, patience, clock
+    def __init__(
+        self,
+        log: LogFile,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+        in_order: bool = False,
+    ) -> None:
+        self._log, self._patience, self._clock, self._in_order = log, patience, clock, in_order
         self._since: tuple[int, float] | None = None
 
     def check(self, position: int, active: int) -> None:
@@ -34,22 +41,29 @@ class MissingFrame:
     def _is_lost(self, position: int, ahead: int) -> bool:
         if ahead >= d.PARTITIONS:
             return True
-        if self._is_being_written(position):
+        if not self._in_order and self._is_being_written(position):
             return False
-        return ahead > 0 or self._is_passed(position) or self._is_old(position)
+        if ahead > 0 or self._is_passed(position):
+            return True
+        return not self._is_being_written(position) and self._is_old(position)
 
     def _is_being_written(self, position: int) -> bool:
         return self._log.ints[self._log.offset_of(position) >> 2] < 0
 
     def _is_passed(self, position: int) -> bool:
         """A later frame of the term is there, and this one is not even now."""
-        if self._tail() <= position or next_frame(self._log, position) is None:
+        if self.tail() <= position or next_frame(self._log, position + d.FRAME_ALIGNMENT) is None:
             return False
-        return self._log.ints[self._log.offset_of(position) >> 2] == 0
+        return not self.is_whole(position)
+
+    def is_whole(self, position: int) -> bool:
+        """Whether a frame begins there, none that would end behind the tail where these come in order."""
+        length, _, _ = self._log.whole_frame(position)
+        return length > 0 and (not self._in_order or position + length <= self.tail())
 
     def _is_old(self, position: int) -> bool:
         """The gap has been open too long, and it is one: the tail is behind it, if nothing else."""
-        if self._tail() <= position:
+        if self.tail() <= position:
             self._since = None
             return False
         return self._waited(position)
@@ -59,7 +73,8 @@ class MissingFrame:
             self._since = position, self._clock()
         return self._clock() - self._since[1] > self._patience
 
-    def _tail(self) -> int:
+    def tail(self) -> int:
+        """Where the writer takes room next."""
         count = self._log.load(d.ACTIVE_TERM_COUNT)
         raw = self._log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
         return count * self._log.term_length + d.tail_offset(raw, self._log.term_length)

@@ -71,6 +71,11 @@ def recover(path: Path, readers: Sequence[int], expected: d.Parameters | None) -
         if not resize(path):
             rebuild(path, expected or derived(path), error)
         log, notes = LogFile(path, writable=True), (str(error),)
+    if expected and log.term_length == expected.term_length and log.parameters.mtu != expected.mtu:
+        notes = (*notes, f"{path} says an MTU of {log.parameters.mtu}, which was {expected.mtu}")
+        log.store(d.MTU_LENGTH, expected.mtu)
+        log.close()
+        log = LogFile(path, writable=True)
     try:
         recovered = examine(log, readers, notes)
         if recovered.last is None and recovered.skipped:

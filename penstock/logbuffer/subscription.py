@@ -16,13 +16,15 @@ from penstock.logbuffer.mapped import Frame, LogFile, require_x86_64
 class Subscription:
     """Reads a log buffer that one process writes from ``position`` on, which must be where a frame begins.
 
+    ``in_order``: its writer is a ``Publication``, which publishes each frame before it takes room for the next one.
     Raises NotALogBuffer, OSError, UnsupportedProcessor, and ValueError for a position that cannot be one.
     """
 
-    def __init__(self, path: Path | str, position: int = 0) -> None:
+    def __init__(self, path: Path | str, position: int = 0, *, in_order: bool = False) -> None:
         require_x86_64()
         self._log = LogFile(path)
-        self._gap = MissingFrame(self._log)
+        self._in_order = in_order
+        self._gap = MissingFrame(self._log, in_order=in_order)
         self._position = 0
         self.position = position
 
@@ -45,11 +47,11 @@ class Subscription:
         """
         frames: list[Frame] = []
         log, position, taken = self._log, self._position, 0
-        end = log.term_end(position)
+        end, tail = log.term_end(position), self._known_tail()
         while position < end and taken < limit_bytes and len(frames) < limit_frames:
             active = log.load(d.ACTIVE_TERM_COUNT)  # before the frame, see Gap
             length, flags, kind = log.whole_frame(position)
-            if not length:
+            if not length or (position + length > tail and position + length > (tail := self._known_tail())):
                 if not frames:
                     self._gap.check(position, active)
                 break
@@ -69,10 +71,24 @@ class Subscription:
         active = self._newest_term()
         for count in range(max(active - 2, log.term_count(self._position), 0), active + 1):
             begin = max(count * log.term_length, self._position)
-            found = begin if log.whole_frame(begin)[0] else next_frame(log, begin)
+            found = begin if self._gap.is_whole(begin) else next_frame(log, begin + d.FRAME_ALIGNMENT)
             if found is not None:
                 return found
         return None
+
+    def _known_tail(self) -> int:
+        """The tail where it is known to lie behind every frame."""
+        return self._gap.tail() if self._in_order else sys.maxsize
+
+    @property
+    def term_length(self) -> int:
+        """Bytes of a term."""
+        return self._log.term_length
+
+    @property
+    def end(self) -> int:
+        """Where the writer takes room next: no frame begins there yet."""
+        return self._gap.tail()
 
     def _newest_term(self) -> int:
         """The count of the newest term."""

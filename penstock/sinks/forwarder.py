@@ -231,7 +231,7 @@ def _read_again(path: Path, account: Account) -> FrameGroup | None:
     """The group that was in the handler's hands, if all of it is still in the log buffer."""
     frames: list[Frame] = []
     try:
-        with Subscription(path, account.done) as subscription:
+        with Subscription(path, account.done, in_order=True) as subscription:
             while subscription.position < account.end:
                 before = subscription.position
                 frames += [f._replace(data=memoryview(bytes(f.data))) for f in subscription.poll(limit_frames=1)]

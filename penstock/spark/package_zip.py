@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import penstock
+from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder
 
 _WHEN = (1980, 1, 1, 0, 0, 0)
@@ -23,11 +24,9 @@ def package_zip(folder: Path | None = None) -> Path:
     content = _zipped(Path(penstock.__file__).parent)
     name = f"penstock-{hashlib.sha256(content).hexdigest()[:16]}.zip"
     path = (folder or cache_folder()) / name
-    if not path.exists():
+    if not path.exists() or path.read_bytes() != content:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(content)
-        draft.replace(path)
+        replace_durably(OS, path, content, draft=f"{name}.{os.getpid()}")
     return path
 
 

@@ -15,6 +15,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder, find_java
 from penstock.spark.package_zip import package_zip
 
@@ -144,9 +145,7 @@ def _prepare_environment(master: str, python: str | None) -> None:
 def _logging() -> str:
     """The JVM's option for its log: warnings, and no words about what is meant to be as it is."""
     path = cache_folder() / "log4j2.properties"
-    if not path.exists() or path.read_text() != LOGGING:
+    if not path.exists() or path.read_bytes() != LOGGING.encode():
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(LOGGING)
-        temporary.replace(path)
+        replace_durably(OS, path, LOGGING.encode(), draft=f"{path.name}.{os.getpid()}")
     return f"-Dlog4j2.configurationFile={path.as_uri()}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
 from penstock.landing.table_files import DELTA_LOG
 from penstock.landing.table_paths import Layout
 
@@ -43,6 +45,9 @@ VIEWS = {
 WATERMARKS = "table string, topic string, until timestamp, landed bigint, share double"
 """Columns of the view ``watermarks``: the table holds all it ever will of what a topic received before ``until``, so
 many rows; ``share`` (0 to 1) of those that are known to have come."""
+
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class FormatDiffers(PenstockError, ValueError):
@@ -92,30 +97,35 @@ def register_views(spark: SparkSession, tables: Path | str) -> None:
 
 def keep_watermarks(layout: Layout, marks: Sequence[Mapping[str, Any]]) -> None:
     """Keep how far the tables are complete, as the ledger says it."""
-    draft = layout.watermarks.with_suffix(".new")
-    draft.write_text(json.dumps(list(marks)))
-    draft.replace(layout.watermarks)
+    write_document(layout.watermarks, {"marks": list(marks)})
 
 
 def kept_watermarks(layout: Layout) -> list[tuple[str, str, datetime, int, float]]:
-    """The rows of the view ``watermarks``; none before the pipeline has asked the ledger."""
+    """The rows of the view ``watermarks``; none before the pipeline has asked the ledger, as it does all the time."""
     try:
-        marks = json.loads(layout.watermarks.read_text())
+        return [
+            (one["table"], one["topic"], datetime.fromtimestamp(one["until"], UTC), one["landed"], one["share"])
+            for one in read_document(layout.watermarks)["marks"]
+        ]
     except FileNotFoundError:
         return []
-    return [
-        (one["table"], one["topic"], datetime.fromtimestamp(one["until"], UTC), one["landed"], one["share"])
-        for one in marks
-    ]
+    except (DamagedFile, KeyError, TypeError, ValueError):
+        _LOGGER.warning("%s cannot be read: the running pipeline makes it anew", layout.watermarks)
+        return []
 
 
 def begun_as(layout: Layout) -> dict[str, str]:
-    """The ``format`` and ``data_format`` the table was begun with; empty where it was not begun."""
+    """The ``format`` and ``data_format`` the table was begun with; empty where it was not begun. Raises DamagedFile.
+
+    In the file the former is called ``form``: ``format`` is the file's own.
+    """
     try:
-        begun = json.loads(layout.format.read_text())
+        begun = read_document(layout.format)
     except FileNotFoundError:
         return {}
-    return {"format": PARQUET, **{str(key): str(value) for key, value in begun.items()}}
+    if not isinstance(begun.get("data_format"), str):
+        raise DamagedFile(f"{layout.format} is damaged: it does not say what form the table has")
+    return {"format": str(begun.get("form", begun.get("format", PARQUET))), "data_format": begun["data_format"]}
 
 
 def begin_table(layout: Layout, form: str, data_format: str) -> None:
@@ -124,9 +134,7 @@ def begin_table(layout: Layout, form: str, data_format: str) -> None:
     begun = begun_as(layout)
     if not begun:
         layout.format.parent.mkdir(parents=True, exist_ok=True)
-        temporary = layout.format.with_suffix(".new")
-        temporary.write_text(json.dumps(wanted))
-        temporary.replace(layout.format)
+        write_document(layout.format, {"form": form, "data_format": data_format})
     for key, value in begun.items():
         if value != wanted[key]:
             raise FormatDiffers(f"{layout.landed} has {key} = {value}: keep it, or choose another folder of tables")

@@ -16,6 +16,7 @@ from types import FrameType
 
 from penstock.config import ConfigError, Settings
 from penstock.errors import PenstockError
+from penstock.files.file_system import OS, replace_durably
 from penstock.supervise.sd_notify import Service
 from penstock.supervise.supervisor import ENDPOINTS, LOCK, Supervisor
 
@@ -113,10 +114,8 @@ class Reloader:
             outcome = Outcome(began, error=str(error))
         for line in outcome.lines:
             _LOGGER.log(logging.ERROR if outcome.error else logging.INFO, "%s", line)
-        draft = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):  # a full disk: it was reported
-            draft.write_text(json.dumps(asdict(outcome)))
-            draft.rename(self._path)
+            replace_durably(OS, self._path, json.dumps(asdict(outcome)).encode(), synced=False)  # of this run only
 
     def close(self) -> None:
         """What was told of a reload is of no use to anybody later."""

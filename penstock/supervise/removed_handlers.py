@@ -74,7 +74,7 @@ def _close(folder: Path, listener: str, handler: str, position: ReaderPosition, 
 def _rest(path: Path, position: int) -> tuple[list[Frame], int]:
     """All frames from ``position`` on, and where the last of them ends."""
     frames: list[Frame] = []
-    with Subscription(path, position) as subscription:
+    with Subscription(path, position, in_order=True) as subscription:
         before = -1
         while subscription.position > before:
             before = subscription.position

@@ -17,6 +17,7 @@ from typing import Any
 from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
+from penstock.files.file_system import OS, replace_durably
 from penstock.handover.frame import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
@@ -181,10 +182,8 @@ class Supervisor:
             "flight": self._settings.log.flight,
         }
         path = self._settings.data_dir / ENDPOINTS
-        draft = path.with_suffix(".new")
         try:
-            draft.write_text(json.dumps(endpoints))
-            draft.rename(path)
+            replace_durably(OS, path, json.dumps(endpoints).encode(), synced=False)  # of this run only
             self._endpoints = endpoints
         except OSError as error:  # a full disk: tried again at the next check
             _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.files.checked_document import decode, encode
-from penstock.files.errors import UnknownFormat
+from penstock.files.checked_document import decode, encode, read_document, write_document
+from penstock.files.errors import DamagedFile, UnknownFormat
+from penstock.testing.crashes import CrashingFileSystem
 
 PATH = Path("folder/name.json")
 VALUES = st.recursive(
@@ -47,3 +50,52 @@ def test_a_later_format_is_named_and_not_taken_for_damage() -> None:
     text = b'{"format": 2}'
     with pytest.raises(UnknownFormat, match=r"name\.json has format 2, this Penstock knows 1"):
         decode(b"%08x" % crc32c(text) + text, PATH)
+
+
+def test_a_document_of_before_without_a_checksum_is_read_and_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    path.write_text('{"topic": "in"}')
+    assert read_document(path) == {"topic": "in"}
+    write_document(path, {"topic": "out"})
+    assert read_document(path) == {"format": 1, "topic": "out"}
+
+
+@given(st.binary())
+def test_a_file_that_is_no_document_is_named(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "d.json")
+        path.write_bytes(data)
+        try:
+            assert isinstance(read_document(path), dict)
+        except DamagedFile as error:
+            assert str(path) in str(error)  # noqa: PT017 most bytes are damage, some are an object
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_at_any_point_leaves_the_old_document_or_the_new(tmp_path: Path, seed: int) -> None:
+    for stop_after in range(20):
+        folder = tmp_path / str(stop_after)
+        folder.mkdir()
+        fs = CrashingFileSystem(folder, seed)
+        fs.stop_after = stop_after
+        kept, asked = -1, -1
+        try:
+            for number in range(3):
+                asked = number
+                write_document(folder / "d", {"number": number}, fs)
+                kept = number
+        except OSError:
+            fs.crash()
+        found = read_document(folder / "d")["number"] if (folder / "d").exists() else -1
+        assert found in (kept, asked)
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "sync", "rename"])
+def test_where_it_fails_the_old_document_stands_and_nothing_is_left_over(tmp_path: Path, operation: str) -> None:
+    write_document(tmp_path / "d", {"number": 1})
+    fs = CrashingFileSystem(tmp_path)
+    fs.failures = {operation: errno.ENOSPC}
+    with pytest.raises(OSError, match="No space"):
+        write_document(tmp_path / "d", {"number": 2}, fs)
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+    assert read_document(tmp_path / "d")["number"] == 1

@@ -1,11 +1,13 @@
 """The real files."""
 
+import errno
 import os
 
 import pytest
 
 from penstock.files.errors import Locked
 from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, map_file, replace_durably
+from penstock.testing.crashes import CrashingFileSystem
 
 
 def test_parts_are_written_one_after_the_other_also_more_than_one_call_takes(tmp_path):
@@ -61,3 +63,18 @@ def test_a_lock_is_held_once(tmp_path):
 
 def test_the_clock_gives_microseconds():
     assert 1_700_000_000_000_000 < SYSTEM_CLOCK.micros() < 1 << 53
+
+
+def test_what_nobody_needs_after_a_power_cut_is_replaced_at_once_and_not_synced(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    replace_durably(fs, tmp_path / "f", b"old")
+    fs.failures = {"sync": errno.EIO, "sync_directory": errno.EIO}
+    replace_durably(fs, tmp_path / "f", b"new", synced=False)
+    assert OS.read(tmp_path / "f") == b"new"
+
+
+def test_processes_that_write_the_same_file_have_drafts_of_their_own(tmp_path):
+    (tmp_path / "f.tmp").write_bytes(b"another's")
+    replace_durably(OS, tmp_path / "f", b"mine", draft="f.mine")
+    assert sorted(OS.names(tmp_path)) == ["f", "f.tmp"]
+    assert OS.read(tmp_path / "f.tmp") == b"another's"

@@ -15,6 +15,8 @@ import pytest
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain import RECEIPTS, Drain
+from penstock.handover.paths import state_file
+from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogFull, TopicSettings
 from penstock.records import ANNOTATIONS, EMPTY_BODY, body
 from tests.ingest.ingest_life import Life, live
@@ -333,3 +335,16 @@ def test_messages_of_frames_that_were_missed_and_could_not_be_read_are_corrupt(
             total[name.rpartition("@")[2]] += count
     assert (total["accepted"], total["seen"], total["corrupt"]) == (104, 104, 2)
     assert total["policy_drop.log"] == 102 - len(payloads(log))
+
+
+def test_frames_wait_while_nobody_has_said_which_topic_they_are_for(
+    life: Life, log: Log, drained: Callable[[], list[str]], tmp_path: Path
+) -> None:
+    publish(life, b"one")
+    page = StatePage(state_file(tmp_path, LISTENER.name))
+    page.write(TOPIC_BY_POSITION, [])
+    assert "has still to say which topic" in drained()[0]
+    assert log.names() == []
+    page.write(TOPIC_BY_POSITION, [(0, "in")])
+    drained()
+    assert payloads(log) == [b"one"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.handover.dropped_frames import MOST_BUCKETS, DroppedFrameCounts
-from penstock.handover.state_page import StatePage
+from penstock.handover.state_page import SKIPPED, StatePage
 
 
 @pytest.fixture
@@ -83,3 +83,15 @@ def test_of_a_long_time_the_oldest_minutes_are_put_together(page: StatePage) -> 
     assert len(carried) == 2 * MOST_BUCKETS
     assert sum(count for name, count in carried.items() if name.endswith("accepted")) == 1000
     assert carried["59940@accepted"] == 1
+
+
+@pytest.mark.parametrize("rode", [0, 1])
+def test_where_the_text_that_says_that_counts_ride_is_damaged_they_ride_once(page: StatePage, rode: int) -> None:
+    missed = DroppedFrameCounts(page)
+    missed.skip("log", 100, COUNTS)
+    missed.skipped()
+    missed.ride()
+    newest = page._place(SKIPPED, page._newest(SKIPPED)[0] & 1)
+    page._map[newest + 20] ^= 1
+    again = DroppedFrameCounts(page, rode)
+    assert again.ride() == ({} if rode else COUNTS)

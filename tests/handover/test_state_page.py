@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import crc32c
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.handover.state_page import CAPACITY, StatePage
+from penstock.handover.state_page import CAPACITY, HALF_HEADER, StatePage
 
 
 def test_each_text_is_what_was_written_last(tmp_path: Path) -> None:
@@ -42,3 +43,29 @@ def test_a_changed_byte_leaves_a_whole_text(tmp_path: Path, at: int, byte: int) 
     data[at] = byte
     path.write_bytes(data)
     assert StatePage(path).read(0) in ("older", "newer")
+
+
+def test_a_flipped_bit_does_not_bring_an_older_text_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    page = StatePage(tmp_path / "state")
+    for number in range(4):
+        page.write(0, f"text {number}")
+    page.tell_damage()
+    assert caplog.messages == []
+    page.close()
+    written = (tmp_path / "state").read_bytes()
+    for place, expected in ((0, "text 2"), (1, "text 3")):
+        for bit in range(8 * 24):
+            data = bytearray(written)
+            data[place * CAPACITY + bit // 8] ^= 1 << bit % 8
+            (tmp_path / "state").write_bytes(data)
+            assert StatePage(tmp_path / "state").read(0) == expected
+    StatePage(tmp_path / "state").tell_damage()
+    assert str(tmp_path / "state") in caplog.messages[0]
+
+
+def test_a_text_of_before_whose_checksum_covers_its_bytes_alone_is_read(tmp_path: Path) -> None:
+    StatePage(tmp_path / "state").close()
+    data = bytearray((tmp_path / "state").read_bytes())
+    data[:22] = HALF_HEADER.pack(1, 6, crc32c.crc32c(b'"text"')) + b'"text"'
+    (tmp_path / "state").write_bytes(data)
+    assert StatePage(tmp_path / "state").read(0) == "text"

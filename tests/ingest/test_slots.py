@@ -111,3 +111,131 @@ def test_ipv6_senders_are_known(tmp_path: Path) -> None:
         assert slots.receive(sock, 0) == 1
         assert slots.sender(0)[0] == "::1"
         assert int(slots.datagrams(0, 1).addresses[0]) != 0
+
+
+FILLED = [b"one", b"two" * 1000, b"three"]
+HEADER = 56
+"""Bytes of the header that are used."""
+
+
+@pytest.fixture
+def left(tmp_path: Path, sock: socket.socket) -> Path:
+    """The file of a receiver that was killed with three slots filled."""
+    send(sock, *FILLED)
+    slots = Slots(tmp_path / "slots", SLOTS)
+    slots.receive(sock, 0)
+    return tmp_path / "slots"
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def aside(path: Path) -> list[Path]:
+    return list(path.parent.glob("*.unusable-*"))
+
+
+@pytest.mark.parametrize("byte", range(HEADER))
+def test_a_flipped_bit_of_the_header_loses_nothing_unnamed(
+    left: Path, byte: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    flip(left, 8 * byte + byte % 8)
+    slots = Slots(left, SLOTS)
+    if aside(left):
+        assert (slots.unusable, held(slots), slots.round) == (3, [], 1)
+        assert left.name in caplog.messages[0]
+    else:
+        assert (slots.unusable, held(slots), slots.round) == (0, FILLED, 1)
+    assert bool(aside(left)) == (byte < 16 or byte in range(24, 32) or byte >= 48), "the round stands there three times"
+    slots.next_round()
+    assert Slots(left, SLOTS).round == 2
+
+
+def test_every_flipped_bit_of_a_round_is_outvoted(left: Path) -> None:
+    written = left.read_bytes()
+    for bit in (8 * at + bit for at in (16, 32, 40) for bit in range(64)):
+        left.write_bytes(written)
+        flip(left, bit)
+        slots = Slots(left, SLOTS)
+        assert (slots.round, slots.filled) == (1, 3)
+    assert aside(left) == []
+
+
+@pytest.mark.parametrize("done", [1, 2])
+def test_a_kill_between_the_words_of_a_round_leaves_one_of_the_two(left: Path, done: int) -> None:
+    slots = Slots(left, SLOTS)
+    slots._messages["length"] = slots_module.UNFILLED  # as next_round begins
+    numbers = [slots._header["round"], slots._header["rounds"][:, 0], slots._header["rounds"][:, 1]]
+    for number in numbers[:done]:
+        number[:] = 2
+    again = Slots(left, SLOTS)
+    assert (again.round in (1, 2), again.filled, aside(left)) == (True, 0, [])
+
+
+def test_a_flipped_bit_of_a_length_invents_no_datagram(left: Path) -> None:
+    written = left.read_bytes()
+    for slot in (3, 9):
+        for bit in range(32):
+            left.write_bytes(written)
+            flip(left, 8 * (4096 + 64 * slot + 56) + bit)
+            slots = Slots(left, SLOTS)
+            assert slots.drop_unreadable(0) == 0
+            assert held(slots) == FILLED
+
+
+def test_a_slot_whose_length_cannot_be_is_dropped_and_those_behind_it_are_not(left: Path) -> None:
+    flip(left, 8 * (4096 + 64 + 56) + 20)
+    slots = Slots(left, SLOTS)
+    assert slots.drop_unreadable(0) == 1
+    assert held(slots) == [b"one", b"", b"three"]
+
+
+def test_flips_of_the_kernels_structures_are_written_over(left: Path, sock: socket.socket) -> None:
+    written = left.read_bytes()
+    for bit in range(8 * 4096, 8 * (4096 + 64), 3):
+        if bit // 8 - 4096 in range(56, 60):
+            continue
+        left.write_bytes(written)
+        flip(left, bit)
+        slots = Slots(left, SLOTS)
+        assert held(slots) == FILLED
+        slots.next_round()
+        send(sock, b"new")
+        assert (slots.receive(sock, 0), held(slots)) == (1, [b"new"])
+
+
+def test_a_file_made_anew_begins_behind_the_round_of_the_last_frame(left: Path) -> None:
+    left.write_bytes(b"garbage")
+    assert Slots(left, SLOTS, published=41).round == 42
+
+
+def test_a_file_for_another_number_of_slots_is_made_anew_unless_it_holds_datagrams(left: Path) -> None:
+    slots = Slots(left, 2 * SLOTS)
+    assert (slots.slots, slots.filled, slots.unusable, len(aside(left))) == (32, 0, 3, 1)
+    again = Slots(left, SLOTS)
+    assert (again.slots, again.unusable, len(aside(left))) == (16, 0, 1)
+
+
+@pytest.mark.parametrize("length", [1, 4096, 5000, 8192, 100_000])
+def test_a_cut_file_is_put_aside(left: Path, length: int) -> None:
+    os.truncate(left, length)
+    slots = Slots(left, SLOTS)
+    assert slots.filled == 0
+    assert len(aside(left)) == 1
+    assert slots.unusable == (3 if length > 4096 + 3 * 64 else 0)
+
+
+def test_zeroed_pages_are_no_new_file(left: Path) -> None:
+    data = left.read_bytes()
+    left.write_bytes(bytes(4096) + data[4096:])
+    assert Slots(left, SLOTS).unusable == 3
+
+
+def test_a_file_of_before_is_taken_over(left: Path) -> None:
+    data = left.read_bytes()
+    left.write_bytes(b"PSTKSLT2" + data[8:32] + bytes(4096 - 32) + data[4096:])
+    slots = Slots(left, SLOTS)
+    assert (slots.round, held(slots), aside(left)) == (1, FILLED, [])
+    assert left.read_bytes()[:8] == b"PSTKSLT3"

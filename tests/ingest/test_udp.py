@@ -40,7 +40,7 @@ class Receiving:
     def __init__(self, folder: Path, sock: socket.socket, slots: int = 64, **more: object) -> None:
         listener = LISTENER.model_copy(update=more)
         self.life: Life = live(folder, listener, TERM)
-        self.slots = Slots(slots_file(folder, "events"), slots)
+        self.slots = Slots(slots_file(folder, "events"), slots, self.life.publisher.published[0])
         self.woken = 0
         decoder = PlogDecoder()
         commands = Commands(listener, decoder.statistics.as_dict, list)
@@ -94,6 +94,49 @@ def test_slots_filled_and_not_published_are_published_by_the_successor(tmp_path:
     second.receiver.take_over()
     assert second.life.payloads() == [b"before", b"one", b"two"]
     assert (second.slots.round, second.slots.filled) == (3, 0)
+
+
+def test_messages_taken_over_are_counted_as_unverified_unless_a_checksum_vouches_for_them(
+    tmp_path: Path, sock: socket.socket
+) -> None:
+    first = Receiving(tmp_path, sock)
+    send(sock, b"one", b"two", *PARTS)
+    first.slots.receive(sock, 0)  # and then it is killed
+    first.life.end()
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    assert second.life.payloads() == [b"one", b"two", b"m" * 4000]
+    assert (second.life.totals()["unverified"], second.life.totals()["accepted"]) == (2, 3)
+    send(sock, b"three")
+    second.receiver.receive(1)
+    assert second.life.totals()["unverified"] == 2
+    assert open_books(second.life.totals()) == []
+
+
+def test_slots_that_cannot_be_used_are_counted_and_the_books_close(tmp_path: Path, sock: socket.socket) -> None:
+    first = Receiving(tmp_path, sock)
+    send(sock, b"one", b"two", b"three")
+    first.slots.receive(sock, 0)
+    first.life.end()
+    path = slots_file(tmp_path, "events")
+    data = bytearray(path.read_bytes())
+    data[4096 + 64 + 59] ^= 1  # the length of the second
+    path.write_bytes(data)
+    second = Receiving(tmp_path, sock)
+    second.receiver.take_over()
+    assert second.life.payloads() == [b"one", b"three"]
+    assert {"taken": 3, "invalid.slot": 1}.items() <= second.life.totals().items()
+    assert open_books(second.life.totals()) == []
+    send(sock, b"four")
+    second.slots.receive(sock, 0)
+    second.life.end()
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1  # the magic
+    path.write_bytes(data)
+    third = Receiving(tmp_path, sock)
+    third.receiver.take_over()
+    assert {"taken": 4, "invalid.slot": 2, "accepted": 2}.items() <= third.life.totals().items()
+    assert open_books(third.life.totals()) == []
 
 
 def test_a_round_whose_frame_is_there_is_not_published_again(tmp_path: Path, sock: socket.socket) -> None:

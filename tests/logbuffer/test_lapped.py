@@ -43,3 +43,32 @@ def test_where_all_is_cleaned_up_to_the_tail_time_tells(tmp_path: Path) -> None:
     clock.now += 21
     with pytest.raises(Lapped):
         gap.check(1024, 0)
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_a_frame_whose_length_is_damaged_is_told_at_once_where_frames_come_in_order(tmp_path: Path, bit: int) -> None:
+    fill(create_exclusive(tmp_path / "log"), 10)
+    data = bytearray((tmp_path / "log").read_bytes())
+    data[3 * 1024 + bit // 8] ^= 1 << bit % 8
+    (tmp_path / "log").write_bytes(data)
+    subscription = Subscription(tmp_path / "log", in_order=True)
+    found = []
+    while subscription.position < 10 * 1024:
+        try:
+            found += [frame.reserved_value for frame in subscription.poll()]
+        except Lapped:
+            subscription.position = subscription.oldest() or 1 << 20
+    hidden = {3, *range(4, 4 + (1 << bit) // 1024 + 1)} if bit < 13 and not 1024 >> bit & 1 else {3}
+    assert [number for number in found if number not in hidden] == [n for n in range(10) if n not in hidden]
+
+
+@pytest.mark.parametrize("bit", range(10, 32))
+def test_the_last_frame_leads_no_reader_behind_the_tail(tmp_path: Path, bit: int) -> None:
+    publication = create_exclusive(tmp_path / "log")
+    fill(publication, 10)
+    data = bytearray((tmp_path / "log").read_bytes())
+    data[9 * 1024 + bit // 8] ^= 1 << bit % 8
+    (tmp_path / "log").write_bytes(data)
+    subscription = Subscription(tmp_path / "log", in_order=True)
+    subscription.poll()
+    assert subscription.position <= subscription.end == publication.position

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaException, Message, TopicPartition
 
+from penstock.files.file_system import OS, replace_durably
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.large.headers import find_last
 
@@ -178,15 +178,7 @@ def _written(message: Message, into: Path) -> Moved:
     if target.exists():
         target = into / f"{own}-{name}" if name != own else target
     value = message.value() or b""
-    handle, scratch = tempfile.mkstemp(dir=into, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(value)
-        os.chmod(scratch, 0o644)
-        os.replace(scratch, target)
-    except BaseException:
-        os.unlink(scratch)
-        raise
+    replace_durably(OS, target, value, draft=f".{own}.{os.getpid()}")  # before its offset is committed
     return Moved(target.name, topic, partition, offset, len(value))
 
 

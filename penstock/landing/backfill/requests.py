@@ -7,7 +7,6 @@ topic's own turn passes over its offsets. So each is landed once, whatever is ki
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.proof.evidence import Offsets
 from penstock.landing.table_paths import Layout
@@ -57,7 +58,7 @@ class Request:
 
 
 def requests(folder: Path) -> dict[str, Request]:
-    """All requests of a folder by name, in order."""
+    """All requests of a folder by name, in order. Raises DamagedFile: Spark's checkpoint counts by them."""
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError:
@@ -67,9 +68,12 @@ def requests(folder: Path) -> dict[str, Request]:
 
 
 def _read(path: Path) -> Request:
-    told = json.loads(path.read_text())
-    runs = tuple((int(begin), int(end)) for begin, end in told["runs"])
-    return Request(int(path.stem), told["topic"], runs, bool(told["again"]), tuple(told["owed"]))
+    told = read_document(path)
+    try:
+        runs = tuple((int(begin), int(end)) for begin, end in told["runs"])
+        return Request(int(path.stem), str(told["topic"]), runs, bool(told["again"]), tuple(map(int, told["owed"])))
+    except (KeyError, TypeError, ValueError):
+        raise DamagedFile(f"{path} is damaged: it says no topic and offsets") from None
 
 
 def write(
@@ -80,12 +84,7 @@ def write(
     number = 1 + max((request.number for request in requests(folder).values()), default=0)
     told = {"topic": topic, "runs": list(runs), "again": again, "owed": list(owed)}
     path = folder / f"{number:06d}.json"
-    draft = path.with_suffix(".new")
-    with draft.open("w") as file:
-        json.dump(told, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    write_document(path, told)
     return _read(path)
 
 

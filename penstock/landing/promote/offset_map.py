@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.landing.journal import PARTITION_MARK, append_lines, read_lines
+from penstock.files.checked_lines import append_lines, read_lines
+from penstock.files.errors import DamagedFile
+from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.table_paths import Layout
 
 CopiedRange = tuple[int, int, int, int]
@@ -48,17 +50,22 @@ class OffsetMap:
 
     @classmethod
     def load(cls, path: Path) -> OffsetMap | None:
-        """The map in a file; None where there is none. A line torn by a crash is cut off."""
-        found: OffsetMap | None = None
-        for line in read_lines(path, repair=True):
-            if "kafka" in line:
-                found = cls(path, line["topic"], line["kafka"], {int(p): int(o) for p, o in line["begins"].items()})
-            elif found and "move" in line:
-                begins = {int(p): int(o) for p, o in line["move"]["begins"].items()}
-                found.move = Move(int(line["move"]["landed"]), begins, int(line["move"]["bucket"]))
-            elif found:
-                found.runs += [(int(a), int(b), int(c), int(d)) for a, b, c, d in line["runs"]]
-                found.end = int(line["end"])
+        """The map in a file; None where there is none. A damaged end is cut off: Kafka says what was copied.
+
+        Raises DamagedFile where it begins with no whole line.
+        """
+        lines = list(read_lines(path, _line, repair=True))
+        if not lines:
+            return None
+        if not isinstance(first := lines[0], _Begin):
+            raise DamagedFile(f"{path}: its first line is damaged, which says where in Kafka the copy begins")
+        found = cls(path, first.topic, first.kafka, first.begins)
+        for line in lines[1:]:
+            if isinstance(line, Move):
+                found.move = line
+            elif isinstance(line, _Copied):
+                found.runs += line.runs
+                found.end = line.end
         return found
 
     @classmethod
@@ -104,6 +111,32 @@ class OffsetMap:
     def last(self) -> dict[int, int]:
         """For each partition the place behind the last row copied."""
         return self.after(self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    topic: str
+    kafka: str
+    begins: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    end: int
+    runs: list[CopiedRange]
+
+
+def _line(told: Mapping[str, Any]) -> _Begin | Move | _Copied:
+    if "kafka" in told:
+        return _Begin(told["topic"], told["kafka"], _by_partition(told["begins"]))
+    if "move" in told:
+        move = told["move"]
+        return Move(int(move["landed"]), _by_partition(move["begins"]), int(move["bucket"]))
+    return _Copied(int(told["end"]), [(int(a), int(b), int(c), int(d)) for a, b, c, d in told["runs"]])
+
+
+def _by_partition(told: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in told.items()}
 
 
 def _runs(copied: Iterable[tuple[int, PartitionOffset]]) -> Iterator[CopiedRange]:

@@ -8,7 +8,6 @@ uuids of the duplicate window stay, so that nothing is lost or lands twice.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,10 +18,12 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from penstock.counts import BUCKET_SECONDS
 from penstock.errors import PenstockError
+from penstock.files.checked_lines import append_lines
+from penstock.files.file_system import OS, replace_durably
 from penstock.landing.backfill.requests import requests
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
-from penstock.landing.journal import Journal, append_lines, committed_batches, read_plan
+from penstock.landing.journal import Journal, committed_batches, read_plan
 from penstock.landing.promote.kafka_writer import PATIENCE, CannotSend, KafkaOut, Outgoing, headers_of, marks
 from penstock.landing.promote.offset_map import Move, OffsetMap, map_path, maps
 from penstock.landing.table_paths import Layout
@@ -176,10 +177,5 @@ def _rewrite(layout: Layout, batch: int, moves: Mapping[str, Move], known: Mappi
     append_lines(layout.journal, [{**entry, "ranges": ranges, "files": [], "moved": True}])
     path = layout.checkpoint / "offsets" / str(batch)
     version, metadata, _ = path.read_text().splitlines()
-    draft = path.with_name(f".{batch}.moved")
-    with draft.open("w") as file:
-        file.write("\n".join([version, metadata, json.dumps(places, separators=(",", ":"))]))
-        file.flush()
-        os.fsync(file.fileno())
     path.with_name(f".{batch}.crc").unlink(missing_ok=True)
-    draft.replace(path)
+    replace_durably(OS, path, "\n".join([version, metadata, json.dumps(places, separators=(",", ":"))]).encode())

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
+from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.backfill.requests import OffsetRange, Request, inside, offsets_of, requests
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.journal import PARTITION_MARK, Commit, append_lines, read_journal, read_lines
+from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
 from penstock.landing.proof.evidence import LandedUuids, Offsets, in_gaps, of_topic, read_rows, split_offsets, tally
 from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
 from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
@@ -263,16 +264,30 @@ def _agrees(proof: Proof, earlier: Proof, missing: int) -> bool:
     return same_range and landed(proof) == landed(earlier) and total == proof.total() + missing
 
 
+@dataclass(frozen=True, slots=True)
+class ProvedBatch:
+    """The proofs of a batch, as they are written down: a line of ``landed.proofs.jsonl``."""
+
+    batch: int
+    proofs: list[Proof]
+    refills: list[BackfillProof]
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> ProvedBatch:
+        """From a line. Raises KeyError, TypeError, ValueError or AttributeError."""
+        refills = [BackfillProof.of(one) for one in told.get("refills", ())]
+        return cls(int(told["batch"]), [Proof.of(one) for one in told["proofs"]], refills)
+
+
 def read_proofs(layout: Layout, *, repair: bool = False) -> Iterator[list[Proof]]:
     """The proofs written down, batch by batch."""
-    for document in read_lines(layout.proofs, repair=repair):
-        yield [Proof.of(one) for one in document["proofs"]]
+    yield from (batch.proofs for batch in read_lines(layout.proofs, ProvedBatch.of, repair=repair))
 
 
 def proved_refills(layout: Layout) -> Iterator[BackfillProof]:
     """What landed out of turn, as it was proved."""
-    for document in read_lines(layout.proofs):
-        yield from map(BackfillProof.of, document.get("refills", ()))
+    for batch in read_lines(layout.proofs, ProvedBatch.of):
+        yield from batch.refills
 
 
 def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[BackfillProof] = ()) -> None:

@@ -6,7 +6,6 @@ number of its producer, so that a plan without an end is simply carried out agai
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -15,8 +14,11 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
+from crc32c import crc32c
 
-from penstock.landing.journal import append_lines, read_lines
+from penstock.files.checked_lines import Damage, append_lines, read_lines, report
+from penstock.files.errors import DamagedFile
+from penstock.files.file_system import OS, replace_durably
 from penstock.records import BODY
 
 RowIdentity = int | str
@@ -48,7 +50,7 @@ class Resender:
         self._numbers: Counter[str] = Counter()
         self._plans: list[dict[str, Any]] = []
         self._ended: set[int] = set()
-        for line in read_lines(path, repair=True):
+        for line in read_lines(path, _plan_or_end, repair=True, damaged=_told):
             if "ended" in line:
                 self._ended.add(line["ended"])
             else:
@@ -68,7 +70,7 @@ class Resender:
                 continue
             name, number = plan["producer"]
             taken = self._has is not None and self._has(plan["topic"], (name, number), plan["at"])
-            self._append(plan, None if taken else _read_body(self._body_file(plan)))
+            self._append(plan, None if taken else _read_body(self._body_file(plan), plan.get("crc32c")))
 
     def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch) -> None:
         """Send rows (as ``records.BODY``) that have these keys."""
@@ -80,7 +82,7 @@ class Resender:
             "topic": topic,
             "keys": list(keys),
         }
-        _write_body(self._body_file(plan), body)
+        plan["crc32c"] = _write_body(self._body_file(plan), body)
         append_lines(self._path, [plan])
         self._numbers[topic] += 1
         self._plans.append(plan)
@@ -110,17 +112,37 @@ def body_of(rows: Sequence[Sent]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in BODY], schema=BODY)
 
 
-def _write_body(path: Path, body: pa.RecordBatch) -> None:
-    """On the disk before the plan that names it."""
-    draft = path.with_suffix(".new")
-    with draft.open("wb") as file:
-        with pa.ipc.new_file(file, body.schema) as writer:
-            writer.write_batch(body)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+def _plan_or_end(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of the file, where it has what one must have."""
+    if "ended" in line:
+        return {"ended": int(line["ended"])}
+    name, number = line["producer"]
+    return {**line, "sequence": int(line["sequence"]), "producer": [str(name), int(number)], "keys": list(line["keys"])}
 
 
-def _read_body(path: Path) -> pa.RecordBatch:
-    with pa.OSFile(str(path), "rb") as file:
-        return pa.ipc.open_file(file).get_batch(0)
+def _told(damage: Damage) -> None:
+    """A torn end names nothing that was sent; another damaged line does."""
+    if not damage.torn:
+        raise DamagedFile(f"{damage}; rows that it names would be sent again. Take the line out of the file to go on")
+    report(damage)
+
+
+def _write_body(path: Path, body: pa.RecordBatch) -> int:
+    """On the disk before the plan that names it, and its CRC32C."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, body.schema) as writer:
+        writer.write_batch(body)
+    data = sink.getvalue()
+    replace_durably(OS, path, data)
+    return int(crc32c(data))
+
+
+def _read_body(path: Path, crc: int | None) -> pa.RecordBatch:
+    """Raises DamagedFile. Files of before 0.2 have no ``crc``."""
+    data = path.read_bytes()
+    try:
+        if crc is None or crc == crc32c(data):
+            return pa.ipc.open_file(data).get_batch(0)
+    except pa.ArrowInvalid:
+        pass
+    raise DamagedFile(f"{path} is damaged: its rows cannot be sent again")

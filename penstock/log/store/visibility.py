@@ -1,19 +1,22 @@
 """So that a transaction over several topics shows itself at once: a word beside the topics that readers look at.
 
 It holds a number that grows with each transaction, times four, and a phase: the writer is about to decide, or it
-publishes in all topics, which takes microseconds. A reader takes a topic's synced length only when nothing was
-published in between. A phase that does not end is that of a writer that died: readers go on with what they knew
-already, and the next writer brings all topics in order before it lets them through.
+publishes in all topics, which takes microseconds. Since 0.2 the word checks itself (``files.checked_word``). A reader
+takes a topic's synced length only when nothing was published in between. A phase that does not end is that of a writer
+that died: readers go on with what they knew already, and the next writer brings all topics in order before it lets them
+through.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from penstock.files.checked_word import MOST, decode_word, encode_word
 from penstock.files.file_system import FileSystem, SharedIntegers, replace_durably
 
 FILE_NAME = "BARRIER"
@@ -22,6 +25,7 @@ FREE, DECIDING, PUBLISHING, STEP = 0, 1, 2, 4
 SIZE = 8
 PATIENCE = 0.05
 """Seconds a reader waits while something is published."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class CommitBarrier:
@@ -35,7 +39,10 @@ class CommitBarrier:
         self.died = False
         """Whether the last writer died in a transaction: all topics are to be opened before ``free``."""
         if self._path.exists() and fs.size(self._path) == SIZE:
-            value = int.from_bytes(fs.read(self._path), "little") & (1 << 62) - 1
+            value = _whole(int.from_bytes(fs.read(self._path), "little"))
+            if value is None:
+                _LOGGER.warning("%s is damaged: all topics are opened before anything is read", self._path)
+                value = PUBLISHING
             self._free = value - value % STEP
             self.died = value % STEP != FREE
         if self.died:
@@ -46,7 +53,7 @@ class CommitBarrier:
             if not self._path.exists() or self._fs.size(self._path) != SIZE:
                 replace_durably(self._fs, self._path, bytes(SIZE))
             self._words = self._fs.words(self._path)
-        self._words.store(self._free + phase)
+        self._words.store(encode_word(self._free + phase))
 
     @contextlib.contextmanager
     def deciding(self) -> Iterator[Callable[[], None]]:
@@ -70,6 +77,11 @@ class CommitBarrier:
             self._words.close()
 
 
+def _whole(word: int) -> int | None:
+    """The number and phase in the file's word; None where it is damaged. Without a check it is one of before 0.2."""
+    return decode_word(word) if word > MOST else word
+
+
 class ReaderGate:
     """The readers' side, for the topics in ``directory``."""
 
@@ -84,7 +96,7 @@ class ReaderGate:
                     self._map = mmap.mmap(file.fileno(), SIZE, prot=mmap.PROT_READ)
             except (OSError, ValueError):
                 return FREE  # no transaction yet, or a topic's folder by itself
-        return int.from_bytes(self._map[:SIZE], "little")
+        return int.from_bytes(self._map[:SIZE], "little") & MOST
 
     def _pass(self) -> int | None:
         """The number of the last transaction; None when one does not end."""

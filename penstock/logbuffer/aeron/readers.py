@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
+from penstock.files.checked_word import MOST
 from penstock.logbuffer.aeron.publication import ExclusivePublication
-from penstock.logbuffer.descriptor import FRAME_ALIGNMENT, LONG_MAX
+from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
 
-GONE: Final = LONG_MAX & -FRAME_ALIGNMENT
-"""The floor of a reader that is gone: nothing that will ever be written is kept for it."""
+GONE: Final = MOST * FRAME_ALIGNMENT
+"""The floor of a reader that is gone, the largest there can be: nothing is kept for it."""
 
 
 class Reader(Protocol):

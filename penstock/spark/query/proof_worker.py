@@ -9,10 +9,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from penstock.landing.journal import Commit, Journal, read_journal, read_lines, read_lines_from
+from penstock.files.checked_lines import read_lines, read_lines_from
+from penstock.landing.journal import Commit, Journal, read_journal
 from penstock.landing.proof.kafka_records import kafka_records
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
-from penstock.landing.proof.prover import BackfillProof, Proof, Prover, write_proofs
+from penstock.landing.proof.prover import BackfillProof, Proof, ProvedBatch, Prover, write_proofs
 from penstock.landing.proof.reread_flight import log_records
 from penstock.landing.table_paths import Layout
 from penstock.spark.query.landing_query import Landing
@@ -87,8 +88,8 @@ class ProofWorker:
 
     def _resume(self) -> list[Commit]:
         """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""
-        for document in read_lines(self._layout.proofs, repair=True):
-            self.progress.batch = max(self.progress.batch, document["batch"])
+        for batch in read_lines(self._layout.proofs, lambda line: int(line["batch"]), repair=True):
+            self.progress.batch = max(self.progress.batch, batch)
         unproved = []
         for commit in read_journal(self._layout):
             if commit.batch <= self.progress.batch:
@@ -197,12 +198,12 @@ class ProofWorker:
             return
         if self._through is None:  # it may have come back with another memory: ask what it has
             self._through, self._position = self._ledger.through(), 0
-        for position, document in read_lines_from(self._layout.proofs, self._position):
-            for proof in map(Proof.of, document["proofs"]):
+        for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.of, self._position):
+            for proof in proved.proofs:
                 if proof.end > self._through.get(proof.topic, 0):
                     self._post_one(self._ledger, proof)
                     self._through[proof.topic] = proof.end
-            for refill in map(BackfillProof.of, document.get("refills", ())):
+            for refill in proved.refills:
                 self._post_refill(self._ledger, refill)
             self._position = position
 

@@ -78,3 +78,26 @@ def test_without_a_word_or_with_a_damaged_one_readers_go_on(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED)
     assert payloads(TopicReader(tmp_path / "t")) == [b"a"]
     log.close()
+
+
+def test_a_flipped_bit_in_the_word_is_found_and_has_all_topics_opened(tmp_path):
+    barrier = CommitBarrier(OS, tmp_path)
+    with barrier.deciding():
+        pass
+    barrier.close()
+    written = (tmp_path / "BARRIER").read_bytes()
+    for bit in range(64):
+        flipped = (int.from_bytes(written, "little") ^ 1 << bit).to_bytes(8, "little")
+        (tmp_path / "BARRIER").write_bytes(flipped)
+        opened = CommitBarrier(OS, tmp_path)
+        assert opened.died
+        opened.free()
+        opened.close()
+        assert not CommitBarrier(OS, tmp_path).died
+
+
+def test_a_word_of_before_without_a_check_is_read(tmp_path):
+    (tmp_path / "BARRIER").write_bytes((4 * 7 + PUBLISHING).to_bytes(8, "little"))
+    assert CommitBarrier(OS, tmp_path).died
+    (tmp_path / "BARRIER").write_bytes((4 * 7 + FREE).to_bytes(8, "little"))
+    assert not CommitBarrier(OS, tmp_path).died

@@ -1,0 +1,235 @@
+"""A flipped bit anywhere in what receiver and reader share: it comes up, invents nothing, and what is lost has a name.
+
+Each round of a test damages one file while nobody has it open, then runs the real writer and the real drain.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ListenerConfig
+from penstock.counts import Counts, by_bucket
+from penstock.handover.drain import RECEIPTS, Drain
+from penstock.handover.frame import frame_length
+from penstock.handover.paths import buffer_file, position_file, state_file
+from penstock.handover.position import ReaderPosition
+from penstock.log import Log, TopicSettings
+from penstock.logbuffer.descriptor import MTU_LENGTH
+from penstock.records import EMPTY_BODY, body
+from tests.ingest.ingest_life import Life, live
+
+LISTENER = ListenerConfig.model_validate(
+    {"name": "events", "protocol": "udp", "handlers": [{"type": "log", "topic": "in"}]}
+)
+TERM = 1 << 16
+STORED = [b"stored %d" % n for n in range(6)]
+WAITING = [b"waiting %d" % n for n in range(4)]
+AFTER = [b"after %d" % n for n in range(2)]
+
+
+def publish(life: Life, *payloads: bytes) -> None:
+    counts = Counts(
+        {"taken": len(payloads), "unboxed": len(payloads), "seen": len(payloads), "accepted": len(payloads)}
+    )
+    life.publisher.publish(body(list(payloads)), counts, 0)
+
+
+def drain(folder: Path, log: Log) -> None:
+    thread = Drain(LISTENER.name, folder, log, None)
+    thread.stop()
+    thread.run()
+
+
+class Pipe:
+    """A folder in which some messages are stored and some wait, and how it was before it is damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "buffers"
+        self.folder.mkdir()
+        self.topics = folder / "topics"
+        life = live(self.folder, LISTENER, TERM)
+        for number in range(0, len(STORED), 2):
+            publish(life, *STORED[number : number + 2])
+        with self._log() as log:
+            drain(self.folder, log)
+        for number in range(0, len(WAITING), 2):
+            publish(life, *WAITING[number : number + 2])
+        life.end()
+        self.kept = folder / "kept"
+        for part in (self.folder, self.topics):
+            shutil.copytree(part, self.kept / part.name)
+
+    def _log(self) -> _Opened:
+        return _Opened(self.topics)
+
+    def restore(self) -> None:
+        for part in (self.folder, self.topics):
+            shutil.rmtree(part)
+            shutil.copytree(self.kept / part.name, part)
+
+    def go_on(self) -> tuple[list[bytes], Counts]:
+        """A new receiver, what it gets, and the drain; what is stored then, and what was counted."""
+        life = live(self.folder, LISTENER, TERM)
+        if life.publisher.owes:
+            life.publisher.publish(EMPTY_BODY, Counts(), 0)
+        publish(life, *AFTER)
+        with self._log() as log:
+            drain(self.folder, log)
+            stored = log.topic("in", internal=True).reader().read(0)
+            found = [payload for batch in stored for payload in batch.batch.column("payload").to_pylist()]
+            total = Counts()
+            for topic in ("in", RECEIPTS):
+                if topic in log.names(internal=True):
+                    for document in log.topic(topic, internal=True).reader().documents():
+                        for counts in by_bucket(document.origin.bucket, document.origin.counts).values():
+                            total.absorb(counts)
+        life.end()
+        return found, total
+
+    def damage(self, path: Path, bit: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(bit // 8)
+            byte = file.read(1)
+            file.seek(bit // 8)
+            file.write(bytes([byte[0] ^ 1 << bit % 8]))
+
+
+class _Opened:
+    """A log, closed at the end."""
+
+    def __init__(self, topics: Path) -> None:
+        self._log = Log(topics, TopicSettings(message_size_limit=10_000))
+
+    def __enter__(self) -> Log:
+        return self._log
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Pipe:
+    return Pipe(tmp_path)
+
+
+def check(pipe: Pipe, what: str) -> int:
+    """Go on; how many messages are lost, each of which has a name then."""
+    found, counts = pipe.go_on()
+    sent = [*STORED, *WAITING, *AFTER]
+    assert [payload for payload in found if payload not in sent] == [], f"{what}: invented"
+    assert len(set(found)) == len(found), f"{what}: doubled"
+    assert found == [payload for payload in sent if payload in found], f"{what}: out of order"
+    assert set(AFTER) <= set(found), f"{what}: what came afterwards is there"
+    lost = len(sent) - len(found)
+    assert counts["corrupt"] == lost, f"{what}: {lost} lost, {counts}"
+    assert counts["accepted"] == len(sent), f"{what}: {counts}"
+    return lost
+
+
+def test_without_damage_all_is_stored_once(pipe: Pipe) -> None:
+    assert check(pipe, "nothing") == 0
+
+
+def test_no_flipped_bit_of_a_position_costs_anything(pipe: Pipe) -> None:
+    path, chance = position_file(pipe.folder, "events", "log"), random.Random(1)
+    used = [*range(64), *range(8 * 64, 8 * 73), *range(8 * 128, 8 * 137), *chance.sample(range(4096), 10)]
+    for byte in used:
+        pipe.restore()
+        pipe.damage(path, 8 * byte + chance.randrange(8))
+        assert check(pipe, f"byte {byte}") == 0
+
+
+def test_a_position_of_before_that_is_flipped_is_told_and_costs_what_is_counted(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, chance = position_file(pipe.folder, "events", "log"), random.Random(6)
+    with ReaderPosition(path) as position:
+        words = [position.stored, position.floor, position.mark, position.claim, position.floor_mark, position.newest]
+    before = struct.pack("<8s6q", b"PNSTKPOS", *words).ljust(4096, b"\0")
+    for bit in (8 * 9 + 4, *(8 * byte + chance.randrange(8) for byte in range(8, 40))):
+        pipe.restore()
+        path.write_bytes(before)
+        pipe.damage(path, bit)
+        caplog.clear()
+        found, counts = pipe.go_on()
+        lost = len([*STORED, *WAITING, *AFTER]) - len(found)
+        assert len(set(found)) == len(found)
+        assert {*STORED, *AFTER} <= set(found)
+        assert lost == 0 or counts["corrupt"] == lost, f"bit {bit}: {lost} lost, {counts}"
+        assert lost == 0 or any("events" in message for message in caplog.messages)
+
+
+def test_no_flipped_bit_of_the_state_costs_a_message(pipe: Pipe) -> None:
+    path, chance = state_file(pipe.folder, "events"), random.Random(2)
+    data = path.read_bytes()
+    used = [at for at in range(len(data)) if data[at]]
+    for byte in chance.sample(used, min(80, len(used))):
+        pipe.restore()
+        pipe.damage(path, 8 * byte + chance.randrange(8))
+        assert check(pipe, f"byte {byte}") == 0
+
+
+def test_a_flipped_bit_of_the_log_buffers_metadata_costs_nothing(pipe: Pipe) -> None:
+    path, chance = buffer_file(pipe.folder, "events"), random.Random(3)
+    size = path.stat().st_size
+    for byte in (*range(size - 4096, size - 4096 + 0x200), *chance.sample(range(size - 4096, size), 5)):
+        pipe.restore()
+        pipe.damage(path, 8 * byte + chance.randrange(8))
+        assert check(pipe, f"metadata byte {byte - size + 4096:#x}") == 0
+
+
+def test_no_flipped_bit_of_the_metadata_makes_frames_too_large(pipe: Pipe) -> None:
+    path = buffer_file(pipe.folder, "events")
+    at = path.stat().st_size - 4096 + MTU_LENGTH.offset
+    largest = frame_length(TERM) - 2048
+    for bit in range(32):
+        pipe.restore()
+        pipe.damage(path, 8 * at + bit)
+        life = live(pipe.folder, LISTENER, TERM)
+        publish(life, b"x" * largest)
+        assert [len(payload) for payload in life.payloads()][-1] == largest
+        life.end()
+
+
+def test_a_flipped_bit_of_the_frames_costs_at_most_the_frame_and_is_counted(pipe: Pipe) -> None:
+    path, chance = buffer_file(pipe.folder, "events"), random.Random(4)
+    data = path.read_bytes()[: 3 * TERM]
+    end = max(at for at in range(len(data)) if data[at]) + 1
+    headers = [at + byte for at in range(0, end, 32) if data[at : at + 4] != bytes(4) for byte in range(32)]
+    losses = set()
+    for byte in chance.sample(range(end), 120) + chance.sample(headers, 80) + chance.sample(range(end, 3 * TERM), 10):
+        pipe.restore()
+        pipe.damage(path, 8 * byte + chance.randrange(8))
+        losses.add(check(pipe, f"byte {byte} of {end}"))
+    assert losses <= {0, 2}
+
+
+@pytest.mark.parametrize("name", ["position", "state", "logbuffer"])
+def test_a_cut_or_zeroed_file_is_survived(pipe: Pipe, name: str) -> None:
+    paths = {
+        "position": position_file(pipe.folder, "events", "log"),
+        "state": state_file(pipe.folder, "events"),
+        "logbuffer": buffer_file(pipe.folder, "events"),
+    }
+    path, chance = paths[name], random.Random(5)
+    size = path.stat().st_size
+    for _ in range(25):
+        pipe.restore()
+        at = chance.randrange(size) & -512
+        if chance.random() < 0.5:
+            os.truncate(path, at)
+        else:
+            with path.open("r+b") as file:
+                file.seek(at & -4096)
+                file.write(bytes(min(4096, size - (at & -4096))))
+        found, _ = pipe.go_on()
+        sent = [*STORED, *WAITING, *AFTER]
+        assert [payload for payload in found if payload not in sent] == []
+        assert len(set(found)) == len(found)
+        assert {*STORED, *AFTER} <= set(found)

@@ -1,0 +1,218 @@
+"""What the landing does with files that are not as it wrote them: told with their names, survived where that can be."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+
+from penstock.config.daemon_access import internal_token
+from penstock.errors import PenstockError
+from penstock.files.checked_lines import append_lines
+from penstock.files.errors import DamagedFile, UnknownFormat
+from penstock.landing.admitted_types import TypeRegistry
+from penstock.landing.backfill import requests
+from penstock.landing.journal import Journal, read_journal
+from penstock.landing.promote.offset_map import OffsetMap
+from penstock.landing.quarantine.send_once import Producer, Resender, body_of
+from penstock.landing.table_paths import Layout
+from penstock.records import body
+from penstock.spark.views import begin_table, begun_as, keep_watermarks, kept_watermarks
+from tests.spark.spark_helpers import HandWritten, landed_message
+
+MARK = {"table": "events", "topic": "in", "until": 60, "landed": 2, "share": 1.0}
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8 % len(data)] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def test_a_damaged_commit_in_the_middle_costs_that_commit(table: HandWritten, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(4):
+        table.commit({"a": number + 1}, [landed_message(number, "a")])
+    Journal(table.layout).update()
+    lines = table.layout.journal.read_bytes().splitlines(keepends=True)
+    table.layout.journal.write_bytes(lines[0] + lines[1][:40] + b"\xff\0" + lines[1][42:] + b"".join(lines[2:]))
+    assert [commit.batch for commit in read_journal(table.layout, repair=True)] == [0, 2, 3]
+    assert str(table.layout.journal) in caplog.messages[0]
+    assert Journal(table.layout).update() == []
+
+
+def test_a_damaged_request_is_named_in_one_line(tmp_path: Path) -> None:
+    requests.write(tmp_path, "in", [(0, 5)])
+    flip(tmp_path / "000001.json", 200)
+    with pytest.raises(DamagedFile, match=r"000001\.json is damaged"):
+        requests.requests(tmp_path)
+
+
+def test_a_request_of_before_without_a_checksum_is_read(tmp_path: Path) -> None:
+    told = {"topic": "in", "runs": [[0, 5]], "again": False, "owed": []}
+    (tmp_path / "000001.json").write_text(json.dumps(told))
+    assert requests.requests(tmp_path)["in@1"].rows == 5
+
+
+def test_the_form_of_a_table_is_asked_for_where_it_cannot_be_read(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path)
+    begin_table(layout, "parquet", "json")
+    assert begun_as(layout) == {"format": "parquet", "data_format": "json"}
+    flip(layout.format, 100)
+    with pytest.raises(DamagedFile, match=r"landed\.format\.json is damaged"):
+        begin_table(layout, "parquet", "json")
+    layout.format.write_text('{"format": "delta", "data_format": "variant"}')
+    assert begun_as(layout) == {"format": "delta", "data_format": "variant"}, "as it was written before"
+
+
+def test_a_table_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path)
+    begin_table(layout, "parquet", "json")
+    layout.format.write_bytes(b'%08x{"format":2}' % crc32c(b'{"format":2}'))
+    with pytest.raises(UnknownFormat, match=r"landed\.format\.json has format 2"):
+        begin_table(layout, "parquet", "json")
+
+
+def test_watermarks_that_cannot_be_read_are_told_and_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    layout = Layout.of(tmp_path)
+    layout.watermarks.parent.mkdir()
+    keep_watermarks(layout, [MARK])
+    flip(layout.watermarks, 100)
+    assert kept_watermarks(layout) == []
+    assert str(layout.watermarks) in caplog.messages[0]
+    keep_watermarks(layout, [MARK])
+    assert len(kept_watermarks(layout)) == 1
+
+
+def test_a_type_whose_file_is_damaged_is_let_in_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    TypeRegistry(tmp_path, 3).admit(["a", "b"])
+    flip(tmp_path / "000000.json", 150)
+    registry = TypeRegistry(tmp_path, 3)
+    assert registry.types() == {"b"}
+    assert registry.admit(["a", "b"]) == {"a", "b"}
+    assert "000000.json is damaged" in caplog.messages[0]
+
+
+def test_types_of_before_are_read_beside_those_of_now(tmp_path: Path) -> None:
+    (tmp_path / "000000").write_bytes(b'1234abcd{"v":1')
+    assert TypeRegistry(tmp_path, 3).admit(["b"]) == {"b"}
+    assert TypeRegistry(tmp_path, 3).types() == {'1234abcd{"v":1', "b"}
+
+
+class Sink:
+    """Takes rows."""
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.refuses = False
+
+    def append_batch(self, topic: str, body: pa.RecordBatch, producer: Producer | None = None) -> list[int]:
+        if self.refuses:
+            raise OSError("away")
+        self.taken += body.column("payload").to_pylist()
+        return []
+
+
+def planned(path: Path, sink: Sink) -> None:
+    """A plan that was not carried out."""
+    sink.refuses = True
+    with pytest.raises(OSError, match="away"):
+        Resender(path, sink).send("in", [1, 2], body_of([(None, b"one", None, {}), (None, b"two", None, {})]))
+    sink.refuses = False
+
+
+def test_what_was_sent_is_not_known_where_a_line_is_damaged_and_that_is_said(tmp_path: Path) -> None:
+    sink, path = Sink(), tmp_path / "sent.jsonl"
+    Resender(path, sink).send("in", [0], body([b"zero"]))
+    data = path.read_bytes()
+    for at in (10, len(data) - 4):
+        path.write_bytes(data[:at] + b"\0" + data[at + 1 :])
+        with pytest.raises(DamagedFile, match=r"sent\.jsonl: .* would be sent again"):
+            Resender(path, sink)
+        assert len(path.read_bytes()) == len(data), "nothing is cut"
+    path.write_bytes(data[:-4])
+    assert not Resender(path, sink).is_new("in", 0), "a torn end is that of a line that was not written"
+
+
+def test_rows_that_are_to_be_sent_again_are_checked(tmp_path: Path) -> None:
+    sink, path = Sink(), tmp_path / "sent.jsonl"
+    planned(path, sink)
+    Resender(path, sink).finish()
+    assert sink.taken == [b"one", b"two"]
+    path.unlink()
+    planned(path, sink)
+    rows = next(tmp_path.glob("*.arrow"))
+    rows.write_bytes(rows.read_bytes().replace(b"onetwo", b"oneTwo"))
+    with pytest.raises(DamagedFile, match=r"\.arrow is damaged"):
+        Resender(path, sink).finish()
+    assert sink.taken == [b"one", b"two"]
+
+
+def test_a_map_without_its_beginning_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    OffsetMap.begin(path, "in", "there", {0: 0}).add([0], [(0, 0)], 1)
+    flip(path, 100)
+    with pytest.raises(DamagedFile, match="first line is damaged"):
+        OffsetMap.load(path)
+
+
+def test_a_token_that_no_header_can_carry_is_refused_in_one_line(tmp_path: Path) -> None:
+    token = internal_token(tmp_path)
+    assert internal_token(tmp_path) == token
+    (tmp_path / "token").write_bytes(b"\xff" + token.encode()[1:])
+    with pytest.raises(DamagedFile, match="token is damaged"):
+        internal_token(tmp_path)
+
+
+def _map(path: Path) -> object:
+    return OffsetMap.load(path)
+
+
+def _requests(path: Path) -> object:
+    return requests.requests(path.parent)
+
+
+def _sent(path: Path) -> object:
+    return Resender(path, Sink())
+
+
+def _types(path: Path) -> object:
+    return TypeRegistry(path.parent, 9).types()
+
+
+@pytest.mark.parametrize("read", [_map, _requests, _sent, _types], ids=lambda read: read.__name__[1:])
+def test_no_flip_and_no_truncation_raises_anything_but_our_errors(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    OffsetMap.begin(tmp_path / "map.jsonl", "in", "there", {0: 0}).add([0, 1], [(0, 0), (0, 1)], 2)
+    requests.write(tmp_path, "in", [(0, 5), (7, 9)], owed=[3])
+    Resender(tmp_path / "sent.jsonl", Sink()).send("in", ["k"], body([b"x"]))
+    TypeRegistry(tmp_path / "types", 9).admit(["a", "b"])
+    file = {"_map": "map.jsonl", "_requests": "000001.json", "_sent": "sent.jsonl", "_types": "types/000000.json"}
+    path = tmp_path / file[read.__name__]
+    written, chance = path.read_bytes(), random.Random(14)
+    for _ in range(150):
+        path.write_bytes(written[: chance.randrange(len(written))] if chance.random() < 0.2 else written)
+        if path.stat().st_size:
+            flip(path, chance.randrange(8 * len(written)))
+        errors = []
+        try:
+            read(path)
+        except PenstockError as error:
+            errors.append(str(error))
+        assert all(path.name in error for error in errors)
+
+
+def test_lines_of_before_go_on_being_read_beside_those_of_now(tmp_path: Path) -> None:
+    path = tmp_path / "map.jsonl"
+    path.write_text('{"topic":"in","kafka":"there","begins":{"0":0}}\n')
+    append_lines(path, [{"end": 2, "runs": [[0, 2, 0, 0]]}])
+    found = OffsetMap.load(path)
+    assert found is not None
+    assert (found.end, found.place(1)) == (2, (0, 1))
