@@ -253,6 +253,8 @@ class Topic:
 
     def _expire(self) -> list[Swept]:
         with self._writing:
+            if not self.writer.flushed:  # it failed, and nothing came after it
+                self._flush()
             self.writer.retire()
             self.announce()
         return self._maintenance.expire()

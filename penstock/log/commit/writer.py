@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment import Segment, StartState, State
 
+_LOGGER = logging.getLogger(__name__)
+
 
 class Writer:
     """Writes the topic in ``path``. ``positions`` are the log buffers' positions up to which frames are stored."""
@@ -26,7 +29,7 @@ class Writer:
         self.lock = threading.Lock()
         self.settings = settings
         self.positions: dict[str, int] = {}
-        self.producers = Producers(shared.producer_memory)
+        self.producers = Producers(shared.producer_memory, path.name)
         self.owes: Callable[[], None] | None = None
         """What must be done (it raises OSError) before anything is written: a transaction could not be taken back."""
         self._shared = shared
@@ -209,7 +212,7 @@ class Writer:
     def _roll(self, active: Segment) -> Segment:
         self.flush()
         self.producers.forget(self._shared.clock.micros())
-        known = StartState(self.positions, self.producers.document())
+        known = StartState(self.positions, self.producers.document(), self.producers.checksums())
         try:
             active.seal()
             following = segment.create(self._shared.fs, self._path, active.state.end, known, active.state.last)
@@ -228,7 +231,9 @@ class Writer:
         """Sync and close the files. The index need not be synced: it is compared with the data at the next start."""
         self._shared.handles.forget(self)
         if self._segment is not None:
-            with contextlib.suppress(LogError):
+            try:
                 self.flush()
+            except LogError as error:
+                _LOGGER.warning("topic %s is closed with rows that are written, not synced: %s", self._path.name, error)
             self._segment.release()
             self._segment = None
