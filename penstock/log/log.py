@@ -38,6 +38,8 @@ from penstock.log.transactions.transactions import Limits, Transactions
 LOCK = "LOCK"
 RESERVE = "RESERVE"
 """Files beside the topics; no topic can have these names."""
+RETAIN = "retain_bytes"
+"""The setting that makes room."""
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _NO_OVERRIDES: Mapping[str, TopicSettings] = MappingProxyType({})
 _NO_CHANGES: Mapping[str, object] = MappingProxyType({})
@@ -204,18 +206,37 @@ class Log:
     def configure(self, name: str, changes: Mapping[str, object]) -> TopicSettings:
         """Change settings of a topic: kept with it, in force at once. The settings then.
 
-        Raises UnknownTopic, InvalidTopicName, InvalidSetting, LogFull and WriteFailed.
+        On a full disk ``retain_bytes`` makes room at once. Raises UnknownTopic, InvalidTopicName, InvalidSetting,
+        LogFull and WriteFailed.
         """
         topic = self.topic(name)
         with self._lock:
             settings = topic.settings.changed(changes)
             changed = {**topic_state.read_changes(self._fs, topic.path), **checked(changes)}
+            full = self._keep(topic, changed, RETAIN in changes)
+            topic.writer.settings = settings
+        if full:
+            topic.sweep()
+            self._shared.reserve.restore()
+        return settings
+
+    def _keep(self, topic: Topic, changed: Mapping[str, object], makes_room: bool) -> bool:
+        """Write the changed settings down; whether the reserve had to be given up for that. Raises LogError."""
+        tried = 0
+
+        def write() -> None:
+            nonlocal tried
+            tried += 1
             try:
                 topic_state.write_changes(self._fs, topic.path, changed)
             except OSError as error:
                 raise write_error(error) from error
-            topic.writer.settings = settings
-            return settings
+
+        if makes_room:
+            self._shared.reserve.for_making_room(write)
+        else:
+            write()
+        return tried > 1
 
     def reconfigure(
         self,

@@ -239,12 +239,7 @@ class Topic:
         swept: list[Swept] = []
         try:
             self.check_open()
-            try:
-                swept = self._expire()
-            except LogFull:
-                if not self._shared.reserve.free():
-                    raise
-                swept = self._expire()
+            swept = self._shared.reserve.for_making_room(self._expire)
             if self.settings.compression != "none":
                 self._maintenance.compact()
         except (LogError, BadBatch) as error:
@@ -261,7 +256,7 @@ class Topic:
 
     def remove(self) -> None:
         """Remove everything but the gaps, which then cover all, of a closed topic. Raises LogFull, WriteFailed."""
-        self._maintenance.remove()
+        self._shared.reserve.for_making_room(self._maintenance.remove)
 
     def close(self, reason: LogError | None = None) -> None:
         """Refuse further appends; everything appended before is committed by the committers first."""

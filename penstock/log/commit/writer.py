@@ -120,6 +120,7 @@ class Writer:
         parts = [part for one in prepared for part in one.framed.parts]
         size = sum(one.framed.length for one in prepared) + len(prepared) * index.RECORD.itemsize
         if not self._internal:
+            self._shared.reserve.check()
             self._shared.budget.check(size)
         try:
             active.append(parts, index.pack(map(index_record, prepared)))
