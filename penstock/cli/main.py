@@ -21,6 +21,7 @@ COMMANDS = {
     "ctl": "penstock.cli.listener.ctl",
     "stress": "penstock.cli.listener.stress",
     "doctor": "penstock.cli.run.doctor",
+    "clock": "penstock.cli.run.clock",
     "produce": "penstock.cli.log.entries",
     "consume": "penstock.cli.log.entries",
     "topics": "penstock.cli.log.topics",

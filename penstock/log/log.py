@@ -27,6 +27,8 @@ from penstock.log.errors import (
     UnknownTopic,
     write_error,
 )
+from penstock.log.plausible_clock import FILE_NAME as CLOCK
+from penstock.log.plausible_clock import PlausibleClock, newest_stored
 from penstock.log.read.segment_view import Stored
 from penstock.log.resources import Budget, Handles, Reserve, Shared
 from penstock.log.retention.dropping import Swept
@@ -86,9 +88,14 @@ class Log:
             self.transactions = Transactions(self, fs, clock, self._barrier, limits)
             self.transactions.recover()
             self._names = self._find()
+            self.clock = PlausibleClock(
+                clock, fs, directory / CLOCK, lambda: newest_stored(fs, directory, sorted(self._names))
+            )
             threads = Committers(committers)
             reserve = Reserve(fs, directory / RESERVE)
-            self._shared = Shared(fs, clock, threads, reserve, Budget(max_bytes), Handles(), limits.producer_memory)
+            self._shared = Shared(
+                fs, self.clock, threads, reserve, Budget(max_bytes), Handles(), limits.producer_memory
+            )
             reserve.restore()
             self._shared.budget.measured(self._measure())
             if self._barrier.died:
@@ -286,6 +293,7 @@ class Log:
                 swept += self.topic(name, internal=True).sweep()
         self._shared.reserve.restore()
         self._shared.budget.measured(self._measure())
+        self.clock.keep()
         return swept
 
     def names(self, *, internal: bool = False) -> list[str]:
@@ -315,6 +323,7 @@ class Log:
         self._shared.committers.close()
         for topic in topics:
             topic.release()
+        self.clock.keep()
         self._barrier.close()
         self._unlock()
 

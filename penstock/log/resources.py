@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from penstock.files.file_system import Clock, FileSystem
+from penstock.files.file_system import FileSystem
 from penstock.log.commit.committer_threads import Committers
 from penstock.log.errors import LogFull
+from penstock.log.plausible_clock import PlausibleClock
 
 T = TypeVar("T")
 OPEN_TOPICS = 200
@@ -143,7 +144,7 @@ class Shared:
     """What the topics of one log share. ``producer_memory`` in seconds."""
 
     fs: FileSystem
-    clock: Clock
+    clock: PlausibleClock
     committers: Committers
     reserve: Reserve
     budget: Budget = field(default_factory=Budget)

@@ -11,6 +11,7 @@ from pathlib import Path
 from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, index_record, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_others
 from penstock.log.errors import LogError, write_error
+from penstock.log.plausible_clock import JUMP
 from penstock.log.resources import Shared
 from penstock.log.settings import Durability, TopicSettings
 from penstock.log.store import index, segment
@@ -197,14 +198,20 @@ class Writer:
     def _fresh(self, active: Segment) -> Segment:
         """The segment to append to: a new one where the active one is large or old enough. Raises LogError."""
         state, settings = active.state, self.settings
-        aged = self._shared.clock.micros() - state.oldest >= settings.rotate_after * 1e6
-        due = state.batches > 0 and (state.length >= settings.segment_size_limit or aged)
-        return self._roll(active) if due else active
+        clock = self._shared.clock
+        now = clock.micros()
+        aged = now - state.oldest >= settings.rotate_after * 1e6
+        ahead = state.last > now + JUMP * 1e6 and clock.right
+        if state.batches > 0 and (state.length >= settings.segment_size_limit or aged or ahead):
+            active = self._roll(active)
+        if ahead:  # a wrong clock gave those times: in a segment of their own, the right ones go on
+            active.state.last = now
+        return active
 
     def retire(self) -> None:
         """Begin a new segment where the entries of the active one are old; forget producers. Raises LogError."""
         active, now = self.active(), self._shared.clock.micros()
-        self.producers.forget(now)
+        self._forget_producers()
         state, settings = active.state, self.settings
         aged = now - state.oldest >= settings.rotate_after * 1e6 or now - state.last > settings.stale_after * 1e6
         if state.batches > 0 and aged:
@@ -212,7 +219,7 @@ class Writer:
 
     def _roll(self, active: Segment) -> Segment:
         self.flush()
-        self.producers.forget(self._shared.clock.micros())
+        self._forget_producers()
         known = StartState(self.positions, self.producers.document(), self.producers.checksums())
         try:
             active.seal()
@@ -222,6 +229,10 @@ class Writer:
         self._segment = following
         active.release()
         return following
+
+    def _forget_producers(self) -> None:
+        if self._shared.clock.right:
+            self.producers.forget(self._shared.clock.micros())
 
     def release(self) -> None:
         """Close the files; they are opened again when they are needed."""

@@ -125,7 +125,7 @@ class Recovery:
             records = self._repair(files, found)
             end = found.end
             self._enter_missing(end, following, CORRUPT)
-        self._last = max(self._last, int(records["last"].max(initial=0)))
+        self._last = int(records["last"][-1]) if len(records) else self._last
         return end
 
     def _scan(self, files: Files, claim: tuple[int, int] | None) -> Scan:
@@ -146,7 +146,7 @@ class Recovery:
                 set_aside(self._fs, files, data, begin, begin + length)
         set_aside(self._fs, files, data, found.length, found.size)
         self._gaps.add(lost_gaps(bad, self._gaps.all()))
-        self._last = max(self._last, found.last)
+        self._last = found.last or self._last
         kept = found.records[: len(found.records) - found.lost]
         self._cut(files, found)
         self._restore(files, kept, found)
