@@ -212,6 +212,8 @@ def _show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
     else:
         show(document, out)
     out(Text(f"unaccounted: {document['unaccounted']}", style="bold"))
+    if document.get("clock"):
+        out(Text(document["clock"], style="red"))
 
 
 def _by_table(by: str, rows: list[dict[str, Any]]) -> Table:

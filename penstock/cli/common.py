@@ -26,7 +26,7 @@ def file_of(config: Path | None) -> Path | None:
     return config or next((path for path in [Path(DEFAULT_FILE)] if path.exists()), None)
 
 
-def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
+def ask_daemon(settings: Settings, path: str, method: str = "GET", **parameters: str) -> Any:
     """The JSON answer of the running daemon, or the end with one line that says why not."""
     import httpx  # slow to import: only commands that ask need it
 
@@ -34,7 +34,7 @@ def ask_daemon(settings: Settings, path: str, **parameters: str) -> Any:
 
     try:
         with Access(settings).client() as client:
-            answer = client.get(path, params=parameters)
+            answer = client.request(method, path, params=parameters)
     except OSError as error:
         fail(f"the token of this data directory cannot be read: {error}", 2)
     except httpx.TransportError as error:

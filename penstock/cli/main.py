@@ -22,6 +22,7 @@ COMMANDS = {
     "stress": "penstock.cli.listener.stress",
     "doctor": "penstock.cli.run.doctor",
     "drill": "penstock.cli.run.drill",
+    "clock": "penstock.cli.run.clock",
     "produce": "penstock.cli.log.entries",
     "consume": "penstock.cli.log.entries",
     "topics": "penstock.cli.log.topics",

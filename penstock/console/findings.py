@@ -38,6 +38,9 @@ def _daemon(daemon: Daemon) -> Iterator[Finding]:
 def _books(daemon: Daemon) -> Iterator[Finding]:
     if lost := daemon.balance.get("unaccounted", 0):
         yield Finding(BAD, f"{exact(lost)} messages are unaccounted for", "penstock balance --rebuild")
+    if said := daemon.balance.get("clock"):
+        what, _, advice = said.rpartition(": ")
+        yield Finding(BAD, what[:1].upper() + what[1:], advice)
 
 
 def _listeners(daemon: Daemon) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from penstock.files.errors import Locked
 
 Bytes = Any
 """Any object with the buffer protocol."""
+_PASSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 MAX_PARTS = 1024
 """IOV_MAX of Linux: buffers that one system call takes."""
 
@@ -26,6 +27,9 @@ class Clock(Protocol):
 
     def micros(self) -> int:
         """Wall clock in microseconds since the epoch; may jump."""
+
+    def monotonic(self) -> float:
+        """Seconds that passed since some moment, also while the machine slept."""
 
 
 class File(Protocol):
@@ -113,6 +117,9 @@ class SystemClock:
 
     def micros(self) -> int:
         return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(_PASSED)
 
 
 class SystemFile:

@@ -34,7 +34,7 @@ from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import Decoder, UdpReceiver
 from penstock.process.allocator import reuse_memory
 from penstock.process.parent_death import die_with_parent
-from penstock.process.reporting import configure
+from penstock.process.reporting import configure, starting
 from penstock.wire.plog.codec import PlogDecoder, PlogSettings, RawDecoder
 from penstock.wire.plog.holes import HoleSettings
 from penstock.wire.syslog import SyslogDecoder
@@ -151,7 +151,9 @@ def main() -> None:
     reuse_memory()
     task = json.load(sys.stdin)
     configure(f"receiver {task['listener']['name']}")
-    Receiver(task).run()
+    with starting(f"cannot start in {task['folder']}"):
+        receiver = Receiver(task)
+    receiver.run()
 
 
 if __name__ == "__main__":

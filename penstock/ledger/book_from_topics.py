@@ -17,6 +17,7 @@ from penstock.counts import SourceBucket
 from penstock.ledger import checkpoint
 from penstock.ledger.book import Book, Covered, TierCounts
 from penstock.ledger.checkpoint import BadCheckpoint
+from penstock.ledger.daily_rollup import DAY
 from penstock.ledger.posts import AuditPost, ClientPost, LandedPost, Post, parse
 from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
 
@@ -27,9 +28,15 @@ TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost)
 _LOGGER = logging.getLogger(__name__)
 
 
-def resume(topics: Path, verify: Verify | None = None) -> Book:
-    """The book from the checkpoint and what lies beyond it; else from all that there is."""
+def resume(topics: Path, verify: Verify | None = None, rolled: int | None = None) -> Book:
+    """The book from the checkpoint and what lies beyond it; else from all that there is.
+
+    ``rolled`` is the day before which it may be rolled up: a checkpoint that is further (of a clock that was ahead) is
+    left alone.
+    """
     pages, why = usable(topics)
+    if pages is not None and rolled is not None and pages.rolled > rolled + DAY:
+        pages, why = None, "the checkpoint is rolled up to a day that is to come"
     if pages is not None:
         return _read(Book(pages), topics, TIERS, verify)
     if any(_folders(topics)):

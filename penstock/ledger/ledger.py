@@ -53,7 +53,7 @@ class Ledger:
         for name in log.names(internal=True):
             with contextlib.suppress(UnknownFormat):  # it stays as it is, and out of the balance
                 log.topic(name, internal=True)  # recovered before it is read
-        self._book = resume(log.directory, self._verify)
+        self._book = resume(log.directory, self._verify, self._horizon())
         self._posting: list[int] = []
         self._kept: TierCounts | None = None
         self._why = ""
@@ -121,9 +121,14 @@ class Ledger:
         return ""
 
     def roll_up(self) -> None:
-        """Keep by day what is older than the retention of every topic."""
+        """Keep by day what is older than the retention of every topic; not while the clock cannot be right."""
+        if (before := self._horizon()) is not None:
+            self._book.roll_up(before)
+
+    def _horizon(self) -> int | None:
+        """Before this all may be rolled up; None while the clock cannot be right."""
         ages = [self._log.settings(name).stale_after for name in self._log.names()]
-        self._book.roll_up(horizon(self._time(), ages))
+        return horizon(self._time(), ages) if self._log.clock.right else None
 
     def _check(self, post: Post) -> None:
         """Refuse what cannot be true: a post is kept for ever."""

@@ -2,8 +2,8 @@
 
 Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an append durable), ``read/``,
 ``retention/``, ``transactions/``, then ``cursors``, ``settings``, ``topic_state`` (what is kept with a topic),
-``topic_patterns``, ``resources`` (what topics share) and ``documents``. Imports ``files``, ``records``, ``counts`` and
-``errors``.
+``topic_patterns``, ``plausible_clock``, ``resources`` (what topics share) and ``documents``. Imports ``files``,
+``records``, ``counts`` and ``errors``.
 """
 
 from penstock.log.commit.batching import Appended

@@ -35,7 +35,7 @@ class UnknownFormat(LogError, file_errors.UnknownFormat):
 
 
 class OutOfSequence(LogError):
-    """A producer's sequence number is older than what is remembered, or leaves a gap."""
+    """A producer's sequence number is older than what is remembered, leaves a gap, or is stored with other rows."""
 
 
 class UnknownTransaction(LogError):

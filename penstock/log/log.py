@@ -27,6 +27,8 @@ from penstock.log.errors import (
     UnknownTopic,
     write_error,
 )
+from penstock.log.plausible_clock import FILE_NAME as CLOCK
+from penstock.log.plausible_clock import PlausibleClock, newest_stored
 from penstock.log.read.segment_view import Stored
 from penstock.log.resources import Budget, Handles, Reserve, Shared
 from penstock.log.retention.dropping import Swept
@@ -38,6 +40,8 @@ from penstock.log.transactions.transactions import Limits, Transactions
 LOCK = "LOCK"
 RESERVE = "RESERVE"
 """Files beside the topics; no topic can have these names."""
+RETAIN = "retain_bytes"
+"""The setting that makes room."""
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _NO_OVERRIDES: Mapping[str, TopicSettings] = MappingProxyType({})
 _NO_CHANGES: Mapping[str, object] = MappingProxyType({})
@@ -84,9 +88,14 @@ class Log:
             self.transactions = Transactions(self, fs, clock, self._barrier, limits)
             self.transactions.recover()
             self._names = self._find()
+            self.clock = PlausibleClock(
+                clock, fs, directory / CLOCK, lambda: newest_stored(fs, directory, sorted(self._names))
+            )
             threads = Committers(committers)
             reserve = Reserve(fs, directory / RESERVE)
-            self._shared = Shared(fs, clock, threads, reserve, Budget(max_bytes), Handles(), limits.producer_memory)
+            self._shared = Shared(
+                fs, self.clock, threads, reserve, Budget(max_bytes), Handles(), limits.producer_memory
+            )
             reserve.restore()
             self._shared.budget.measured(self._measure())
             if self._barrier.died:
@@ -204,18 +213,37 @@ class Log:
     def configure(self, name: str, changes: Mapping[str, object]) -> TopicSettings:
         """Change settings of a topic: kept with it, in force at once. The settings then.
 
-        Raises UnknownTopic, InvalidTopicName, InvalidSetting, LogFull and WriteFailed.
+        On a full disk ``retain_bytes`` makes room at once. Raises UnknownTopic, InvalidTopicName, InvalidSetting,
+        LogFull and WriteFailed.
         """
         topic = self.topic(name)
         with self._lock:
             settings = topic.settings.changed(changes)
             changed = {**topic_state.read_changes(self._fs, topic.path), **checked(changes)}
+            full = self._keep(topic, changed, RETAIN in changes)
+            topic.writer.settings = settings
+        if full:
+            topic.sweep()
+            self._shared.reserve.restore()
+        return settings
+
+    def _keep(self, topic: Topic, changed: Mapping[str, object], makes_room: bool) -> bool:
+        """Write the changed settings down; whether the reserve had to be given up for that. Raises LogError."""
+        tried = 0
+
+        def write() -> None:
+            nonlocal tried
+            tried += 1
             try:
                 topic_state.write_changes(self._fs, topic.path, changed)
             except OSError as error:
                 raise write_error(error) from error
-            topic.writer.settings = settings
-            return settings
+
+        if makes_room:
+            self._shared.reserve.for_making_room(write)
+        else:
+            write()
+        return tried > 1
 
     def reconfigure(
         self,
@@ -265,6 +293,7 @@ class Log:
                 swept += self.topic(name, internal=True).sweep()
         self._shared.reserve.restore()
         self._shared.budget.measured(self._measure())
+        self.clock.keep()
         return swept
 
     def names(self, *, internal: bool = False) -> list[str]:
@@ -294,6 +323,7 @@ class Log:
         self._shared.committers.close()
         for topic in topics:
             topic.release()
+        self.clock.keep()
         self._barrier.close()
         self._unlock()
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from penstock.files.file_system import Clock, FileSystem
+from penstock.files.file_system import FileSystem
 from penstock.log.commit.committer_threads import Committers
 from penstock.log.errors import LogFull
+from penstock.log.plausible_clock import PlausibleClock
 
+T = TypeVar("T")
 OPEN_TOPICS = 200
 """Topics whose files are kept open for writing, three each: within the usual limit of 1,024 a process."""
 PRODUCER_MEMORY = 86_400.0
@@ -86,11 +89,36 @@ class Budget:
 
 
 class Reserve:
-    """A file that is given up when the disk is full, so that retention can enter what it drops."""
+    """A file that is given up when the disk is full, so that what makes room can write down what it does."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
         self._path = path
+        self._lock = threading.Lock()
+        self._in_use = False
+
+    def for_making_room(self, call: Callable[[], T]) -> T:
+        """What ``call`` gives, which is to make room; called again with the reserve given up where the disk is full.
+
+        Meanwhile nothing is appended. Raises as ``call``.
+        """
+        try:
+            return call()
+        except LogFull:
+            with self._lock:
+                if not self.free():
+                    raise
+                self._in_use = True
+                try:
+                    return call()
+                finally:
+                    self._in_use = False
+                    self.restore()
+
+    def check(self) -> None:
+        """Raises LogFull while it is needed to make room: who appends must not take what was given up."""
+        if self._in_use:
+            raise LogFull("no space left: room is being made")
 
     def free(self) -> bool:
         """Give it up; False when there is none."""
@@ -116,7 +144,7 @@ class Shared:
     """What the topics of one log share. ``producer_memory`` in seconds."""
 
     fs: FileSystem
-    clock: Clock
+    clock: PlausibleClock
     committers: Committers
     reserve: Reserve
     budget: Budget = field(default_factory=Budget)

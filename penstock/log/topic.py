@@ -239,12 +239,7 @@ class Topic:
         swept: list[Swept] = []
         try:
             self.check_open()
-            try:
-                swept = self._expire()
-            except LogFull:
-                if not self._shared.reserve.free():
-                    raise
-                swept = self._expire()
+            swept = self._shared.reserve.for_making_room(self._expire)
             if self.settings.compression != "none":
                 self._maintenance.compact()
         except (LogError, BadBatch) as error:
@@ -253,13 +248,15 @@ class Topic:
 
     def _expire(self) -> list[Swept]:
         with self._writing:
+            if not self.writer.flushed:  # it failed, and nothing came after it
+                self._flush()
             self.writer.retire()
             self.announce()
         return self._maintenance.expire()
 
     def remove(self) -> None:
         """Remove everything but the gaps, which then cover all, of a closed topic. Raises LogFull, WriteFailed."""
-        self._maintenance.remove()
+        self._shared.reserve.for_making_room(self._maintenance.remove)
 
     def close(self, reason: LogError | None = None) -> None:
         """Refuse further appends; everything appended before is committed by the committers first."""

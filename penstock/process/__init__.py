@@ -1,7 +1,7 @@
 """What every process of Penstock does: it starts, dies with its parent, keeps small, and reports.
 
 Read ``child`` (a process that is started again), ``parent_death``, ``reporting``, ``boot_id``, ``allocator``,
-then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay small. Imports nothing of
+then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay small. Imports ``errors`` of
 Penstock.
 """
 

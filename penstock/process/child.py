@@ -38,6 +38,7 @@ class Child:
         self._module, self._task, self._descriptors = module, task, list(descriptors)
         self._process: subprocess.Popen[bytes] | None = None
         self._delay = FIRST_DELAY
+        self._in_vain = 0
         self._born = self._again_at = 0.0
 
     @property
@@ -54,7 +55,7 @@ class Child:
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(self._output.open("ab")) if self._output else None
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(os.getpid())],
+                [sys.executable, "-m", self._module, str(os.getpid()), str(self._in_vain)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
@@ -75,8 +76,9 @@ class Child:
         status = self._process.poll()
         if status is None:
             return None
+        self._in_vain += 1
         if time.monotonic() - self._born > STEADY:
-            self._delay = FIRST_DELAY
+            self._delay, self._in_vain = FIRST_DELAY, 0
         self._process = None
         self._put_off()
         died = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"

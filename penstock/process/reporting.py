@@ -7,18 +7,23 @@ A process configures it once, at its start; everything else has a module logger 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, TextIO
+
+from penstock.errors import PenstockError
 
 REPEAT_EVERY: Final = 60.0
 """Seconds until the same warning or error is reported again."""
 MOST_REASONS: Final = 1000
 """Reasons that are remembered."""
+SAID_AGAIN: Final = 12
+"""Starts in vain from one line that says why to the next: about a minute."""
 INNERMOST: Final = 5
 """Calls shown of where an exception was raised."""
 
@@ -31,6 +36,24 @@ def configure(component: str) -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     for name in ("penstock", "__main__"):  # a module of Penstock that runs as a process has the latter name
         logging.getLogger(name).setLevel(logging.INFO)
+
+
+@contextlib.contextmanager
+def starting(failed: str) -> Iterator[None]:
+    """What keeps a process from starting (a full disk, say) is one line, not a traceback, and ends it with status 1.
+
+    The line begins with ``failed``.
+
+    A process that is started again and again (its supervisor hands it the number as second argument) says so every
+    SAID_AGAIN times.
+    """
+    try:
+        yield
+    except (PenstockError, OSError) as error:
+        again = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2].isdigit() else 0
+        if again % SAID_AGAIN == 0:
+            logging.getLogger(__name__).critical("%s: %s", failed, error)
+        sys.exit(1)
 
 
 class LineFormatter(logging.Formatter):

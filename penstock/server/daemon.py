@@ -23,9 +23,9 @@ from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
-from penstock.log import Log, LogError, Sweeper
+from penstock.log import Log, Sweeper
 from penstock.process.parent_death import die_with_parent
-from penstock.process.reporting import configure
+from penstock.process.reporting import configure, starting
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.routes import create_app
@@ -52,16 +52,14 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with starting(f"the log in {settings.topics} cannot be opened"):
         log = open_log(settings)
-    except (LogError, OSError) as error:
-        _LOGGER.critical("the log in %s cannot be opened: %s", settings.topics, error)
-        sys.exit(1)
-    ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
-    drains = Drains(settings.buffers, log)
-    drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
+    with starting(f"cannot start in {settings.data_dir}"):
+        ledger = Ledger(log, settings.buffers, [listener.name for listener in settings.listener])
+        internal = internal_token(settings.data_dir) if settings.security.tokens else None
+        drains = Drains(settings.buffers, log)
+        drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
     reports = MonitoringApi(settings, log, ledger)
-    internal = internal_token(settings.data_dir) if settings.security.tokens else None
     api = EntriesApi(log, TokenAuthenticator.of(settings.security, internal), reports.post)
     sweeper, keeper = Sweeper(log), CheckpointKeeper(ledger)
     sweeper.start()

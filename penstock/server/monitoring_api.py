@@ -52,7 +52,7 @@ class MonitoringApi:
         """
         within = _within(query)
         audits = [asdict(one) for one in self._ledger.audits(within)]
-        return self._ledger.balance(within).document() | {"audits": audits}
+        return self._ledger.balance(within).document() | {"audits": audits, "clock": self._log.clock.state().text()}
 
     def metrics(self) -> list[Family]:
         """Counts by listener, topic and fate."""
@@ -100,11 +100,22 @@ class MonitoringApi:
         """The configuration in force, secrets masked."""
         return {"keys": [asdict(key) for key in keys_of(self.settings)]}
 
+    def clock(self) -> dict[str, Any]:
+        """Since a jump it is not: then ``text`` says what waits, and for how long."""
+        return self._log.clock.state().document()
+
+    def _accept(self, request: Request) -> dict[str, Any]:
+        request.state.caller.check_admin()
+        self._log.clock.accept()
+        return self.clock()
+
     def router(self) -> APIRouter:
         """The ledger's routes, and the one that has a range of a topic checked."""
         router = APIRouter(tags=["ledger"])
         router.add_api_route("/config", self.config, methods=["GET"], summary="The configuration in force")
         router.add_api_route("/balance/series", self.series, methods=["GET"], summary="The balance over time")
+        router.add_api_route("/clock", self.clock, methods=["GET"], summary="Whether the clock is believed")
+        router.add_api_route("/clock", self._accept, methods=["POST"], summary="Believe the clock as it is")
         router.add_api_route("/watermarks", self.watermarks, methods=["GET"], summary="How far tables are complete")
         router.add_api_route("/ledger", self._get, methods=["GET"], summary="What has landed, by topic")
         router.add_api_route("/ledger", self._post, methods=["POST"], summary="Post absolute counts")

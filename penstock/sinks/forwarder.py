@@ -30,7 +30,7 @@ from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.process.parent_death import die_with_parent
-from penstock.process.reporting import configure
+from penstock.process.reporting import configure, starting
 from penstock.records import BadBatch, concatenated
 from penstock.sinks.handler import Delivered, Handler
 from penstock.sinks.handler_factory import make
@@ -252,10 +252,11 @@ def main() -> None:
     handler = forwarded_handler(task["handler"])
     configure(f"forwarder {task['listener']} {handler.label}")
     folder = Path(task["folder"])
-    owned = own(folder, task["listener"], handler.label)
-    made = make(task["listener"], handler)
-    timeout = max(handler.timeout, getattr(made, "patience", 0.0))
-    forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)
+    with starting(f"cannot start in {folder}"):
+        owned = own(folder, task["listener"], handler.label)
+        made = make(task["listener"], handler)
+        timeout = max(handler.timeout, getattr(made, "patience", 0.0))
+        forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)
     signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     forwarder.run()

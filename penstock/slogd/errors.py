@@ -97,7 +97,7 @@ class NotFound(ApiError):
 
 
 class OutOfOrder(ApiError):
-    """A producer's sequence number is older than what is remembered, or leaves a gap."""
+    """A producer's sequence number is older than what is remembered, leaves a gap, or is stored with other rows."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -77,7 +77,8 @@ class CrashingFileSystem:
 
     ``free`` is how many bytes can still be written (None: no limit). ``stop_after`` is how many more operations succeed
     before every one raises Crashed (None: all). ``failures`` gives the errno that an operation (its method's name)
-    fails with. One thread at a time.
+    fails with; what was to be synced by a ``sync`` that fails is not there for the next one: its pages are dropped, as
+    Linux does it, though the file can be read as it was written. One thread at a time.
     """
 
     def __init__(self, root: Path, seed: int = 0) -> None:
@@ -260,7 +261,13 @@ class _File:
         self._node.changes.append(length)
 
     def sync(self) -> None:
-        self._fs.check(self._era, "sync")
+        try:
+            self._fs.check(self._era, "sync")
+        except Crashed:
+            raise
+        except OSError:
+            self._node.changes = [change for change in self._node.changes if isinstance(change, int)]
+            raise
         image = bytearray(self._node.synced)
         for change in self._node.changes:
             _apply(image, change)

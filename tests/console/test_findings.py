@@ -28,6 +28,13 @@ def test_what_is_unaccounted_for_is_bad() -> None:
     assert said(daemon(wrong))[0] == "3 messages are unaccounted for"
 
 
+def test_a_clock_that_is_not_believed_is_bad() -> None:
+    seen = balance() | {"clock": "the clock is 365 days ahead: say that it is right: penstock clock --accept"}
+    (found,) = findings(daemon(seen))
+    assert (found.level, found.advice) == (BAD, "penstock clock --accept")
+    assert found.what == "The clock is 365 days ahead: say that it is right"
+
+
 def test_losses_are_told_only_while_they_are_new() -> None:
     lossy = [balance(100, kernel_dropped=5), balance(200, kernel_dropped=12, **{"refused.oversize": 1})]
     assert said(daemon(*lossy)) == [

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.counts import Counts, Origin
+from penstock.counts import Counts, Origin, bucket_of
+from penstock.ledger import checkpoint
 from penstock.ledger.book_from_topics import load
+from penstock.ledger.daily_rollup import day_of
 from penstock.ledger.ledger import CURSOR, Ledger, balance_of
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.log import Log
 from penstock.records import EMPTY_BODY, body
+from penstock.testing import FakeClock
 
 ORIGIN = Origin("events-udp", 60, 0, 0, "plog", Counts({"taken": 3, "unboxed": 3, "seen": 3, "accepted": 3}))
 LANDED = {
@@ -150,3 +153,31 @@ def test_a_partition_of_kafka_has_what_is_posted_of_it(log: Log, tmp_path: Path)
         ledger.post({**told, "through": 12, "counts": [{"source": "kafka", "bucket": 60, "counts": {"duplicate": 5}}]})
     reloaded = load(log.directory)
     assert reloaded.snapshot().landed["events/0"].through == 11
+
+
+def test_while_the_clock_cannot_be_right_nothing_is_rolled_up_and_a_roll_up_ahead_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    year, clock = 365 * 86_400, FakeClock(1_790_000_000.0)
+    minute = bucket_of(clock.now)
+
+    def opened() -> tuple[Log, Ledger]:
+        log = Log(tmp_path / "topics", clock=clock)
+        return log, Ledger(log, tmp_path / "buffers", [], now=clock.time)
+
+    def received(ledger: Ledger) -> list[tuple[str, int]]:
+        return sorted(ledger._book.snapshot().received)
+
+    log, ledger = opened()
+    told = Origin("events", minute, 1, 2, counts=Counts({"accepted": 1, "seen": 1}))
+    log.topic("t", create=True).append(body([b"a"]), told).result(10)
+    clock.jump(year)
+    ledger.keep()
+    assert received(ledger) == [("events", minute)]
+    ledger._book.roll_up(day_of(int(clock.now)))  # as a version did that believed any clock
+    checkpoint.write(tmp_path / "topics", ledger._keepable())
+    log.close()
+    clock.jump(-year)
+    log, ledger = opened()
+    assert received(ledger) == [("events", minute)]
+    log.close()

@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from penstock.log import Log, LogFull, TopicReader, TopicSettings
+from penstock.log.resources import RESERVE_BYTES
+from penstock.testing import CrashingFileSystem
 from tests.log.log_helpers import fill, offsets, origin, payloads, rows
 
 
@@ -83,4 +85,55 @@ def test_on_a_full_disk_the_log_opens_and_retention_makes_room(small_disk):
     log.sweep()
     assert 0 < len(payloads(topic)) < before
     fill(topic, [b"after" * 5000])
+    log.close()
+
+
+def full_log(folder, fs):
+    """A log on a disk that is full, with a topic of many segments."""
+    log = Log(folder, TopicSettings(segment_size_limit=20_000), fs=fs)
+    fill(log.topic("t", create=True), *([b"%d" % number * 3000] for number in range(60)))
+    log.close()
+    log = Log(folder, TopicSettings(segment_size_limit=20_000), fs=fs)
+    fs.free = 0
+    with pytest.raises(LogFull):
+        fill(log.topic("t"), [b"x" * 3000])
+    return log
+
+
+@pytest.mark.parametrize("what", ["configure", "delete", "cleanup"])
+def test_on_a_full_disk_the_reserve_is_given_up_for_what_makes_room(tmp_path, what):
+    fs = CrashingFileSystem(tmp_path)
+    log = full_log(tmp_path, fs)
+    if what == "configure":
+        log.configure("t", {"retain_bytes": 100_000})
+        assert 0 < log.topic("t").start < 60
+    elif what == "delete":
+        log.delete("t")
+        assert log.names() == []
+    else:
+        log.topic("t").writer.settings = TopicSettings(retain_bytes=100_000)
+        assert log.sweep()
+    fill(log.topic("t", create=True), [b"new" * 1000])
+    fs.free = None
+    log.sweep()
+    assert (tmp_path / "RESERVE").stat().st_size == RESERVE_BYTES
+    log.close()
+
+
+def test_who_appends_does_not_take_what_is_given_up_to_make_room(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    log = full_log(tmp_path, fs)
+    refused = []
+
+    def make_room():
+        if not refused:
+            refused.append("full")
+            raise LogFull("the first time")
+        with pytest.raises(LogFull, match="room is being made"):
+            fill(log.topic("t"), [b"greedy"])
+        return "made"
+
+    assert log._shared.reserve.for_making_room(make_room) == "made"
+    fs.free = None
+    fill(log.topic("t"), [b"after"])
     log.close()

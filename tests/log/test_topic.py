@@ -283,3 +283,55 @@ def test_the_origin_of_a_batch_comes_back(tmp_path):
         (stored,) = topic.reader().read(0)
     assert stored.origin == sent
     assert stored.origin.bucket == BUCKET
+
+
+WRITTEN = TopicSettings(durability="written")
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("killed", [False, True])
+def test_rows_whose_sync_failed_are_written_again_before_readers_see_them(tmp_path, seed, killed):
+    fs = CrashingFileSystem(tmp_path, seed)
+    with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
+        fill(topic, [b"first"])
+        topic.settle()
+        fs.failures["sync"] = 5
+        fill(topic, [b"a" * 2000, b"b" * 2000])
+        topic.settle()
+        assert payloads(topic) == [b"first"]
+        if not killed:
+            fs.failures.clear()
+            fill(topic, [b"c"])
+            topic.settle()
+    fs.failures.clear()
+    expected = [b"first", b"a" * 2000, b"b" * 2000, *([] if killed else [b"c"])]
+    with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
+        assert payloads(topic) == expected[:4]
+    fs.crash()
+    with opened(tmp_path, fs=fs) as topic:
+        assert (payloads(topic), topic.gaps()) == (expected, [])
+
+
+def test_a_disk_that_takes_nothing_refuses_further_rows_so_that_memory_does_not_fill(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
+        fs.failures["sync"] = 5
+        fill(topic, [b"a"])
+        topic.settle()
+        with pytest.raises(WriteFailed):
+            fill(topic, [b"refused"])
+        fs.failures.clear()
+        fill(topic, [b"b"])
+        topic.settle()
+        assert payloads(topic) == [b"a", b"b"]
+
+
+def test_what_could_not_be_synced_is_tried_again_by_a_sweep(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
+        fs.failures["sync"] = 5
+        fill(topic, [b"a"])
+        topic.settle()
+        fs.failures.clear()
+        topic.sweep()
+        assert payloads(topic) == [b"a"]

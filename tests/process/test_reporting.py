@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from penstock.process.reporting import REPEAT_EVERY, LineFormatter, OnceAMinute, configure
+from penstock.process.reporting import REPEAT_EVERY, SAID_AGAIN, LineFormatter, OnceAMinute, configure, starting
 
 
 def test_a_process_reports_with_time_and_component(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,3 +59,56 @@ def test_the_same_warning_passes_once_a_minute_and_then_says_how_often_it_was_he
 def test_what_is_no_warning_always_passes() -> None:
     limit = OnceAMinute(lambda: 0.0)
     assert all(limit.filter(record(logging.INFO, "the configuration is reloaded")) for _ in range(3))
+
+
+@pytest.mark.parametrize("argv", [["x", "1"], ["x", "1", "0"], ["x", "1", str(SAID_AGAIN)]])
+def test_what_keeps_a_process_from_starting_is_one_line_and_status_1(
+    argv: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", argv)
+    configure("receiver events")
+    with pytest.raises(SystemExit) as ended, starting("cannot start in /data"):
+        raise OSError(28, "No space left on device")
+    assert ended.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("receiver events: cannot start in /data: [Errno 28] No space left on device")
+
+
+def test_starts_in_vain_that_follow_each_other_are_not_all_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("receiver events")
+    for again in range(1, SAID_AGAIN):
+        monkeypatch.setattr("sys.argv", ["x", "1", str(again)])
+        with pytest.raises(SystemExit), starting("cannot start"):
+            raise OSError(28, "No space left on device")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_receiver_that_gets_no_space_says_so_in_one_line(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE in the place of a full disk."""
+    listener = {"name": "events", "protocol": "udp", "handlers": [{"type": "log", "topic": "t"}]}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        task = {"listener": listener, "buffer": {}, "folder": str(tmp_path), "wakes": [], "socket": sock.fileno()}
+        done = subprocess.run(
+            [
+                "sh",
+                "-c",
+                'ulimit -f 100; exec "$@"',
+                "sh",
+                sys.executable,
+                "-m",
+                "penstock.ingest.receiver",
+                str(os.getpid()),
+            ],
+            input=json.dumps(task),
+            pass_fds=[sock.fileno()],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    (line,) = done.stderr.splitlines()
+    assert f"receiver events: cannot start in {tmp_path}: [Errno 27] File too large" in line
+    assert done.returncode == 1

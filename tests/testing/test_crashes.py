@@ -105,3 +105,17 @@ def test_an_operation_can_be_made_to_fail(tmp_path):
     fs.failures["sync"] = errno.EIO
     with pytest.raises(OSError, match="Input/output"):
         put(fs, tmp_path / "f", b"x", sync=True)
+
+
+def test_what_a_sync_that_failed_was_to_bring_to_the_disk_is_not_brought_there_by_the_next_one(tmp_path):
+    def work(fs):
+        put(fs, tmp_path / "f", b"kept", sync=True)
+        fs.sync_directory(tmp_path)
+        fs.failures["sync"] = errno.EIO
+        with suppress(OSError):
+            put(fs, tmp_path / "f", b"lost", 4, sync=True)
+        fs.failures.clear()
+        put(fs, tmp_path / "f", b"", sync=True)
+        assert (tmp_path / "f").read_bytes() == b"keptlost"
+
+    assert all(after_crash(tmp_path, seed, work) == {"f": b"kept"} for seed in range(20))

@@ -17,6 +17,7 @@ from typing import Literal
 from penstock.config import ListenerConfig, Settings
 from penstock.ingest.sockets import CannotListen, check_address, open_socket
 from penstock.java.runtime import NoJava, find_java
+from penstock.log.plausible_clock import kept_state
 from penstock.supervise.reload import running_supervisor
 
 TERMS = 3
@@ -159,6 +160,15 @@ def clock(_: Settings) -> Iterator[Finding]:
         yield Finding("clock", "good", "synchronised")
 
 
+def clock_jump(settings: Settings) -> Iterator[Finding]:
+    """Whether the clock says what it should by what the log daemon kept."""
+    state = kept_state(settings.topics)
+    text = state.text()
+    if text:
+        what, _, advice = text.rpartition(": ")
+        yield Finding("clock", "bad", what, advice)
+
+
 def clock_state() -> int | None:
     """What adjtimex(2) answers; None where it cannot be asked."""
     adjtimex = getattr(ctypes.CDLL(None, use_errno=True), "adjtimex", None)
@@ -180,4 +190,4 @@ def descriptors(_: Settings) -> Iterator[Finding]:
     yield Finding("file descriptors", "warning", text, advice)
 
 
-MACHINE: Sequence[Check] = (addresses, disk, java, clock, descriptors)
+MACHINE: Sequence[Check] = (addresses, disk, java, clock, clock_jump, descriptors)

@@ -49,9 +49,9 @@ def run(settings: Settings, read: Callable[[], Settings], verbose: bool = False)
     try:
         settings.security.check_files()
         supervisor = Supervisor(settings)
-    except (CannotListen, AlreadyRunning, ConfigError) as error:
+        supervisor.start()
+    except (CannotListen, AlreadyRunning, ConfigError, OSError) as error:
         fail(error)
-    supervisor.start()
     if verbose:
         _describe(settings)
     service = Service(lambda: listens(split_address(reachable(settings.log.http))))

@@ -95,6 +95,12 @@ def stage(transaction: str, topic: str, entries: Iterable[pb.LogEntry], producer
     return Call("AppendLogs", request.SerializeToString(), nothing, types.NoSuchTransaction, again=False)
 
 
+def stage_batch(transaction: str, topic: str, body: pa.RecordBatch, producer: tuple[str, int]) -> Call[None]:
+    """As ``stage``, the rows of a BODY batch."""
+    data = append_request(topic, body, transaction_id=transaction, producer_id=producer[0], sequence=producer[1])
+    return Call("AppendLogs", data, nothing, types.NoSuchTransaction, again=False)
+
+
 def _offsets(data: bytes) -> list[int]:
     return list(pb.AppendResponse.FromString(data).offsets)
 

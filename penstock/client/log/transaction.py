@@ -7,18 +7,20 @@ lost (it restarts, or a connection breaks at a bad moment) is made again as it w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
+
+import pyarrow as pa
 
 from penstock.client.log import calls
 from penstock.client.log.blocking import Blocking, blocking, run
 from penstock.client.log.connection import ProducerId
 from penstock.client.log.retrying_caller import RetryingCaller
 from penstock.client.log.types import ClientError, NoSuchTransaction, Payload, Unavailable
-from penstock.slogd.slogd_pb2 import LogEntry
 
 LOST = (NoSuchTransaction, Unavailable)
-Staged = tuple[str, Sequence[LogEntry], tuple[str, int]]
+Staged = Callable[[str], calls.Call[None]]
+"""The call that stages an append, in the transaction with this id."""
 
 
 class AsyncTransaction:
@@ -43,21 +45,34 @@ class AsyncTransaction:
         self, topic: str, payloads: Iterable[Payload], annotations: Mapping[str, str] | None = None
     ) -> None:
         """Stage one entry for each payload. Raises Refused, Exhausted, TransactionTimedOut, Unavailable."""
-        call = self._stage(topic, calls.log_entries(payloads, annotations))
+        entries = calls.log_entries(payloads, annotations)
+        producer = self._next(topic)
+        await self._stage(lambda transaction: calls.stage(transaction, topic, entries, producer))
+
+    async def append_batch(self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None) -> None:
+        """As ``append``, the rows of an Arrow batch with the columns of ``penstock.records.BODY``.
+
+        ``producer``: an id and a sequence number of the caller's own, as for ``Log.append_batch``: the commit stores
+        nothing of what is stored under it already, and raises OutOfSequence where that are other rows.
+        """
+        number = producer or self._next(topic)
+        await self._stage(lambda transaction: calls.stage_batch(transaction, topic, body, number))
+
+    def _next(self, topic: str) -> tuple[str, int]:
+        """A producer's number for the next append to a topic."""
+        if topic not in self._lanes:
+            self._lanes[topic] = self._caller.lanes.take(topic)
+        lane = self._lanes[topic]
+        lane.sequence += 1
+        return lane.id, lane.sequence - 1
+
+    async def _stage(self, staged: Staged) -> None:
+        call = staged(self.id)
+        self._staged.append(staged)
         try:
             await self._caller.do(call)
         except LOST:
             await self._repeat()
-
-    def _stage(self, topic: str, entries: Sequence[LogEntry]) -> calls.Call[None]:
-        if topic not in self._lanes:
-            self._lanes[topic] = self._caller.lanes.take(topic)
-        lane = self._lanes[topic]
-        staged = (topic, entries, (lane.id, lane.sequence))
-        call = calls.stage(self.id, *staged)
-        lane.sequence += 1
-        self._staged.append(staged)
-        return call
 
     async def _repeat(self) -> None:
         """Begin once more and stage all again. Raises Unavailable."""
@@ -66,7 +81,7 @@ class AsyncTransaction:
             try:
                 await self._begin()
                 for staged in self._staged:
-                    await self._caller.do(calls.stage(self._id, *staged))
+                    await self._caller.do(staged(self._id))
                 return
             except LOST as error:
                 await self._caller.pause(patience, error)
@@ -105,6 +120,7 @@ class Transaction(Blocking[AsyncTransaction]):
     """Made by ``Log.transaction``, used in a ``with``: committed at its end, aborted by an exception."""
 
     append = blocking(AsyncTransaction.append)
+    append_batch = blocking(AsyncTransaction.append_batch)
 
     @property
     def id(self) -> str:

@@ -58,7 +58,7 @@ class TransactionTimedOut(ClientError):
 
 
 class OutOfSequence(ClientError):
-    """A producer's number is older than what the server remembers, or leaves a gap: nothing was stored."""
+    """A producer's number is older than what is remembered, leaves a gap, or is stored with other rows."""
 
 
 class Exhausted(ClientError):

@@ -47,6 +47,8 @@ class QueuedAppend:
     size: int
     future: Future[Appended]
     producer: ProducerSequence | None = None
+    checksum: int = 0
+    """Of the rows, where there is a producer."""
 
 
 @dataclass(slots=True)
@@ -138,7 +140,8 @@ def _producers(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:
     for item in group.items:
         count = item.body.num_rows
         if item.producer is not None:
-            entries.append((item.producer.id, item.producer.sequence, base + done, count, time + done))
+            entry = (item.producer.id, item.producer.sequence, base + done, count, time + done, item.checksum)
+            entries.append(entry)
         done += count
     return entries
 

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.log.commit.batching import Appended, QueuedAppend, appended
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
-from penstock.log.store.producers import Producers, ProducerSequence, Taken, check_next
+from penstock.log.store.producers import Producers, ProducerSequence, Taken, check_next, check_same, checksum
 
 NO_TIMES = np.empty(0, np.int64)
 
@@ -70,12 +70,15 @@ class Deduplicator:
         self, item: QueuedAppend, producers: Producers, coming: dict[int, QueuedAppend], found: Deduplicated
     ) -> None:
         assert item.producer is not None
-        producer = item.producer
-        if (first := coming.get(producer.sequence)) is not None:
-            found.again.append((item, first))
-            return
+        producer, item.checksum = item.producer, checksum(item.body)
         try:
+            if (first := coming.get(producer.sequence)) is not None:
+                check_same(producer, item.body.num_rows, item.checksum, _coming(first))
+                found.again.append((item, first))
+                return
             taken = _taken(producer, producers, coming)
+            if taken is not None:
+                check_same(producer, item.body.num_rows, item.checksum, taken)
         except OutOfSequence as error:
             item.future.set_exception(error)
             return
@@ -89,6 +92,12 @@ class Deduplicator:
         """These were not stored: their log buffers begin again there."""
         for origin in (item.origin for item in items if item.origin.buffer):
             self._refused[origin.buffer] = max(origin.begin, self._refused.get(origin.buffer, 0))
+
+
+def _coming(first: QueuedAppend) -> Taken:
+    """What is going to be stored of an append that has no place yet."""
+    sequence = first.producer.sequence if first.producer else 0
+    return Taken(sequence, -1, first.body.num_rows, 0, first.checksum)
 
 
 def _taken(producer: ProducerSequence, producers: Producers, coming: Mapping[int, QueuedAppend]) -> Taken | None:

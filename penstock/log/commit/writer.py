@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, index_record, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_others
 from penstock.log.errors import LogError, write_error
+from penstock.log.plausible_clock import JUMP
 from penstock.log.resources import Shared
 from penstock.log.settings import Durability, TopicSettings
 from penstock.log.store import index, segment
@@ -17,6 +19,8 @@ from penstock.log.store.gaps import Gaps
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment import Segment, StartState, State
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Writer:
@@ -26,7 +30,7 @@ class Writer:
         self.lock = threading.Lock()
         self.settings = settings
         self.positions: dict[str, int] = {}
-        self.producers = Producers(shared.producer_memory)
+        self.producers = Producers(shared.producer_memory, path.name)
         self.owes: Callable[[], None] | None = None
         """What must be done (it raises OSError) before anything is written: a transaction could not be taken back."""
         self._shared = shared
@@ -117,6 +121,7 @@ class Writer:
         parts = [part for one in prepared for part in one.framed.parts]
         size = sum(one.framed.length for one in prepared) + len(prepared) * index.RECORD.itemsize
         if not self._internal:
+            self._shared.reserve.check()
             self._shared.budget.check(size)
         try:
             active.append(parts, index.pack(map(index_record, prepared)))
@@ -193,14 +198,20 @@ class Writer:
     def _fresh(self, active: Segment) -> Segment:
         """The segment to append to: a new one where the active one is large or old enough. Raises LogError."""
         state, settings = active.state, self.settings
-        aged = self._shared.clock.micros() - state.oldest >= settings.rotate_after * 1e6
-        due = state.batches > 0 and (state.length >= settings.segment_size_limit or aged)
-        return self._roll(active) if due else active
+        clock = self._shared.clock
+        now = clock.micros()
+        aged = now - state.oldest >= settings.rotate_after * 1e6
+        ahead = state.last > now + JUMP * 1e6 and clock.right
+        if state.batches > 0 and (state.length >= settings.segment_size_limit or aged or ahead):
+            active = self._roll(active)
+        if ahead:  # a wrong clock gave those times: in a segment of their own, the right ones go on
+            active.state.last = now
+        return active
 
     def retire(self) -> None:
         """Begin a new segment where the entries of the active one are old; forget producers. Raises LogError."""
         active, now = self.active(), self._shared.clock.micros()
-        self.producers.forget(now)
+        self._forget_producers()
         state, settings = active.state, self.settings
         aged = now - state.oldest >= settings.rotate_after * 1e6 or now - state.last > settings.stale_after * 1e6
         if state.batches > 0 and aged:
@@ -208,8 +219,8 @@ class Writer:
 
     def _roll(self, active: Segment) -> Segment:
         self.flush()
-        self.producers.forget(self._shared.clock.micros())
-        known = StartState(self.positions, self.producers.document())
+        self._forget_producers()
+        known = StartState(self.positions, self.producers.document(), self.producers.checksums())
         try:
             active.seal()
             following = segment.create(self._shared.fs, self._path, active.state.end, known, active.state.last)
@@ -218,6 +229,10 @@ class Writer:
         self._segment = following
         active.release()
         return following
+
+    def _forget_producers(self) -> None:
+        if self._shared.clock.right:
+            self.producers.forget(self._shared.clock.micros())
 
     def release(self) -> None:
         """Close the files; they are opened again when they are needed."""
@@ -228,7 +243,9 @@ class Writer:
         """Sync and close the files. The index need not be synced: it is compared with the data at the next start."""
         self._shared.handles.forget(self)
         if self._segment is not None:
-            with contextlib.suppress(LogError):
+            try:
                 self.flush()
+            except LogError as error:
+                _LOGGER.warning("topic %s is closed with rows that are written, not synced: %s", self._path.name, error)
             self._segment.release()
             self._segment = None

@@ -105,7 +105,7 @@ class SegmentView:
                 return
         self.rebuilt = True
         self._room, self._count = index.EMPTY, 0
-        self._add(scan(self._data, self.first, index.read(self._read_index(0, header=True))).records)
+        self._add(scan(self._data, self.first, index.read(self._read_index(0, header=True), self.files.mark)).records)
 
     def _follow(self, added: index.IndexRecords, length: int) -> bool:
         """Whether further records go on where the known ones end, up to ``length``."""
@@ -125,7 +125,7 @@ class SegmentView:
     def _read_index(self, known: int, header: bool = False) -> bytes:
         try:
             with open(self.files.index, "rb") as file:
-                if not header and index.form(file.read(index.HEADER_SIZE)) is None:
+                if not header and index.form(file.read(index.HEADER_SIZE), self.files.mark) is None:
                     return b""
                 file.seek(0 if header else index.HEADER_SIZE + known * index.RECORD.itemsize)
                 return file.read()

@@ -34,7 +34,7 @@ _FORMS = {"none": index.MERGED, "zstd": index.ZSTD}
 def is_compacted(fs: FileSystem, files: Files, compression: Compression) -> bool:
     """Whether a sealed segment has its final form already."""
     with contextlib.suppress(FileNotFoundError):
-        return index.form(fs.read(files.index)) == _FORMS[compression]
+        return index.form(fs.read(files.index), files.mark) == _FORMS[compression]
     return False
 
 
@@ -52,7 +52,7 @@ def compact(fs: FileSystem, files: Files, compression: Compression, gaps: Sequen
         with _made(fs, data) as file:
             packed = index.pack(_Rewriting(view, gaps, file, codec).run())
         with _made(fs, records) as file:
-            file.write([index.header(_FORMS[compression]) + packed.tobytes()], 0)
+            file.write([index.header(_FORMS[compression], files.mark) + packed.tobytes()], 0)
         _exchange(fs, files, data, records)
     except OSError:
         for path in (data, records):

@@ -73,13 +73,21 @@ def stale(many: Sequence[Sealed], settings: TopicSettings, active_size: int, now
     oldest = now - settings.stale_after * 1e6
     size = active_size + sum(one.size for one in many)
     due = []
-    for one in many:
+    for number, one in enumerate(many):
         too_much = settings.retain_bytes and size > settings.retain_bytes
-        if not too_much and one.newest() >= oldest:
+        if not too_much and _newest(many, number, now) >= oldest:
             break
         due.append(one)
         size -= one.size
     return due
+
+
+def _newest(many: Sequence[Sealed], number: int, now: int) -> int:
+    """The timestamp of a segment's newest entry; where that is to come, of the next one that a right clock gave."""
+    for one in many[number:]:
+        if (newest := one.newest()) <= now:
+            return newest
+    return now
 
 
 def drop(

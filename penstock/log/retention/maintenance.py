@@ -21,6 +21,8 @@ from penstock.log.store.segment import Files, first_offsets
 
 ALL = 1 << 63
 """Beyond any offset."""
+NEVER = -(1 << 62)
+"""Before any entry's time."""
 
 
 class Maintenance:
@@ -76,7 +78,8 @@ class Maintenance:
 
     def expire(self) -> list[Swept]:
         """Drop what retention allows. Raises LogFull, WriteFailed; what was dropped before stays so."""
-        now = self._shared.clock.micros()
+        clock = self._shared.clock
+        now = clock.micros() if clock.right else NEVER  # by size alone
         settings, fs = self._writer.settings, self._shared.fs
         with self._alone():
             due = stale(sealed(fs, self._path), settings, self._writer.size, now)

@@ -73,4 +73,4 @@ class Verification:
         records = [index.record(m) if (m := view.message(r)) is not None else tuple(r) for r in view.records]
         if not sealed:
             self._release()
-        replace_durably(self._fs, view.files.index, index.HEADER + index.pack(records).tobytes())
+        replace_durably(self._fs, view.files.index, index.header(mark=view.files.mark) + index.pack(records).tobytes())

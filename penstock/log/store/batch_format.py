@@ -1,8 +1,8 @@
 """One batch as bytes of a segment: an encapsulated Arrow message that carries its own checksum.
 
-The custom metadata has ``penstock`` (a JSON document: v, base, rows, ts, at, producers, and the batch's origin) and
-``crc32c``: eight hex digits, the CRC32C of the whole encapsulated message with this field read as zeros. ``at`` is the
-message's own position in its file, so that a copy inside a payload is never taken for a batch.
+The custom metadata has ``penstock`` (a JSON document: v, base, rows, ts, at, producers with their checksums, and the
+batch's origin) and ``crc32c``: eight hex digits, the CRC32C of the whole encapsulated message with this field read as
+zeros. ``at`` is the message's own position in its file, so that a copy inside a payload is never taken for a batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock import records
 from penstock.counts import Origin
 from penstock.files.file_system import Bytes
 from penstock.log.errors import UnknownFormat
-from penstock.log.store.producers import ProducerEntry
+from penstock.log.store.producers import UNKNOWN, ProducerEntry
 from penstock.records import BadBatch
 
 VERSION = 1
@@ -65,7 +65,10 @@ def document(
 ) -> dict[str, Any]:
     """The JSON document of a batch; ``times`` are its first and last timestamp in microseconds."""
     told = {"v": VERSION, "base": base, "rows": rows, "ts": list(times), "at": position, **origin.document()}
-    return told | ({"producers": list(producers)} if producers else {})
+    many = list(producers)
+    if many:  # the checksums beside them: older versions read the others
+        told |= {"producers": [entry[:-1] for entry in many], "checksums": [entry[-1] for entry in many]}
+    return told
 
 
 def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: Literal["zstd"] | None = None) -> Framed:
@@ -107,9 +110,17 @@ def _parse(data: pa.Buffer, position: int) -> Message:
     if described["v"] != VERSION:
         raise UnknownFormat(f"a batch has format version {described['v']}, this Penstock knows {VERSION}")
     first, last = map(int, described["ts"])
-    base, rows, producers = int(described["base"]), int(described["rows"]), described.get("producers", ())
-    told = tuple((str(n), int(s), int(first), int(c), int(t)) for n, s, first, c, t in producers)
-    return Message(position, length, base, rows, first, last, crc, Origin.of(described), told)
+    base, rows = int(described["base"]), int(described["rows"])
+    return Message(position, length, base, rows, first, last, crc, Origin.of(described), _producers(described))
+
+
+def _producers(described: Mapping[str, Any]) -> tuple[ProducerEntry, ...]:
+    many = described.get("producers", ())
+    sums = described.get("checksums") or [UNKNOWN] * len(many)
+    return tuple(
+        (str(n), int(s), int(first), int(c), int(t), int(told))
+        for (n, s, first, c, t), told in zip(many, sums, strict=True)
+    )
 
 
 def _checksum(view: memoryview, at: int) -> int:

@@ -1,5 +1,8 @@
 """The index beside a segment: a 64-byte header, then one fixed-size record for every batch.
 
+The header has the segment's mark (``Files.mark``), so that the index of another one in its place is none; 0 in files
+of before.
+
 Records are dense: each begins where the one before it ends, in bytes and in offsets, so that a bad range has its
 record too. ``check`` is a sum over the other fields: a flipped bit in the index is not blamed on the data.
 """
@@ -32,17 +35,20 @@ RECORD = np.dtype(
         ("source", "S32"),
     ]
 )
-AS_WRITTEN, MERGED, ZSTD = range(3)
+AS_WRITTEN, MERGED, ZSTD = _FORMS = range(3)
 """What a segment's data are: as they were appended, or rewritten in larger batches, plain or compressed."""
 
 
-def header(form: int = AS_WRITTEN) -> bytes:
-    """The header of an index whose segment has this form."""
-    return struct.pack("<8sIII44x", MAGIC, VERSION, RECORD.itemsize, form)
+_HEADER = struct.Struct("<8sIIII40s")
+_BLANK = bytes(40)
+
+
+def header(form: int = AS_WRITTEN, mark: int = 0) -> bytes:
+    """The header of an index whose segment has this form and mark."""
+    return _HEADER.pack(MAGIC, VERSION, RECORD.itemsize, form, mark, _BLANK)
 
 
 HEADER = header()
-_HEADERS = {header(form): form for form in (AS_WRITTEN, MERGED, ZSTD)}
 IndexRecords = npt.NDArray[Any]
 """An array of RECORD."""
 _CHECK_WORD = 15
@@ -77,14 +83,19 @@ def unpack(data: bytes | memoryview) -> IndexRecords:
     return np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
 
 
-def read(data: bytes) -> IndexRecords:
-    """The records of an index file; none when its header is not ours."""
-    return unpack(data[HEADER_SIZE:]) if form(data) is not None else EMPTY
+def read(data: bytes, mark: int = 0) -> IndexRecords:
+    """The records of an index file; none when its header is not ours, or of a segment with another mark."""
+    return unpack(data[HEADER_SIZE:]) if form(data, mark) is not None else EMPTY
 
 
-def form(data: bytes) -> int | None:
-    """The form of the segment that an index file tells; None when its header is not ours."""
-    return _HEADERS.get(data[:HEADER_SIZE])
+def form(data: bytes, mark: int = 0) -> int | None:
+    """The form of the segment that an index file tells; None when its header is not ours, or of another ``mark``."""
+    if len(data) < HEADER_SIZE:
+        return None
+    magic, version, size, told, marked, rest = _HEADER.unpack_from(data)
+    if (magic, version, size, rest) != (MAGIC, VERSION, RECORD.itemsize, _BLANK) or told not in _FORMS:
+        return None
+    return int(told) if not mark or marked in (0, mark) else None
 
 
 def valid(many: IndexRecords) -> npt.NDArray[np.bool_]:

@@ -6,19 +6,31 @@ snapshot of what was remembered then.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.log.errors import OutOfSequence
+import pyarrow as pa
+from crc32c import crc32c
 
-REMEMBERED = 8
-"""Answers kept of each producer: as many requests may be on their way at once."""
-MAX_PRODUCERS = 2000
+from penstock.log.errors import OutOfSequence
+from penstock.records import bounds
+
+REMEMBERED = 256
+"""Answers kept of each producer."""
+MAX_PRODUCERS = 100_000
 """Producers kept of each topic; the one that was silent for longest is forgotten first."""
+MAX_ANSWERS = 200_000
+"""Answers kept of each topic (60 MB of memory). Where there are more, the older ones of all producers go."""
+FEWER = (8, 1)
+"""So many of each producer stay then: as many requests may be on their way at once, or the last one."""
+ROOM = 0.9
+"""How full the memory is left then."""
 MAX_ID = 200
 """Longest producer id, in characters."""
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +47,69 @@ class ProducerSequence:
             raise ValueError(f"sequence {self.sequence} is not in [0, 2**63)")
 
 
+UNKNOWN = -1
+"""The checksum of what was stored by a version that kept none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An append of a producer that is stored: its number, offsets [first, first + count), first timestamp (us)."""
+    """An append of a producer that is stored: its number, offsets [first, first + count), first timestamp (us).
+
+    ``checksum`` is that of its rows, or UNKNOWN.
+    """
 
     sequence: int
     first: int
     count: int
     time: int
+    checksum: int = UNKNOWN
 
 
-ProducerEntry = tuple[str, int, int, int, int]
-"""As it stands in a batch's document: producer id, and the fields of Taken."""
+ProducerEntry = tuple[str, int, int, int, int, int]
+"""As it travels with a batch: producer id, and the fields of Taken."""
 
 
-@dataclass(slots=True)
-class _Known:
-    taken: deque[Taken] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+def checksum(body: pa.RecordBatch) -> int:
+    """The CRC32C of the rows of ``body`` (BODY): the same for the same rows, wherever in memory they are."""
+    crc = 0
+    for column in body.columns:
+        crc = _absorb(column, crc)
+    return crc
 
-    @property
-    def last(self) -> Taken:
-        return self.taken[-1]
+
+def _absorb(column: pa.Array[Any], crc: int) -> int:
+    if column.null_count == len(column):  # most columns of most appends
+        return int(crc32c(b"no values", crc))
+    places = bounds(column)
+    begin, end = int(places[0]), int(places[-1])
+    crc = int(crc32c((places - begin).tobytes(), crc))
+    if column.null_count:
+        crc = int(crc32c(column.is_valid().to_numpy(zero_copy_only=False).tobytes(), crc))
+    if isinstance(column, pa.MapArray):
+        for part in (column.keys, column.items):
+            crc = _absorb(part.slice(begin, end - begin), crc)
+        return crc
+    return int(crc32c(memoryview(column.buffers()[2] or b"")[begin:end], crc)) if end > begin else crc
+
+
+def check_same(producer: ProducerSequence, count: int, rows_checksum: int, taken: Taken) -> None:
+    """Raises OutOfSequence where other rows than those of ``taken`` come under its number."""
+    if count != taken.count or taken.checksum not in (UNKNOWN, rows_checksum):
+        raise OutOfSequence(
+            f"producer {producer.id!r}: {producer.sequence} is stored already, with other rows ({taken.count} at offset"
+            f" {taken.first}): these {count} are not stored"
+        )
 
 
 class Producers:
     """The producers of one topic. ``memory`` is how long a silent one is remembered, seconds."""
 
-    def __init__(self, memory: float) -> None:
+    def __init__(self, memory: float, name: str = "") -> None:
         self._memory = memory
-        self._known: OrderedDict[str, _Known] = OrderedDict()  # the one that was silent for longest first
+        self._name = name
+        self._known: OrderedDict[str, deque[Taken]] = OrderedDict()  # the one that was silent for longest first
+        self._answers = 0
+        self._told = False
 
     def find(self, producer: ProducerSequence) -> Taken | None:
         """What was stored under this number; None for the next one, or of a producer that is not known.
@@ -73,22 +119,53 @@ class Producers:
         known = self._known.get(producer.id)
         if known is None:
             return None
-        check_next(producer, known.last.sequence, known.taken[0].sequence)
-        return next((taken for taken in known.taken if taken.sequence == producer.sequence), None)
+        check_next(producer, known[-1].sequence, known[0].sequence)
+        return next((taken for taken in reversed(known) if taken.sequence == producer.sequence), None)
 
     def last(self, producer_id: str) -> int | None:
         """The last number that was stored of a producer; None when it is not known."""
         known = self._known.get(producer_id)
-        return None if known is None else known.last.sequence
+        return None if known is None else known[-1].sequence
 
     def enter(self, producer_id: str, taken: Taken) -> None:
         """Remember what was stored; entered again, it changes nothing."""
-        known = self._known.setdefault(producer_id, _Known())
-        if not known.taken or taken.sequence > known.last.sequence:
-            known.taken.append(taken)
+        known = self._known.setdefault(producer_id, deque())
+        if not known or taken.sequence > known[-1].sequence:
+            known.append(taken)
+            self._answers += 1
+            self._trim(known, REMEMBERED)
         self._known.move_to_end(producer_id)
         if len(self._known) > MAX_PRODUCERS:
-            self._known.popitem(last=False)
+            self._forget_first()
+            self._tell()
+        if self._answers > MAX_ANSWERS:
+            self._make_room()
+
+    def _trim(self, known: deque[Taken], keep: int) -> None:
+        while len(known) > keep:
+            known.popleft()
+            self._answers -= 1
+
+    def _make_room(self) -> None:
+        for keep in FEWER:
+            for known in self._known.values():
+                self._trim(known, keep)
+            if self._answers <= MAX_ANSWERS * ROOM:
+                return
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            _LOGGER.warning(
+                "topic %s: more than %d producers append within transactions.producer_memory: those that are silent for"
+                " longest are forgotten, and what they send again is stored again",
+                self._name,
+                MAX_PRODUCERS,
+            )
+
+    def _forget_first(self) -> None:
+        _, known = self._known.popitem(last=False)
+        self._answers -= len(known)
 
     def enter_all(self, entries: Iterable[ProducerEntry]) -> None:
         """Remember what a stored batch's document tells."""
@@ -98,24 +175,32 @@ class Producers:
     def clear(self) -> None:
         """Forget all."""
         self._known.clear()
+        self._answers = 0
 
     def forget(self, now: int) -> None:
         """Forget who was silent for too long; ``now`` in microseconds."""
         limit = now - self._memory * 1e6
-        while self._known and next(iter(self._known.values())).last.time < limit:
-            self._known.popitem(last=False)
+        while self._known and next(iter(self._known.values()))[-1].time < limit:
+            self._forget_first()
 
     def document(self) -> dict[str, Any]:
         """JSON-ready, in order of their last append."""
-        return {
-            name: [[t.sequence, t.first, t.count, t.time] for t in known.taken] for name, known in self._known.items()
-        }
+        return {name: [[t.sequence, t.first, t.count, t.time] for t in known] for name, known in self._known.items()}
 
-    def load(self, document: Mapping[str, Iterable[Iterable[int]]]) -> None:
+    def checksums(self) -> dict[str, list[int]]:
+        """Beside the document, which older versions read too: the checksums of its answers."""
+        return {name: [t.checksum for t in known] for name, known in self._known.items()}
+
+    def load(
+        self, document: Mapping[str, Iterable[Iterable[int]]], checksums: Mapping[str, list[int]] | None = None
+    ) -> None:
         """Enter all of ``document``. Raises TypeError or ValueError."""
         for name, many in document.items():
-            for values in many:
-                self.enter(str(name), Taken(*map(int, values)))
+            answers = [tuple(map(int, values)) for values in many]
+            sums = (checksums or {}).get(name) or [UNKNOWN] * len(answers)
+            for values, told in zip(answers, sums, strict=True):
+                sequence, first, count, time = values
+                self.enter(str(name), Taken(sequence, first, count, time, int(told)))
 
 
 def check_next(producer: ProducerSequence, last: int, oldest: int) -> None:

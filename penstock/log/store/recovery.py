@@ -21,6 +21,8 @@ from penstock.log.store.segment import Files, Segment, StartState, State
 from penstock.records import BadBatch
 
 QUARANTINE = "quarantine"
+COPIED = 1 << 20
+"""Bytes written again at once."""
 
 
 class Recovery:
@@ -63,7 +65,7 @@ class Recovery:
                 self._fs.remove(path)
 
     def _enter_lost(self, path: Path, first: int) -> None:
-        records = index.read(self._fs.read(path))
+        records = index.read(self._fs.read(path), Files(self._directory, first).mark)
         if len(records) and index.dense(records, first, int(records["position"][0])):
             self._gaps.add(lost_gaps(records, self._gaps.all(), DELETED))
 
@@ -81,7 +83,7 @@ class Recovery:
         return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last))
 
     def _start(self, first: int) -> Segment:
-        known = StartState(self._positions, self._producers.document())
+        known = StartState(self._positions, self._producers.document(), self._producers.checksums())
         return segment.create(self._fs, self._directory, first, known, self._last)
 
     def _remember(self, files: Files, found: Scan, earlier: list[int]) -> None:
@@ -92,7 +94,7 @@ class Recovery:
         else:
             self._positions = dict(known.positions)
             with contextlib.suppress(TypeError, ValueError):
-                self._producers.load(known.producers)
+                self._producers.load(known.producers, known.checksums)
         self._advance(found.messages)
         if found.bad:  # the last number of a producer may stand there: better to take one twice than none any more
             self._producers.clear()
@@ -123,7 +125,7 @@ class Recovery:
             records = self._repair(files, found)
             end = found.end
             self._enter_missing(end, following, CORRUPT)
-        self._last = max(self._last, int(records["last"].max(initial=0)))
+        self._last = int(records["last"][-1]) if len(records) else self._last
         return end
 
     def _scan(self, files: Files, claim: tuple[int, int] | None) -> Scan:
@@ -131,7 +133,7 @@ class Recovery:
 
     def _index(self, files: Files) -> index.IndexRecords:
         try:
-            return index.read(self._fs.read(files.index))
+            return index.read(self._fs.read(files.index), files.mark)
         except FileNotFoundError:
             return index.EMPTY
 
@@ -144,7 +146,7 @@ class Recovery:
                 set_aside(self._fs, files, data, begin, begin + length)
         set_aside(self._fs, files, data, found.length, found.size)
         self._gaps.add(lost_gaps(bad, self._gaps.all()))
-        self._last = max(self._last, found.last)
+        self._last = found.last or self._last
         kept = found.records[: len(found.records) - found.lost]
         self._cut(files, found)
         self._restore(files, kept, found)
@@ -164,14 +166,27 @@ class Recovery:
 
     def _restore(self, files: Files, kept: index.IndexRecords, found: Scan) -> None:
         """Rewrite index and synced length where they are not what they should be."""
-        expected = index.HEADER + kept.tobytes()
+        expected = index.header(mark=files.mark) + kept.tobytes()
         if not self._holds(files.index, expected):
             replace_durably(self._fs, files.index, expected)
         end, _ = index.end_of(kept, files.first, found.preamble)
-        if segment.read_synced(self._fs, files) != (found.length, end):
-            with contextlib.closing(self._fs.open(files.data)) as file:
-                file.sync()  # a writer that was killed may not have come to it
+        claim = segment.read_synced(self._fs, files)
+        if claim != (found.length, end):
+            self._sync_again(files, claim[0] if claim else 0, found.length)
             segment.write_synced(self._fs, files, found.length, end)
+
+    def _sync_again(self, files: Files, synced: int, length: int) -> None:
+        """Write again what is not known to be synced, and sync it.
+
+        A writer that was killed may not have come to it, or have been told that it failed: then the pages can be read
+        and are not on the disk, and no later sync brings them there.
+        """
+        data = self._fs.map(files.data)
+        with contextlib.closing(self._fs.open(files.data)) as file:
+            for position in range(min(synced, length), length, COPIED):
+                file.write([data[position : min(position + COPIED, length)].to_pybytes()], position)
+            file.truncate(length)
+            file.sync()
 
     def _holds(self, path: Path, data: bytes) -> bool:
         try:

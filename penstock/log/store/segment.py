@@ -31,6 +31,16 @@ class Files:
     first: int
 
     @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.directory.name
+
+    @property
+    def mark(self) -> int:
+        """Of topic and first offset: in the files beside the data, so that another segment's are not believed."""
+        return crc32c(f"{self.topic}/{self.first}".encode()) or 1
+
+    @property
     def data(self) -> Path:
         return self._path(SUFFIX)
 
@@ -78,24 +88,25 @@ def is_part(name: str) -> bool:
 
 
 # The file .synced, three int64: how many bytes of the segment are synced (all that readers look at), the offset after
-# them, and the file's format version above a checksum of all three.
+# them, and the file's format version above a checksum of all three that begins with the segment's mark (with 0 in files
+# of before).
 SYNCED_FORMAT = 1
 
 
-def synced_words(length: int, end: int, version: int = SYNCED_FORMAT) -> tuple[int, int, int]:
-    """The words of a .synced file."""
-    return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version))
+def synced_words(length: int, end: int, version: int = SYNCED_FORMAT, mark: int = 0) -> tuple[int, int, int]:
+    """The words of the .synced file of the segment with this mark."""
+    return length, end, version << 32 | crc32c(struct.pack("<qqi", length, end, version), mark)
 
 
 def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
-    """Synced length and end offset that the .synced file claims; None when it is missing or damaged.
+    """Synced length and end offset that the .synced file claims; None when it is missing, damaged, or another's.
 
     Raises UnknownFormat.
     """
     try:
         length, end, check = _CLAIM.unpack(fs.read(files.synced))
         version = check >> 32
-        if (length, end, check) != synced_words(length, end, version):
+        if not any((length, end, check) == synced_words(length, end, version, mark) for mark in (files.mark, 0)):
             return None
     except (FileNotFoundError, struct.error):
         return None
@@ -106,7 +117,7 @@ def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
 
 def write_synced(fs: FileSystem, files: Files, length: int, end: int) -> None:
     """Create or repair a .synced file."""
-    replace_durably(fs, files.synced, _CLAIM.pack(*synced_words(length, end)))
+    replace_durably(fs, files.synced, _CLAIM.pack(*synced_words(length, end, mark=files.mark)))
 
 
 # The file .state: what was known when the segment began: up to which position each log buffer was stored, and the
@@ -115,23 +126,33 @@ def write_synced(fs: FileSystem, files: Files, length: int, end: int) -> None:
 
 @dataclass(slots=True)
 class StartState:
-    """What a topic remembers beside its rows: positions of log buffers, and producers (as ``Producers.document``)."""
+    """What a topic remembers beside its rows: positions of log buffers, and producers.
+
+    These are as ``Producers.document`` and ``Producers.checksums`` have them.
+    """
 
     positions: dict[str, int] = field(default_factory=dict)
     producers: dict[str, Any] = field(default_factory=dict)
+    checksums: dict[str, Any] = field(default_factory=dict)
 
 
 def write_known(fs: FileSystem, files: Files, known: StartState) -> None:
     """Write the .state file of a new segment."""
-    replace_durably(fs, files.known, encode({"positions": known.positions, "producers": known.producers}))
+    told = {"topic": files.topic, "first": files.first, "positions": known.positions}
+    replace_durably(fs, files.known, encode({**told, "producers": known.producers, "checksums": known.checksums}))
 
 
 def read_known(fs: FileSystem, files: Files) -> StartState | None:
-    """What was known when the segment began; None when the file is missing or damaged. Raises UnknownFormat."""
+    """What was known when the segment began; None when the file is missing, damaged or of another segment.
+
+    Raises UnknownFormat.
+    """
     try:
         document = decode(fs.read(files.known), files.known) or {}
+        if (document.get("topic", files.topic), document.get("first", files.first)) != (files.topic, files.first):
+            return None
         positions = {str(buffer): int(position) for buffer, position in document["positions"].items()}
-        return StartState(positions, dict(document["producers"]))
+        return StartState(positions, dict(document["producers"]), dict(document.get("checksums", {})))
     except (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError):
         return None
 
@@ -160,6 +181,9 @@ class Segment:
     What is appended is written, then synced, then published: readers see it from then on. The index follows the
     synced data: after a power cut, what it mentions was there. Files are opened when they are needed; ``release``
     closes them.
+
+    The system drops pages that it could not bring to the disk, and says so once: so what is not synced stays in memory,
+    and is written again after a sync that failed.
     """
 
     def __init__(self, fs: FileSystem, files: Files, state: State) -> None:
@@ -169,6 +193,8 @@ class Segment:
         self.published = state.copy()
         self._dirty = False
         self._unindexed: list[index.IndexRecords] = []
+        self._unsynced: list[tuple[int, Sequence[Bytes]]] = []
+        self._dropped = False
         self._open: contextlib.ExitStack | None = None
 
     def _opened(self) -> None:
@@ -184,6 +210,8 @@ class Segment:
         """Write whole messages and their ``records``. Raises OSError, and then nothing of them stays."""
         try:
             self.undo_failure()
+            if self._dropped:  # else memory would fill with what the disk does not take
+                self.sync()
             self._dirty = True
             written = self._data.write(parts, self.state.length)
             self._dirty = False
@@ -193,6 +221,7 @@ class Segment:
             raise
         self._unindexed.append(records)
         state = self.state
+        self._unsynced.append((state.length, parts))
         state.length += written
         state.end = int(records["base"][-1] + records["rows"][-1])
         state.batches += len(records)
@@ -203,17 +232,35 @@ class Segment:
         """Bring what is written to the disk. Raises OSError: what is not synced stays unseen."""
         self.undo_failure()
         if self._unindexed:
-            self._data.sync()
+            self._write_again()
+            self._sync_data()
+            self._unsynced, self._dropped = [], False
             added = b"".join(records.tobytes() for records in self._unindexed)
             self._index.write([added], self._index_length - len(added))
             self._unindexed = []
+
+    def _sync_data(self) -> None:
+        try:
+            self._data.sync()
+        except OSError:
+            self._dropped = bool(self._unsynced)
+            with contextlib.suppress(
+                OSError
+            ):  # at once: whoever opens the file after a kill must not believe its pages
+                self._write_again()
+            raise
+
+    def _write_again(self) -> None:
+        if self._dropped:
+            for position, parts in self._unsynced:
+                self._data.write(parts, position)
 
     def publish(self) -> None:
         """Let readers see what is synced."""
         state = self.state
         if state.length != self.published.length:
             self._opened()
-            self._words.store(*synced_words(state.length, state.end))
+            self._words.store(*synced_words(state.length, state.end, mark=self.files.mark))
             self.published = state.copy()
 
     def roll_back(self, state: State) -> None:
@@ -221,6 +268,8 @@ class Segment:
         self._dirty = self._dirty or state.length != self.state.length
         self.state = state.copy()
         self._unindexed = [records for records in self._unindexed if records["base"][0] < state.end]
+        self._unsynced = [part for part in self._unsynced if part[0] < state.length]
+        self._dropped = self._dropped and bool(self._unsynced)
         self.undo_failure()
 
     def undo_failure(self) -> None:
@@ -228,7 +277,7 @@ class Segment:
         self._opened()
         if self._dirty:
             self._data.truncate(self.state.length)
-            self._data.sync()
+            self._sync_data()
             self._index.truncate(self._index_length - sum(records.nbytes for records in self._unindexed))
             self._dirty = False
 
@@ -263,7 +312,7 @@ def create(fs: FileSystem, directory: Path, first: int, known: StartState, last:
     state = State(PREAMBLE.size, first, 0, 0, last)
     try:
         write_known(fs, files, known)
-        replace_durably(fs, files.index, index.HEADER)
+        replace_durably(fs, files.index, index.header(mark=files.mark))
         write_synced(fs, files, state.length, state.end)
         replace_durably(fs, files.data, PREAMBLE)
         return Segment(fs, files, state)

@@ -115,7 +115,7 @@ def undo(fs: FileSystem, intent: Path, topics: Path) -> None:
 
 
 def _cut(fs: FileSystem, path: Path, length: int) -> None:
-    if path.exists() and fs.size(path) > length:
+    if path.exists() and fs.size(path) >= length:  # also where it is cut already: that may not have been synced
         with contextlib.closing(fs.open(path)) as file:
             file.truncate(length)
             file.sync()

@@ -15,7 +15,7 @@ from penstock.counts import Origin
 from penstock.files.file_system import File, FileSystem
 from penstock.log.commit.batching import QueuedAppend
 from penstock.log.errors import MessageTooLarge, WriteFailed, write_error
-from penstock.log.store.producers import ProducerSequence
+from penstock.log.store.producers import ProducerSequence, Taken, check_same, checksum
 
 SUFFIX = ".staged"
 
@@ -42,7 +42,7 @@ class Staged:
     lock: threading.Lock = field(default_factory=threading.Lock)
     open: bool = True
     _entries: list[_Entry] = field(default_factory=list)
-    _numbers: set[tuple[str, ProducerSequence]] = field(default_factory=set)
+    _numbers: dict[tuple[str, ProducerSequence], Taken] = field(default_factory=dict)
     _length: int = 0
     _file: File | None = None
 
@@ -51,10 +51,13 @@ class Staged:
     ) -> None:
         """Put an append aside; one that is there already (the same number of a producer) is not taken twice.
 
-        Raises MessageTooLarge, LogFull and WriteFailed.
+        Raises MessageTooLarge, OutOfSequence (the same number, other rows), LogFull and WriteFailed.
         """
-        if producer is not None and (topic, producer) in self._numbers:
-            return
+        if producer is not None:
+            coming = Taken(producer.sequence, -1, body.num_rows, 0, checksum(body))
+            if (before := self._numbers.get((topic, producer))) is not None:
+                check_same(producer, coming.count, coming.checksum, before)
+                return
         data = records.encode(body, {})
         if self._length + len(data) > self.limit:
             raise MessageTooLarge(f"transactions.max_size: a transaction has at most {self.limit} bytes")
@@ -67,7 +70,7 @@ class Staged:
         self._entries.append(_Entry(topic, origin, producer, self._length, len(data), crc, body.nbytes))
         self._length += len(data)
         if producer is not None:
-            self._numbers.add((topic, producer))
+            self._numbers[topic, producer] = coming
 
     def read(self, fs: FileSystem) -> dict[str, list[QueuedAppend]]:
         """All appends by topic, in order. Raises WriteFailed when they cannot be read back."""

@@ -99,7 +99,7 @@ class Transactions:
             if len(self._open) >= self.limits.max_open:
                 raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open already")
             name = self._new_id()
-            deadline = self._clock.micros() + round(seconds * 1e6)
+            deadline = self._passed() + round(seconds * 1e6)
             path = self._folder / (PREFIX + name + staging.SUFFIX)
             self._open[name] = Staged(name, path, deadline, self.limits.max_size)
             return name
@@ -161,6 +161,10 @@ class Transactions:
                 for topic in topics:
                     topic.announce()
 
+    def _passed(self) -> int:
+        """Microseconds by the monotonic clock: time-outs do not go by one that may jump."""
+        return round(self._clock.monotonic() * 1e6)
+
     def abort(self, transaction: str) -> None:
         """Forget a transaction. Raises UnknownTransaction, TransactionTimedOut."""
         with self._of(transaction) as staged:
@@ -168,7 +172,7 @@ class Transactions:
 
     def expire(self) -> None:
         """Abort what is open for too long."""
-        now = self._clock.micros()
+        now = self._passed()
         with self._lock:
             late = [staged for staged in self._open.values() if staged.deadline < now]
         for staged in late:
@@ -198,7 +202,7 @@ class Transactions:
         with staged.lock:
             if not staged.open:
                 raise self._not_open(transaction)
-            if staged.deadline < self._clock.micros():
+            if staged.deadline < self._passed():
                 self._time_out(staged)
                 raise self._not_open(transaction)
             yield staged

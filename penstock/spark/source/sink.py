@@ -6,14 +6,17 @@ The frame needs a column ``payload`` (or ``value``), binary or string; ``key``, 
 ``topic`` are taken where there are such columns. Options: ``uri`` (the daemon's gRPC address), ``topic``, and those of
 ``penstock.landing.daemon_connection``.
 
-A task sends its rows under a producer's name made of the query, the micro-batch and the partition, numbered; a
-task or micro-batch that runs again with the same rows appends nothing twice, for as long as the log remembers
-producers (``transactions.producer_memory``).
+A task keeps its rows aside until it has them all, and stores them in one transaction (one after the other where they
+are more than PART_BYTES): of an attempt that fails nothing is stored. Appends have a producer's name made of the query,
+the micro-batch, the partition and the transaction, and numbers: what runs again with the same rows appends nothing
+twice, for as long as the log remembers producers (``transactions.producer_memory``); one whose rows are
+stored and that comes again with others is refused (OutOfSequence).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -34,6 +37,10 @@ KNOWN = tuple(name.lower() for name in WRITTEN)
 SPARKS_OWN = ("path", "checkpointlocation")
 REQUEST_BYTES = 8 << 20
 """Bytes of rows in one append."""
+PART_BYTES = 48 << 20
+"""Bytes of rows in one transaction, below the server's default for ``transactions.max_size``."""
+PART_APPENDS = 200
+"""Appends in one transaction: fewer than the log remembers of a producer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class SinkOptions:
 
 @dataclass
 class Appended(WriterCommitMessage):
-    """What one task appended."""
+    """How many rows one task appended."""
 
     rows: int
 
@@ -97,7 +104,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Everything is in the log already."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was appended stays; the micro-batch that runs again adds the rest."""
+        """What the tasks that ended have appended stays; the micro-batch that runs again adds the rest."""
 
 
 def _partition() -> int:
@@ -109,17 +116,49 @@ def _append(options: SinkOptions, producer: str, batches: Iterator[pa.RecordBatc
     from penstock.client import Log  # on the executor
 
     rows = 0
-    numbers: dict[str, int] = {}
     link, patience = options.connection.link, options.connection.retry_for
-    with Log(link.address, token=link.token, tls=link.tls, retry_for=patience) as log:
-        for batch in batches:
-            for topic, body in bodies(batch, options.topic):
-                for piece in _pieces(body):
-                    number = numbers.get(topic, 0)
-                    log.append_batch(topic, piece, (producer, number))
-                    numbers[topic] = number + 1
-                    rows += piece.num_rows
+    with tempfile.SpooledTemporaryFile(PART_BYTES) as aside:
+        kept = _kept(aside, batches)
+        with Log(link.address, token=link.token, tls=link.tls, retry_for=patience) as log:
+            for number, part in enumerate(parts(kept, options.topic)):
+                with log.transaction() as transaction:
+                    for topic, piece, sequence in part:
+                        transaction.append_batch(topic, piece, (f"{producer}.{number}", sequence))
+                        rows += piece.num_rows
     return Appended(rows)
+
+
+def _kept(aside: Any, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches again, once all of them have come: the transaction waits for none."""
+    first = next(batches, None)
+    if first is None:
+        return iter(())
+    with pa.ipc.new_stream(aside, first.schema) as stream:
+        stream.write_batch(first)
+        for batch in batches:
+            stream.write_batch(batch)
+    aside.seek(0)
+    return iter(pa.ipc.open_stream(aside))
+
+
+Append = tuple[str, pa.RecordBatch, int]
+"""Topic, rows (BODY), and which append to the topic in its transaction this is."""
+
+
+def parts(batches: Iterable[pa.RecordBatch], topic: str) -> Iterator[list[Append]]:
+    """The appends of each transaction; rows that name no topic go to ``topic``."""
+    part: list[Append] = []
+    size, numbers = 0, dict[str, int]()
+    for batch in batches:
+        for name, body in bodies(batch, topic):
+            for piece in _pieces(body):
+                if part and (size + piece.nbytes > PART_BYTES or len(part) == PART_APPENDS):
+                    yield part
+                    part, size, numbers = [], 0, {}
+                part.append((name, piece, numbers.get(name, 0)))
+                size, numbers[name] = size + piece.nbytes, numbers.get(name, 0) + 1
+    if part:
+        yield part
 
 
 def bodies(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:

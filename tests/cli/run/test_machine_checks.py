@@ -8,15 +8,18 @@ import os
 import resource
 import shutil
 import socket
+import time
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
 from penstock.cli.run import machine_checks
-from penstock.cli.run.machine_checks import Finding, addresses, clock, descriptors, disk, file_system, java
+from penstock.cli.run.machine_checks import Finding, addresses, clock, clock_jump, descriptors, disk, file_system, java
 from penstock.config import Settings
 from penstock.java.runtime import Java, NoJava
+from penstock.log import Log
+from penstock.testing import FakeClock
 
 Usage = namedtuple("Usage", "total used free")
 GIB = 1 << 30
@@ -116,6 +119,20 @@ def test_a_clock_that_nobody_synchronises_is_warned_of(
     monkeypatch.setattr(machine_checks, "clock_state", lambda: answer)
     finding = next(clock(Settings()))
     assert (finding.state, bool(finding.advice)) == (state, state != "good")
+
+
+def test_a_clock_that_jumped_is_told_from_what_the_log_kept(tmp_path: Path) -> None:
+    settings = Settings(data_dir=tmp_path)
+    assert list(clock_jump(settings)) == []
+    ahead = FakeClock(time.time() + 30 * 86_400)
+    Log(settings.topics, clock=ahead).close()
+    (finding,) = clock_jump(settings)
+    assert (finding.state, finding.advice) == ("bad", "penstock clock --accept")
+    assert "30 days behind what it should say" in finding.text
+    Log(settings.topics, clock=FakeClock(time.time())).close()
+    (settings.topics / "CLOCK").unlink()
+    Log(settings.topics).close()
+    assert list(clock_jump(settings)) == []
 
 
 @pytest.mark.parametrize(("hard", "state"), [(1024, "warning"), (65536, "good"), (resource.RLIM_INFINITY, "good")])

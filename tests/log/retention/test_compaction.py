@@ -50,7 +50,7 @@ def test_everything_is_as_before_in_fewer_and_smaller_batches(tmp_path, settings
         assert topic.compact() == (0, 0)
     with opened(tmp_path, settings=settings) as topic:
         assert picture(topic) == before
-        again = topic.append(rows(b"?"), origin(), producer=ProducerSequence("p", 9)).result(10)
+        again = topic.append(rows(b"27" * 50, b"27." * 50), origin(), producer=ProducerSequence("p", 9)).result(10)
         assert again.first == 54
         assert topic.compact()[0] == 0
         fill(topic, [b"new"])

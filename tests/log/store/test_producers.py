@@ -2,12 +2,14 @@
 
 import threading
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log import Limits, Log, LogFull, OutOfSequence, ProducerSequence, TopicSettings
-from penstock.log.store.producers import MAX_PRODUCERS, REMEMBERED, Producers, Taken
+from penstock.log.store.producers import REMEMBERED, UNKNOWN, Producers, Taken, check_same, checksum
+from penstock.records import ANNOTATIONS, BODY, body, decode, encode
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.log.log_helpers import UNSYNCED, last_files, opened, origin, payloads, rows
 
@@ -38,6 +40,43 @@ def test_a_gap_and_what_is_older_than_remembered_are_refused(tmp_path):
         assert append(topic, 0, b"x", name="other").result(10).first == REMEMBERED + 1
 
 
+@pytest.mark.parametrize("other", [[b"a", b"c"], [b"ab", b""], [b"b", b"a"], [b"a"], [b"a", None]])
+def test_a_number_that_comes_again_with_other_rows_is_refused_and_nothing_of_it_stored(tmp_path, other):
+    with opened(tmp_path) as topic:
+        append(topic, 0, b"a", b"b").result(10)
+        with pytest.raises(OutOfSequence, match=r"'p': 0 is stored already, with other rows \(2 at offset 0\)"):
+            append(topic, 0, *other).result(10)
+        with topic._writing:
+            held = append(topic, 1, b"held")
+            first, same, differs = append(topic, 2, b"x"), append(topic, 2, b"x"), append(topic, 2, b"y")
+        assert (held.result(10).first, first.result(10).first, same.result(10).first) == (2, 3, 3)
+        assert isinstance(differs.exception(10), OutOfSequence)
+        assert payloads(topic) == [b"a", b"b", b"held", b"x"]
+
+
+def test_a_retry_is_answered_after_many_other_appends_and_after_thousands_of_other_producers(tmp_path):
+    with opened(tmp_path) as topic:
+        for number in range(20):
+            append(topic, number, b"%d" % number).result(10)
+        for number in range(2_500):
+            last = append(topic, 0, b"x", name=f"p{number}")
+        last.result(30)
+        assert [append(topic, number, b"%d" % number).result(10).first for number in (0, 7, 19)] == [0, 7, 19]
+        assert append(topic, 0, b"x", name="p0").result(10).first == 20
+    with opened(tmp_path) as topic:
+        assert [append(topic, number, b"%d" % number).result(10).first for number in (0, 7, 19)] == [0, 7, 19]
+        assert topic.end == 2_520
+
+
+def test_the_answer_to_what_a_version_without_checksums_stored_is_given_by_its_number_of_rows(tmp_path):
+    producers = Producers(100)
+    producers.load({"p": [[0, 5, 2, 7]]})
+    assert producers.find(ProducerSequence("p", 0)) == Taken(0, 5, 2, 7, UNKNOWN)
+    check_same(ProducerSequence("p", 0), 2, 123, Taken(0, 5, 2, 7, UNKNOWN))
+    with pytest.raises(OutOfSequence):
+        check_same(ProducerSequence("p", 0), 1, 123, Taken(0, 5, 2, 7, UNKNOWN))
+
+
 def test_requests_that_wait_together_are_told_apart(tmp_path):
     with opened(tmp_path) as topic:
         with topic._writing:
@@ -59,8 +98,10 @@ def test_numbers_are_known_after_a_restart_and_over_segments(tmp_path, lost):
     if lost:
         files.known.unlink()
     with opened(tmp_path, settings=settings) as topic:
-        assert [append(topic, number, b"?").result(10).first for number in (3, 4, 5)] == [3, 4, 5]
-        assert payloads(topic) == [b"0", b"1", b"2", b"3", b"4", b"?"]
+        assert [append(topic, number, b"%d" % number).result(10).first for number in (3, 4, 5)] == [3, 4, 5]
+        with pytest.raises(OutOfSequence, match="stored already, with other rows"):
+            append(topic, 4, b"?").result(10)
+        assert payloads(topic) == [b"0", b"1", b"2", b"3", b"4", b"5"]
 
 
 def test_a_number_that_failed_is_the_next_one(tmp_path):
@@ -114,12 +155,39 @@ def test_what_cannot_be_a_producer_is_an_error(name, sequence):
         ProducerSequence(name, sequence)
 
 
-def test_only_so_many_producers_are_kept():
+def test_only_so_many_producers_are_kept(monkeypatch):
+    monkeypatch.setattr("penstock.log.store.producers.MAX_PRODUCERS", 50)
     producers = Producers(100)
-    for number in range(MAX_PRODUCERS + 1):
+    for number in range(51):
         producers.enter(f"p{number}", Taken(0, number, 1, number))
     assert producers.find(ProducerSequence("p0", 9)) is None
     assert producers.find(ProducerSequence("p1", 0)) == Taken(0, 1, 1, 1)
+
+
+def test_of_many_answers_the_older_ones_go_and_each_producer_keeps_its_last(monkeypatch):
+    monkeypatch.setattr("penstock.log.store.producers.MAX_ANSWERS", 100)
+    producers = Producers(100)
+    for number in range(12):
+        for name in range(9):
+            producers.enter(f"p{name}", Taken(number, number, 1, number))
+    assert all(producers.find(ProducerSequence(f"p{name}", 11)) for name in range(9))
+    with pytest.raises(OutOfSequence, match="older"):
+        producers.find(ProducerSequence("p0", 0))
+    assert sum(map(len, producers.document().values())) <= 100
+
+
+VALUES = st.lists(st.none() | st.binary(max_size=5), min_size=1, max_size=20)
+
+
+@given(VALUES, VALUES, st.data())
+def test_a_checksum_is_that_of_the_rows_wherever_they_lie_in_memory(keys, values, data):
+    count = min(len(keys), len(values))
+    maps = [[(str(n), str(value))] * (n % 3) if n % 4 else None for n, value in enumerate(values[:count])]
+    whole = body(values[:count], keys=pa.array(keys[:count], pa.binary()), annotations=pa.array(maps, ANNOTATIONS))
+    begin, end = sorted((data.draw(st.integers(0, count)), data.draw(st.integers(0, count))))
+    part = whole.slice(begin, end - begin)
+    copy = decode(encode(part, {}), BODY)[0]
+    assert checksum(part) == checksum(copy) == checksum(part.take(pa.array(range(len(part)), pa.int64())))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5)), max_size=60))

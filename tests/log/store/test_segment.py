@@ -10,13 +10,13 @@ import pytest
 from crc32c import crc32c
 
 from penstock.files.file_system import OS
-from penstock.log import UnknownFormat
+from penstock.log import TopicSettings, UnknownFormat
 from penstock.log.commit.batching import BatchGroup, QueuedAppend, index_record, prepare
 from penstock.log.store import index, segment
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.segment import Files, StartState
 from penstock.testing import CrashingFileSystem
-from tests.log.log_helpers import flip, origin, rows
+from tests.log.log_helpers import flip, last_files, opened, origin, payloads, rows
 
 
 def append(active, *payloads):
@@ -112,3 +112,23 @@ def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_tak
         assert segment.read_synced(OS, files) is None
         flip(files.synced, position, 2)
     assert segment.read_synced(OS, files) == (300, 5)
+
+
+@pytest.mark.parametrize("side", ["synced", "index", "known"])
+@pytest.mark.parametrize("other", [("t", 0), ("other", 12)])
+def test_the_side_file_of_another_segment_in_its_place_is_not_believed(tmp_path, side, other):
+    settings = TopicSettings(segment_size_limit=2000)
+    for name, count in (("t", 12), ("other", 40)):
+        with opened(tmp_path, name, settings) as topic:
+            for number in range(count):
+                told = origin(buffer="b", begin=number * 64, end=number * 64 + 64)
+                topic.append(rows(b"%d" % number * 20), told).result(10)
+    topic, first = other
+    firsts = [int(path.stem) for path in sorted((tmp_path / topic).glob("*.arrows"))]
+    wrong = Files(tmp_path / topic, firsts[0] if first == 0 else firsts[-1])
+    right = last_files(tmp_path / "t")
+    getattr(right, side).write_bytes(getattr(wrong, side).read_bytes())
+    with opened(tmp_path, "t", settings) as topic:
+        assert (topic.gaps(), topic.verify(), topic.end) == ([], [], 12)
+        assert payloads(topic) == [b"%d" % number * 20 for number in range(12)]
+        assert topic.buffer_position("b") == 12 * 64

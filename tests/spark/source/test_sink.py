@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +10,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from penstock.client import Log
+from penstock.client import Log, OutOfSequence
 from penstock.landing.daemon_connection import DaemonConnection
+from penstock.spark.source import sink
 from penstock.spark.source.sink import BatchWriter, SinkOptions, bodies
 from tests.spark.spark_daemon import Daemon, daemon
 
@@ -41,6 +43,48 @@ def test_a_task_that_runs_again_appends_nothing_twice(tmp_path: Path) -> None:
         writer.write(iter(rows[:1]))
         assert writer.write(iter(rows)).rows == 3
         assert [payload for payload, _, _ in entries(running, "t")] == [b"a", b"b", b"c"]
+
+
+def test_a_task_of_many_appends_runs_again_and_appends_nothing_twice(tmp_path: Path) -> None:
+    rows = [pa.record_batch({"payload": [f"{n}-{m}".encode() for m in range(3)]}) for n in range(30)]
+    with daemon(tmp_path) as running:
+        writer = BatchWriter(SinkOptions(DaemonConnection(running.grpc), "t"))
+        for _ in range(2):
+            assert writer.write(iter(rows)).rows == 90
+        assert [payload for payload, _, _ in entries(running, "t")] == [
+            payload for batch in rows for payload in batch.column("payload").to_pylist()
+        ]
+        with pytest.raises(OutOfSequence, match="stored already, with other rows"):
+            writer.write(iter([pa.record_batch({"payload": [b"other"]})]))
+
+
+def test_of_an_attempt_that_fails_nothing_is_stored_and_the_next_one_may_have_other_rows(tmp_path: Path) -> None:
+    def rows(failing: bool) -> Iterator[pa.RecordBatch]:
+        for number in range(20):
+            if failing and number == 15:
+                raise RuntimeError("an executor is gone")
+            yield pa.record_batch({"payload": [b"%d" % number], "topic": ["even" if number % 2 == 0 else "odd"]})
+
+    with daemon(tmp_path) as running:
+        writer = BatchWriter(SinkOptions(DaemonConnection(running.grpc), ""))
+        with pytest.raises(RuntimeError):
+            writer.write(rows(failing=True))
+        assert running.log.names() == []
+        writer.write(iter(reversed(list(rows(failing=False)))))
+        assert [payload for payload, _, _ in entries(running, "odd")] == [b"%d" % n for n in range(19, 0, -2)]
+
+
+def test_what_is_more_than_a_transaction_takes_is_several_and_comes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "PART_BYTES", 3_000)
+    rows = [pa.record_batch({"payload": [b"%d" % n * 500]}) for n in range(9)]
+    assert [len(part) for part in sink.parts(rows, "t")] == [5, 4]
+    with daemon(tmp_path) as running:
+        writer = BatchWriter(SinkOptions(DaemonConnection(running.grpc), "t"))
+        for _ in range(2):
+            writer.write(iter(rows))
+        assert [payload for payload, _, _ in entries(running, "t")] == [b"%d" % n * 500 for n in range(9)]
 
 
 def test_a_micro_batch_that_runs_again_appends_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
