@@ -60,6 +60,7 @@ PenstockError
     BadPost  (ledger.posts)
     LogError  (log.errors)
         CorruptBatch
+        ForeignTransaction
         InvalidSetting
         InvalidTopicName
         LogClosed
@@ -95,6 +96,7 @@ PenstockError
         Aborted
         AlreadyExists
         BadRequest
+            UnknownEncoding
         Damaged
         Exhausted
             TooLong

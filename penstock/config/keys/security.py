@@ -16,6 +16,7 @@ LEAST_TOKEN = 16
 """Characters of a token: shorter ones can be guessed."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PATTERN = re.compile(r"[a-z0-9_\-.]*\*?")
+_CURSORS = re.compile(rf"{_PATTERN.pattern}(/{_PATTERN.pattern})?")
 
 
 class TokenConfig(Section):
@@ -24,8 +25,18 @@ class TokenConfig(Section):
     token: str = Field(json_schema_extra=SECRET, description="the token, or sha256: and the hex digest of it")
     read: tuple[str, ...] = Field((), description="topics that may be read")
     write: tuple[str, ...] = Field((), description="topics that may be written")
-    admin: bool = Field(False, description="may create, configure and delete topics, and read internal ones")
+    cursor: tuple[str, ...] = Field(
+        (), description="topics whose cursors may be moved, or TOPIC/NAME: those of that name alone"
+    )
+    admin: bool = Field(
+        False,
+        description="may create, configure and delete topics, read internal ones, and do what ledger and monitor do",
+    )
     ledger: bool = Field(False, description="may post to the ledger")
+    monitor: bool = Field(
+        False,
+        description="may see the whole balance, metrics, statistics and the configuration, and log in to the console",
+    )
 
     @field_validator("token")
     @classmethod
@@ -42,6 +53,13 @@ class TokenConfig(Section):
     def _topics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := [name for name in names if not name or not _PATTERN.fullmatch(name)]:
             raise ValueError(f"{wrong[0]!r} is no topic, nor the beginning of one and a *")
+        return names
+
+    @field_validator("cursor")
+    @classmethod
+    def _cursors(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [name for name in names if not name or not _CURSORS.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no topic, nor TOPIC/CURSOR; each may end in a *")
         return names
 
 

@@ -35,15 +35,15 @@ def _describe(manage: AdminApi, r: pb.DescribeTopicsRequest, caller: Principal) 
 
 
 def _begin(manage: AdminApi, r: pb.BeginRequest, caller: Principal) -> pb.BeginResponse:
-    return pb.BeginResponse(transaction_id=manage.begin(r.timeout if r.HasField("timeout") else None))
+    return pb.BeginResponse(transaction_id=manage.begin(r.timeout if r.HasField("timeout") else None, caller))
 
 
 def _commit(manage: AdminApi, r: pb.CommitRequest, caller: Principal) -> pb.CommitResponse:
-    return pb.CommitResponse(topic=manage.commit(r.transaction_id))
+    return pb.CommitResponse(topic=manage.commit(r.transaction_id, caller))
 
 
 def _abort(manage: AdminApi, r: pb.AbortRequest, caller: Principal) -> pb.AbortResponse:
-    manage.abort(r.transaction_id)
+    manage.abort(r.transaction_id, caller)
     return pb.AbortResponse()
 
 
