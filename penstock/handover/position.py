@@ -178,7 +178,7 @@ def _check(position: int) -> None:
 def _create(path: Path, start: int, mark: int) -> None:
     """Under another name first, so that no crash leaves half a file."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with open(unfinished, "wb") as file:
+    with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o640)) as file:
         file.write(struct.pack("<8sqqq", _MAGIC, start, 0, mark).ljust(_LENGTH, b"\0"))
         file.flush()
         os.fsync(file.fileno())

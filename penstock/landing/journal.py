@@ -164,7 +164,7 @@ def append_lines(path: Path, documents: list[dict[str, Any]]) -> None:
     Raises OSError, and then the file is as before.
     """
     text = "".join(json.dumps(document, separators=(",", ":")) + "\n" for document in documents)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
     try:
         size = os.fstat(handle).st_size
         try:

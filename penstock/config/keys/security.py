@@ -70,6 +70,15 @@ class SecurityConfig(Section):
     tls_key: Path | None = Field(None, description="private key of tls_cert (PEM)")
     client_ca: Path | None = Field(None, description="authorities whose client certificates are asked for (PEM)")
     tokens: dict[TopicName, TokenConfig] = Field(default_factory=dict, description="bearer tokens by name")
+    open_health: bool = Field(True, description="gRPC health checks need no token")
+    open_reflection: bool = Field(
+        True, description="gRPC reflection, /docs and /openapi.json, which describe the API, need no token"
+    )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="names, besides localhost and addresses, under which browsers reach the HTTP API and the console; "
+        "* = any",
+    )
     insecure: bool = Field(False, description="allow other addresses than loopback without TLS or tokens")
 
     @model_validator(mode="after")
@@ -129,9 +138,9 @@ def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
 
 
 def check_console(address: str, security: SecurityConfig) -> None:
-    """Raises ValueError where others than this machine could read every topic on the console, which asks nobody."""
+    """Raises ValueError where others than this machine could reach the console, which speaks no TLS."""
     if not is_loopback(address) and not security.insecure:
         raise ValueError(
-            f"console.http: {address} is not loopback, and the console asks for no password: "
-            "put a proxy that does before it, or set security.insecure = true"
+            f"console.http: {address} is not loopback, and the console speaks no TLS, and without tokens asks for no "
+            "password: put a proxy that does before it, or set security.insecure = true"
         )

@@ -25,6 +25,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import __version__
+from penstock.config.browser_access import BrowserAccess
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
@@ -56,8 +57,14 @@ def create_app(
     metrics: Callable[[], Iterable[Family]],
     balance: QueriedReport,
     routers: Sequence[APIRouter] = (),
+    open_paths: Sequence[str] = OPEN_PATHS,
+    hosts: Sequence[str] = (),
 ) -> FastAPI:
-    """The application; ``routers`` bring further routes, such as those of the ledger."""
+    """The application; ``routers`` bring further routes, such as those of the ledger.
+
+    ``open_paths`` need no token; ``hosts`` are names of this machine (see ``config.browser_access``), asked for as
+    long as there are no tokens.
+    """
     app = FastAPI(
         title="Penstock",
         version=__version__,
@@ -90,7 +97,8 @@ def create_app(
     app.add_middleware(CleanPaths)
     app.add_middleware(RequestBodies, limit=lambda: MAX_BODY)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(KnownCallers, guard=api.guard)
+    app.add_middleware(KnownCallers, guard=api.guard, open_paths=open_paths)
+    app.add_middleware(BrowserAccess, names=hosts, asked=lambda: not api.guard.closed)
     return app
 
 
@@ -282,8 +290,8 @@ _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}
 class KnownCallers:
     """Says who calls (``request.state.caller``); answers 401 to those who must say it and do not."""
 
-    def __init__(self, app: ASGIApp, guard: TokenAuthenticator) -> None:
-        self._app, self._guard = app, guard
+    def __init__(self, app: ASGIApp, guard: TokenAuthenticator, open_paths: Sequence[str]) -> None:
+        self._app, self._guard, self._open_paths = app, guard, open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
@@ -292,7 +300,7 @@ class KnownCallers:
             try:
                 scope.setdefault("state", {})["caller"] = self._guard.caller(shown[0] if shown else None)
             except Unauthenticated as error:
-                if scope["path"] not in OPEN_PATHS:
+                if scope["path"] not in self._open_paths:
                     document = {"error": error.message, "code": int(error.code)}
                     app = json_response(document, error.status, {"www-authenticate": "Bearer"})
         await app(scope, receive, send)
