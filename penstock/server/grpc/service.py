@@ -13,7 +13,6 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
 
@@ -21,14 +20,14 @@ from penstock.config import SecurityConfig
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import Accepted, EntriesApi
 from penstock.server.grpc.admin_calls import manage_handlers
-from penstock.server.grpc.call_errors import Context, abort, caller_of
+from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.reflection import SERVICES, add_reflection
 from penstock.server.read_query import Query
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_append
 from penstock.slogd.columns.encode import response
-from penstock.slogd.errors import ApiError, BadRequest, Exhausted
+from penstock.slogd.errors import ApiError, Exhausted
 
 SERVICE = "slogd.StructuredLog"
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -114,9 +113,10 @@ class Entries:
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 
-    async def topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+    async def topics(self, data: bytes, context: Context) -> pb.ListTopicsResponse:
         """ListTopics."""
         try:
+            parsed(pb.ListTopicsRequest, data)
             names = await self._api.names(caller_of(self._api, context))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
@@ -136,11 +136,7 @@ def _accepted(accepted: Accepted) -> bytes:
 
 
 def _query(data: bytes) -> Query:
-    try:
-        request = pb.GetLogsRequest.FromString(data)
-    except DecodeError as error:
-        raise BadRequest(f"error unmarshalling request: {error}") from None
-    return Query.of(request)
+    return Query.of(parsed(pb.GetLogsRequest, data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +164,8 @@ def create_server(api: EntriesApi, security: SecurityConfig | None = None) -> Rp
         ],
     )
     entries = Entries(api)
-    list_topics = grpc.unary_unary_rpc_method_handler(
-        entries.topics, pb.ListTopicsRequest.FromString, pb.ListTopicsResponse.SerializeToString
+    list_topics: Any = grpc.unary_unary_rpc_method_handler(
+        entries.topics, None, pb.ListTopicsResponse.SerializeToString
     )
     handlers = {
         "AppendLogs": grpc.unary_unary_rpc_method_handler(entries.append),

@@ -50,7 +50,10 @@ def manage_router(api: EntriesApi) -> APIRouter:
         ("cursors", "PUT", cursor, routes.commit_cursor, json_body(CursorBody), "Set a cursor"),
         ("cursors", "DELETE", cursor, routes.remove_cursor, None, "Forget a cursor"),
     ):
-        router.add_api_route(path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=described)
+        made = 201 if call == routes.create else None
+        router.add_api_route(
+            path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=described, status_code=made
+        )
     return router
 
 

@@ -9,7 +9,7 @@ import functools
 import inspect
 import posixpath
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -124,6 +124,9 @@ class _LogRoutes:
     async def append(self, topic: str, request: Request) -> Response:
         """Append entries, all or none; answered once they are synced to disk."""
         data = await request.body()
+        if not data:  # slogd's word for it
+            told = '299 penstock "the body is empty: a JSON object with logs is needed"'
+            return json_response({"error": "EOF", "code": int(Code.INVALID_ARGUMENT)}, 400, {"warning": told})
         append = await self._api.parsed(functools.partial(parse_append, topic, data), len(data))
         accepted = await self._api.append(append, "http", request.state.caller)
         answer: dict[str, Any] = {"offsets": list(map(str, accepted.offsets))} if accepted.offsets else {}
@@ -277,9 +280,16 @@ async def _plain(request: Request, error: Exception) -> Response:
 
 def _allowed(request: Request) -> list[str]:
     """The methods that the path has."""
-    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    routes = [route for route in _flat(request.app.routes) if route.matches(request.scope)[0] is not Match.NONE]
     methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
     return sorted(methods | ({"HEAD"} if "GET" in methods and not _SLOGDS.fullmatch(request.url.path) else set()))
+
+
+def _flat(routes: Iterable[Any]) -> Iterator[Any]:
+    """The routes, those of routers among them too."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        yield from [route] if inner is None else _flat(inner.routes)
 
 
 _SLOGDS = re.compile(r"/topics|/topic/[^/]+/(logs|logstream)")
