@@ -110,7 +110,7 @@ class Daemon:
             return answer.json()
         except httpx.HTTPStatusError as error:
             raise Away(f"{path}: {error.response.status_code} {error.response.text[:200]}") from None
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
             raise Away(f"no answer from {self.url} ({error or type(error).__name__})") from None
 
     def _client(self) -> httpx.AsyncClient:

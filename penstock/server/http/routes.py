@@ -36,7 +36,7 @@ from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 from penstock.server.read_query import Query, parse_query
 from penstock.slogd.errors import ApiError, BadRequest, Code, Unauthenticated
 from penstock.slogd.json.append_request import parse_append
-from penstock.slogd.json.entry_documents import dumps, logs_document
+from penstock.slogd.json.entry_documents import dumps, logs_document, sorted_annotations
 
 MAX_BODY = 96 << 20
 """Bytes of a request's body: what gRPC takes, in base64, and a little."""
@@ -187,7 +187,7 @@ def _frame(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
 
 
 def _page(batches: list[pa.RecordBatch], next_offset: int) -> dict[str, Any]:
-    document = logs_document(batches)
+    document = sorted_annotations(logs_document(batches))
     return {**document, "next_offset": str(next_offset)} if next_offset else document
 
 
