@@ -63,6 +63,7 @@ PenstockError
     BadPost  (ledger.posts)
     LogError  (log.errors)
         CorruptBatch
+        ForeignTransaction
         InvalidSetting
         InvalidTopicName
         LogClosed
@@ -98,6 +99,7 @@ PenstockError
         Aborted
         AlreadyExists
         BadRequest
+            UnknownEncoding
         Damaged
         Exhausted
             TooLong

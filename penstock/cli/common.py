@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from penstock.config import DEFAULT_FILE, Settings
+from penstock.process.terminal import visible
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -17,7 +18,7 @@ errors = Console(stderr=True, highlight=False)
 def fail(message: object, status: int = 1) -> NoReturn:
     """Show one error line (or several) and end."""
     for line in str(message).splitlines():
-        errors.print(f"penstock: {line}", style="red", soft_wrap=True, markup=False)
+        errors.print(f"penstock: {visible(line)}", style="red", soft_wrap=True, markup=False)
     sys.exit(status)
 
 

@@ -44,6 +44,10 @@ NEEDS_PANDAS = "pipeline"
 COMPLETION = ("--install-completion", "--show-completion")
 
 
+OTHERS = 0o027
+"""What nobody else may do with files made here, nor with those of the processes that are started from here."""
+
+
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The command line. Only what ``arguments`` ask for is imported: some commands need libraries that are slow to."""
     app = Commands(
@@ -73,6 +77,7 @@ def _version() -> None:
 
 def main() -> None:
     """Run the command line."""
+    os.umask(os.umask(0) | OTHERS)
     try:
         typed = typed_words()
         build(sys.argv[1:] if typed is None else typed)(prog_name="penstock")

@@ -1,7 +1,8 @@
 """One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; what is wrong stops the start.
 
-Read ``keys/`` (the tree of settings), ``sources`` with ``ignored``, ``loader``, ``explain``, ``reloadable``, and
-``daemon_access`` (how other processes reach the daemon). Imports ``errors`` only.
+Read ``keys/`` (the tree of settings), ``sources`` with ``ignored``, ``loader``, ``explain``, ``reloadable``,
+``daemon_access`` (how other processes reach the daemon), and ``browser_access`` (what browsers may ask). Imports
+``errors`` only.
 """
 
 from penstock.config.keys.handlers import (

@@ -1,12 +1,13 @@
 """The web console: what became of every message, at a glance.
 
-Read ``main`` (its process), ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of: ``theme``,
-``pipe_picture``, ``charts``, ``findings``, ``totals``, ``wording``. Imports ``config``, ``client``, ``landing`` and
-``process``; what the pages show of the daemon comes over HTTP.
+Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of:
+``theme``, ``pipe_picture``, ``charts``, ``findings``, ``totals``, ``wording``. Imports ``config``, ``client``,
+``landing`` and ``process``; what the pages show of the daemon comes over HTTP.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "main",
+    "login",
     "daemon_poll",
     "history",
     "pages",

@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -24,26 +25,49 @@ class Away(PenstockError):
 
 
 @dataclass(slots=True)
-class Daemon:
-    """``url``: of the daemon's HTTP API; ``headers`` carry its token, ``verify`` is httpx's.
+class Latest:
+    """The last answers, of ``at``, and why there are no newer ones."""
 
-    ``balance`` and ``stat`` are the last answers, ``error`` says why there are no newer ones.
-    """
-
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    verify: Any = True
     balance: Document = field(default_factory=dict)
     stat: Document = field(default_factory=dict)
     error: str = "not asked yet"
     at: float = 0.0
     history: History = field(default_factory=History)
+
+
+def _of_latest(name: str) -> Any:
+    return property(lambda self: getattr(self.latest, name), lambda self, value: setattr(self.latest, name, value))
+
+
+@dataclass(slots=True)
+class Daemon:
+    """``url``: of the daemon's HTTP API; ``headers`` carry a token, ``verify`` is httpx's.
+
+    ``token``: of who has logged in; "" where nobody has to.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    verify: Any = True
+    latest: Latest = field(default_factory=Latest)
+    token: str = ""
     _http: httpx.AsyncClient | None = None
+
+    def seen_by(self, token: str) -> Daemon:
+        """As somebody with another token sees it: the last answers are the same, what is asked is asked with it."""
+        headers = {"authorization": f"Bearer {token}"}
+        return Daemon(self.url, headers, self.verify, self.latest, token=token, _http=self._client())
+
+    balance = _of_latest("balance")
+    stat = _of_latest("stat")
+    error = _of_latest("error")
+    at = _of_latest("at")
+    history = _of_latest("history")
 
     @property
     def age(self) -> float:
         """Seconds since the last good answer."""
-        return time.monotonic() - self.at
+        return time.monotonic() - self.latest.at
 
     async def watch(self) -> None:
         """Ask for ever."""
@@ -62,6 +86,18 @@ class Daemon:
         self.error, self.at = "", time.monotonic()
         self.history.add(self.at, counters(self.balance))
 
+    async def refuses(self) -> str:
+        """Why the token may not watch this daemon; "" where it may. Raises Away."""
+        try:
+            answer = await self._client().get("/stat", headers=dict(self.headers))
+        except httpx.HTTPError as error:
+            raise Away(f"no answer from {self.url} ({error or type(error).__name__})") from None
+        if answer.status_code == HTTPStatus.UNAUTHORIZED:
+            return "This token is not known."
+        if answer.status_code == HTTPStatus.FORBIDDEN:
+            return "This token lacks the right to watch: monitor = true."
+        return ""
+
     async def get(self, path: str, **parameters: object) -> Any:
         """The JSON answer of ``path``. Raises Away."""
         return await self.ask("GET", path, params={k: str(v) for k, v in parameters.items()})
@@ -69,19 +105,17 @@ class Daemon:
     async def ask(self, method: str, path: str, **request: Any) -> Any:
         """The JSON answer of a request. Raises Away."""
         try:
-            answer = await self._client().request(method, path, **request)
+            answer = await self._client().request(method, path, headers=dict(self.headers), **request)
             answer.raise_for_status()
             return answer.json()
         except httpx.HTTPStatusError as error:
             raise Away(f"{path}: {error.response.status_code} {error.response.text[:200]}") from None
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, ValueError, RecursionError) as error:
             raise Away(f"no answer from {self.url} ({error or type(error).__name__})") from None
 
     def _client(self) -> httpx.AsyncClient:
         if self._http is None:
-            self._http = httpx.AsyncClient(
-                base_url=self.url, timeout=TIMEOUT, headers=dict(self.headers), verify=self.verify, trust_env=False
-            )
+            self._http = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT, verify=self.verify, trust_env=False)
         return self._http
 
 

@@ -39,6 +39,8 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
             link.classes("here" if target == path else "")
         ui.space()
         state = ui.label().classes("dim").style("white-space:nowrap")
+        if daemon.token:
+            ui.link("Log out", "/logout").props('title="end this session"')
         switch = 'flat round dense aria-label="light or dark" title="light or dark (d)"'
         ui.button(icon="contrast").props(switch).on("click", js_handler="() => switchDark()")
 

@@ -126,7 +126,7 @@ class SystemFile:
     """A file of the operating system."""
 
     def __init__(self, path: Path, create: bool) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640)
 
     def write(self, parts: Sequence[Bytes], position: int) -> int:
         rest = [memoryview(part).cast("B") for part in parts if len(memoryview(part))]
@@ -213,7 +213,7 @@ class SystemFiles:
             os.close(fd)
 
     def lock(self, path: Path) -> Callable[[], None]:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

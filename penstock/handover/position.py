@@ -269,7 +269,7 @@ def _packed(
 def _create(path: Path, start: int, mark: int) -> None:
     """Under another name first, so that no crash leaves half a file."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with open(unfinished, "wb") as file:
+    with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o640)) as file:
         file.write(_packed(start, 0, mark))
         file.flush()
         os.fsync(file.fileno())

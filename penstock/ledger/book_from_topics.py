@@ -104,7 +104,11 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
     corrupt = partial(verify, TOPIC) if verify else lambda begin, end: None
     for stored in _readable(reader, begin, corrupt):
         for payload in stored.batch.column("payload").to_pylist():
-            post = parse(json.loads(payload))  # type: ignore[arg-type]  # posts are never null
+            try:
+                post = parse(json.loads(payload))  # type: ignore[arg-type]  # posts are never null
+            except ValueError as error:  # one that an earlier version took
+                _LOGGER.warning("a post in %s is passed over: %s", TOPIC, error)
+                continue
             if isinstance(post, tiers):
                 book.post(post, stored.origin.bucket)
         book.cover(TOPIC, stored.end, stored.last)

@@ -22,6 +22,11 @@ from penstock.errors import PenstockError
 NO_UUIDS: Mapping[SourceBucket, Counts] = MappingProxyType({})
 ROWS, SUM = "rows.", "sum."
 """What the names of a post's ``uuids`` begin with; the fate follows."""
+LARGEST = 1 << 64
+"""What a number stays below: sums of hashes have 64 bits."""
+LAST_SECOND = 253_402_300_799
+"""Of the year 9999."""
+LONGEST_SHOWN = 100
 LONGEST_NAME = 1_024
 """Characters of a source, an incarnation or a topic at most: they are kept for ever."""
 
@@ -76,37 +81,39 @@ Post = LandedPost | ClientPost | AuditPost
 
 def parse(document: Any) -> Post:
     """The post of a JSON document. Raises BadPost."""
+    if not isinstance(document, dict):
+        raise BadPost("not a post: an object is needed")
     try:
         tier = document["tier"]
         if tier == "landed":
             return _landed(document)
         if tier == "client":
-            counts = Counts({_text(name): _natural(count) for name, count in document["counts"].items()})
-            return ClientPost(_text(document["listener"]), _text(document["sender"]), int(document["version"]), counts)
+            counts = _told(document["counts"])
+            return ClientPost(_text(document["listener"]), _text(document["sender"]), _version(document), counts)
         if "incarnation" in document:
             return _audited(tier, document)
     except KeyError as error:
         raise BadPost(f"a post of this tier needs {error.args[0]!r}") from None
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+    except ValueError as error:
         raise BadPost(f"not a post: {error}") from None
-    raise BadPost(f"unknown tier {tier!r}: known are landed, client, and those of auditors")
+    raise BadPost(f"unknown tier {_shown(tier)}: known are landed, client, and those of auditors")
 
 
 def _landed(document: Any) -> LandedPost:
     through = _natural(document["through"])
     end = _natural(document.get("end", 0))
     uuids = {key: counts for key, counts in _counts(document, named="uuids").items() if counts}
-    ahead = tuple((_natural(begin), _natural(end)) for begin, end in document.get("ahead", ()))
+    ahead = tuple(_range(one) for one in _list(document.get("ahead", [])))
     refill = _natural(document.get("refill", 0))
-    topic, version, counts = _text(document["topic"]), int(document["version"]), _counts(document)
+    topic, version, counts = _text(document["topic"]), _version(document), _counts(document)
     return LandedPost(topic, version, through, counts, end, uuids, refill, ahead)
 
 
 def _audited(tier: Any, document: Any) -> AuditPost:
     if not isinstance(tier, str) or not re.fullmatch(AUDIT_TIER, tier) or tier in TIERS:
-        raise BadPost(f"an auditor's tier matches {AUDIT_TIER} and is none of {', '.join(TIERS)}: {tier!r}")
+        raise BadPost(f"an auditor's tier matches {AUDIT_TIER} and is none of {', '.join(TIERS)}: {_shown(tier)}")
     names = _name(document["source"]), _name(document["incarnation"])
-    return AuditPost(tier, *names, int(document["version"]), _counts(document, "topic"))
+    return AuditPost(tier, *names, _version(document), _counts(document, "topic"))
 
 
 def is_partition(topic: str) -> bool:
@@ -116,12 +123,15 @@ def is_partition(topic: str) -> bool:
 
 def _counts(document: Any, of: str = "source", named: str = "counts") -> dict[SourceBucket, Counts]:
     counts: dict[SourceBucket, Counts] = {}
-    for entry in document["counts"]:
-        key = (_name(entry[of]), int(entry["bucket"]))
+    for entry in map(_object, _list(document["counts"])):
+        key = (_name(entry[of]), _natural(entry["bucket"], LAST_SECOND))
         of_key = counts.setdefault(key, Counts())
-        told = entry[named] if named == "counts" else entry.get(named, {})
-        of_key.absorb({_text(name): _natural(count) for name, count in told.items()})
+        of_key.absorb(_told(entry[named] if named == "counts" else entry.get(named, {})))
     return counts
+
+
+def _told(value: object) -> Counts:
+    return Counts({_text(name): _natural(count) for name, count in _object(value).items()})
 
 
 def dump(post: Post) -> bytes:
@@ -174,11 +184,39 @@ def _name(value: object) -> str:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text")
+        raise ValueError(f"{_shown(value)} is not a text")
     return value
 
 
-def _natural(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a count")
+def _natural(value: object, largest: int = LARGEST - 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
+        raise ValueError(f"{_shown(value)} is not a count")
     return value
+
+
+def _version(document: Mapping[str, Any]) -> int:
+    return _natural(document["version"])
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{_shown(value)} is not an object")
+    return value
+
+
+def _list(value: object) -> list[Any]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{_shown(value)} is not a list")
+    return list(value)
+
+
+def _range(value: object) -> tuple[int, int]:
+    begin, end = map(_natural, both) if len(both := _list(value)) == 2 else (1, 0)
+    if begin > end:
+        raise ValueError(f"{_shown(value)} is no range of offsets")
+    return begin, end
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -10,6 +10,7 @@ from penstock.log.commit.batching import Appended
 from penstock.log.cursors import Cursors, Lag
 from penstock.log.errors import (
     CorruptBatch,
+    ForeignTransaction,
     InvalidSetting,
     InvalidTopicName,
     LogClosed,
@@ -41,6 +42,7 @@ __all__ = [
     "Appended",
     "CorruptBatch",
     "Cursors",
+    "ForeignTransaction",
     "Gap",
     "InvalidSetting",
     "InvalidTopicName",

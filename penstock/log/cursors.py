@@ -12,6 +12,7 @@ from penstock.log.errors import write_error
 from penstock.log.settings import MAX_NAME
 
 FOLDER = "cursors"
+LAST_OFFSET = 2**63 - 1
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _SUFFIX = ".cursor"
 
@@ -36,8 +37,8 @@ class Cursors:
         """Set a cursor; durable when this returns. Raises ValueError for a bad name or offset, LogFull."""
         if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
             raise ValueError(f"{name!r} is not a cursor name: {_NAME.pattern}, at most {MAX_NAME} characters")
-        if offset < 0:
-            raise ValueError(f"offset {offset} is negative")
+        if not 0 <= offset <= LAST_OFFSET:
+            raise ValueError(f"offset {offset} of a cursor is not one of 0 to {LAST_OFFSET}")
         try:
             if not self._folder.exists():
                 self._fs.make_directory(self._folder)
@@ -63,8 +64,10 @@ class Cursors:
 
     def _read(self, path: Path) -> int | None:
         try:
-            return int((decode(self._fs.read(path), path) or {})["offset"])
+            offset = int((decode(self._fs.read(path), path) or {})["offset"])
         except FileNotFoundError:  # removed just now
             return None
         except (ValueError, KeyError, TypeError):
-            return 0  # the reader is still registered: what it has not read must not go as read
+            offset = -1
+        # The reader is still registered: what it has not read must not go as read.
+        return offset if 0 <= offset <= LAST_OFFSET else 0

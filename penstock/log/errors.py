@@ -42,6 +42,10 @@ class UnknownTransaction(LogError):
     """There is no open transaction of that id."""
 
 
+class ForeignTransaction(LogError):
+    """The transaction was begun by somebody else."""
+
+
 class TransactionTimedOut(LogError):
     """The transaction was open for too long, and was aborted."""
 
@@ -80,7 +84,7 @@ class CorruptBatch(LogError):
 
 
 def write_error(error: OSError) -> LogError:
-    """The LogError for an error of the file system while writing."""
+    """The LogError for an error of the file system while writing; callers hear of it, so it names no file."""
     if error.errno in NO_SPACE:
-        return LogFull(f"no space left: {error}")
-    return WriteFailed(f"cannot write: {error}")
+        return LogFull(f"no space left: {error.strerror}")
+    return WriteFailed(f"cannot write: {error.strerror or error}")

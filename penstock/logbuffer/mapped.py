@@ -215,7 +215,7 @@ def create_file(path: Path, parameters: d.Parameters, position: int) -> None:
         raise FileExistsError(f"{path} exists")
     unfinished = path.with_name(path.name + ".new")
     try:
-        with open(unfinished, "wb") as file:
+        with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o640)) as file:
             os.posix_fallocate(file.fileno(), 0, parameters.file_length)
             os.pwrite(file.fileno(), parameters.metadata(position), parameters.file_length - d.METADATA_LENGTH)
             os.fsync(file.fileno())

@@ -16,7 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 
 from penstock.config import TopicConfig
-from penstock.log import CorruptBatch, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
+from penstock.log import CorruptBatch, Cursors, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
 from penstock.log.store.segment import first_offsets
 from penstock.server.auth.rights import Principal
 from penstock.server.entry_pages import before
@@ -73,28 +73,29 @@ class AdminApi:
         described.settings.CopyFrom(settings_message(topic.settings))
         return described
 
-    def begin(self, timeout: Duration | None) -> str:
-        """A transaction's id. Raises BadRequest for a time-out that is none."""
+    def begin(self, timeout: Duration | None, caller: Principal) -> str:
+        """A transaction's id; it is the caller's alone. Raises NotAllowed, Exhausted, BadRequest for a bad time-out."""
+        caller.check_transactions()
         seconds = None if timeout is None else timeout.seconds + timeout.nanos / 1e9
         if seconds is not None and seconds <= 0:
             raise BadRequest("timeout must be more than 0")
-        return _asked(lambda: self._log.transactions.begin(seconds))
+        return _asked(lambda: self._log.transactions.begin(seconds, caller.name))
 
-    def commit(self, transaction_id: str) -> list[pb.Committed]:
-        """The offsets of all that was staged, by topic. Raises NotFound, Aborted, Exhausted."""
-        appended = _asked(lambda: self._log.transactions.commit(transaction_id))
+    def commit(self, transaction_id: str, caller: Principal) -> list[pb.Committed]:
+        """The offsets of all that was staged, by topic. Raises NotFound, NotAllowed, Aborted, Exhausted."""
+        appended = _asked(lambda: self._log.transactions.commit(transaction_id, caller.name))
         return [
             pb.Committed(topic=topic, offsets=[o for one in parts for o in range(one.first, one.first + one.count)])
             for topic, parts in appended.items()
         ]
 
-    def abort(self, transaction_id: str) -> None:
-        """Drop what was staged. Raises NotFound."""
-        _asked(lambda: self._log.transactions.abort(transaction_id))
+    def abort(self, transaction_id: str, caller: Principal) -> None:
+        """Drop what was staged. Raises NotFound, NotAllowed."""
+        _asked(lambda: self._log.transactions.abort(transaction_id, caller.name))
 
     def commit_cursor(self, topic: str, name: str, offset: int, caller: Principal) -> None:
         """Set a cursor, durably. Raises BadRequest, NoSuchTopic, NotAllowed, Exhausted."""
-        cursors = self._topics.readable(topic, caller).cursors
+        cursors = self._movable(topic, name, caller)
         try:
             _asked(lambda: cursors.commit(name, offset), topic)
         except ValueError as error:
@@ -102,8 +103,13 @@ class AdminApi:
 
     def remove_cursor(self, topic: str, name: str, caller: Principal) -> None:
         """Forget a cursor; nothing happens when there is none. Raises NoSuchTopic, NotAllowed."""
-        cursors = self._topics.readable(topic, caller).cursors
+        cursors = self._movable(topic, name, caller)
         _asked(lambda: cursors.remove(name), topic)
+
+    def _movable(self, topic: str, cursor: str, caller: Principal) -> Cursors:
+        cursors = self._topics.readable(topic, caller).cursors
+        caller.check_cursor(topic, cursor)
+        return cursors
 
     def cursors(self, topic: str, caller: Principal) -> list[pb.Cursor]:
         """The cursors of a topic, or of all that the caller may read. Raises NoSuchTopic, NotAllowed."""

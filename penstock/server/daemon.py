@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock.process.small_heap
 import penstock.process.without_pandas  # noqa: F401
-from penstock.config import OtelConfig, Settings
+from penstock.config import OtelConfig, Settings, split_address
 from penstock.config.daemon_access import internal_token
 from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import listeners_in
@@ -28,7 +28,7 @@ from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.routes import create_app
+from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
 from penstock.server.monitoring_api import MonitoringApi
@@ -67,7 +67,13 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     if channel is not None:
         Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
     app = create_app(
-        api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
+        api,
+        stat=reports.stat,
+        metrics=reports.metrics,
+        balance=reports.balance,
+        routers=[reports.router()],
+        open_paths=OPEN_PATHS if settings.security.open_reflection else (),
+        hosts=(*settings.security.hosts, split_address(settings.log.http)[0]),
     )
     export = start_export(settings.otel, reports.metrics)
     await serve(

@@ -38,7 +38,9 @@ def log_settings(settings: Settings) -> LogSettings:
         overrides={RECEIPTS: defaults, **overrides},
         max_topics=settings.log.max_topics,
         max_bytes=settings.log.max_bytes,
-        transactions=Limits(limits.timeout, limits.max_size, limits.max_open, limits.producer_memory),
+        transactions=Limits(
+            limits.timeout, limits.max_size, limits.max_open, limits.max_open_per_token, limits.producer_memory
+        ),
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Body, Request
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
 
 from penstock.config import Settings
 from penstock.config.explain import keys_of
@@ -16,12 +17,16 @@ from penstock.ledger.balance import LAST, Within, minutes
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
+from penstock.server.auth.rights import NOBODY_ASKED, Principal
+from penstock.server.http.openapi import LedgerPost, SeriesQuery, VerifyQuery, json_body, query_parameters
+from penstock.server.http.request_bodies import json_object
 from penstock.server.metrics.prometheus import Family, of_statistics
 from penstock.server.metrics.topic_metrics import of_topics
+from penstock.server.read_query import LAST_OFFSET
 from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
 
 MAX_DIGITS = 15
-"""Of a time in seconds."""
+"""Of a number in a query."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer")
 
 
@@ -92,9 +97,13 @@ class MonitoringApi:
         """The balance over time."""
         return self._ledger.series(since, step)
 
-    def watermarks(self) -> dict[str, Any]:
-        """How far the tables are complete."""
-        return {"tables": [asdict(mark) for mark in self._ledger.watermarks()]}
+    def watermarks(self, caller: Principal = NOBODY_ASKED) -> dict[str, Any]:
+        """How far the tables are complete, of the topics that the caller may read."""
+
+        def seen(topic: str) -> bool:
+            return caller.monitor or caller.reads(topic, self._log.settings(topic))
+
+        return {"tables": [asdict(mark) for mark in self._ledger.watermarks() if seen(mark.topic)]}
 
     def config(self) -> dict[str, Any]:
         """The configuration in force, secrets masked."""
@@ -112,19 +121,37 @@ class MonitoringApi:
     def router(self) -> APIRouter:
         """The ledger's routes, and the one that has a range of a topic checked."""
         router = APIRouter(tags=["ledger"])
-        router.add_api_route("/config", self.config, methods=["GET"], summary="The configuration in force")
-        router.add_api_route("/balance/series", self.series, methods=["GET"], summary="The balance over time")
-        router.add_api_route("/clock", self.clock, methods=["GET"], summary="Whether the clock is believed")
-        router.add_api_route("/clock", self._accept, methods=["POST"], summary="Believe the clock as it is")
-        router.add_api_route("/watermarks", self.watermarks, methods=["GET"], summary="How far tables are complete")
-        router.add_api_route("/ledger", self._get, methods=["GET"], summary="What has landed, by topic")
-        router.add_api_route("/ledger", self._post, methods=["POST"], summary="Post absolute counts")
-        router.add_api_route(
-            "/topic/{topic}/verify", self._verify, methods=["POST"], summary="Check a range's checksums"
-        )
+        for path, method, call, summary, extra in (
+            ("/config", "GET", self._config, "The configuration in force", None),
+            ("/balance/series", "GET", self._series, "The balance over time", query_parameters(SeriesQuery)),
+            ("/clock", "GET", self.clock, "Whether the clock is believed", None),
+            ("/clock", "POST", self._accept, "Believe the clock as it is", None),
+            ("/watermarks", "GET", self._watermarks, "How far tables are complete", None),
+            ("/ledger", "GET", self._landed, "What has landed, by topic", None),
+            ("/ledger", "POST", self._post, "Post absolute counts", json_body(LedgerPost)),
+            ("/topic/{topic}/verify", "POST", self._verify, "Check a range's checksums", query_parameters(VerifyQuery)),
+        ):
+            router.add_api_route(path, call, methods=[method], summary=summary, openapi_extra=extra)
         return router
 
-    def _get(self, tier: str = "landed") -> dict[str, Any]:
+    def _config(self, request: Request) -> dict[str, Any]:
+        request.state.caller.check_monitor()
+        return self.config()
+
+    def _series(self, request: Request) -> dict[str, Any]:
+        request.state.caller.check_monitor()
+        query = request.query_params
+        return self.series(_number(query, "since", 0), max(_number(query, "step", 60), 1))
+
+    def _watermarks(self, request: Request) -> dict[str, Any]:
+        return self.watermarks(request.state.caller)
+
+    def _landed(self, request: Request, tier: str = "landed") -> dict[str, Any]:
+        if not request.state.caller.ledger:
+            request.state.caller.check_monitor()
+        return self._get(tier)
+
+    def _get(self, tier: str) -> dict[str, Any]:
         if tier != "landed":
             return self._audits(tier)
         landed = self._ledger.landed()
@@ -137,9 +164,10 @@ class MonitoringApi:
             raise BadRequest(f"tier must be landed{named}")
         return {"tier": tier, "audits": [asdict(one) for one in audits if one.tier == tier]}
 
-    def _post(self, request: Request, document: Any = Body()) -> dict[str, Any]:  # noqa: B008 - how FastAPI is told
+    async def _post(self, request: Request) -> dict[str, Any]:
         request.state.caller.check_ledger()
-        return self.post(document)
+        document = await json_object(request)
+        return await run_in_threadpool(self.post, document)
 
     def post(self, document: Any) -> dict[str, Any]:
         """Enter a post; whether it was new. Raises BadRequest, Exhausted."""
@@ -150,10 +178,11 @@ class MonitoringApi:
         except LogError as error:
             raise Exhausted(str(error)) from None
 
-    def _verify(self, topic: str, begin: int, end: int, request: Request) -> dict[str, Any]:
+    def _verify(self, topic: str, request: Request) -> dict[str, Any]:
+        begin, end = (_number(request.query_params, name, 0, LAST_OFFSET) for name in ("begin", "end"))
         request.state.caller.check_read(topic, self._log.settings(topic))
         try:
-            gaps = self._log.topic(topic, internal=True).verify(begin, end)
+            gaps = self._log.topic(topic, internal=True).verify(begin, end or None)
         except (UnknownTopic, InvalidTopicName):
             raise NoSuchTopic(f"Topic does not exist: {topic}") from None
         except LogError as error:
@@ -173,6 +202,14 @@ def _within(query: Mapping[str, str]) -> Within:
             raise BadRequest("bucket is one minute alone: it goes with neither since nor until")
         return int(given["bucket"])
     return minutes(int(given.get("since", 0)), int(given.get("until", LAST))) if given else None
+
+
+def _number(query: Mapping[str, str], name: str, default: int, largest: int = 10**MAX_DIGITS) -> int:
+    """A whole number of a query. Raises BadRequest."""
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(largest)) and int(text) <= largest):
+        raise BadRequest(f"{name} is a whole number from 0 to {largest}")
+    return int(text)
 
 
 def add_up(statistics: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from penstock.counts import BucketClock, Name, Origin
 from penstock.log import (
     Appended,
     CorruptBatch,
+    ForeignTransaction,
     InvalidSetting,
     InvalidTopicName,
     Log,
@@ -151,7 +152,8 @@ class PermittedTopics:
         if not body.num_rows:
             return
         try:
-            self.log.transactions.append(transaction, name, body, self._origin(body, source), producer=producer)
+            origin = self._origin(body, source)
+            self.log.transactions.append(transaction, name, body, origin, producer=producer, owner=caller.name)
         except LogError as error:
             raise answer(error, name) from error
 
@@ -181,6 +183,7 @@ _ANSWERS: dict[type[LogError], type[ApiError]] = {
     MessageTooLarge: BadRequest,
     OutOfSequence: OutOfOrder,
     TopicExists: AlreadyExists,
+    ForeignTransaction: NotAllowed,
     TransactionTimedOut: Aborted,
     UnknownTransaction: NotFound,
     LogFull: Exhausted,

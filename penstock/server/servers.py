@@ -59,16 +59,17 @@ async def serve(
     No signal is captured here: the caller's handlers set ``stop``. Raises AddressUnavailable and ConfigError (of
     certificates) before anything is served.
     """
-    tls = ServerTls(security or SecurityConfig())
+    security = security or SecurityConfig()
+    tls = ServerTls(security)
     with contextlib.ExitStack() as opened:
         listener = opened.enter_context(_listening(http_address, "HTTP"))
-        rpc = create_server(api)
+        rpc = create_server(api, security)
         grpc_bound = _bind(rpc.server, grpc_address, tls)
         flight = _open_flight(api, flight_address, tls)
         opened.callback(flight.close if flight else lambda: None)
         at_flight = _name(flight_address, flight.port) if flight else ""
         bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight)
-        await rpc.server.start()
+        await rpc.start()
         web = _Uvicorn(_config(app, tls))
         served = asyncio.create_task(web.serve(sockets=[listener]))
         _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.config import ConsoleHandler
 from penstock.counts import Origin
+from penstock.process.terminal import visible_bytes
 from penstock.sinks.handler import Delivered
 from penstock.wire.decoded import TAGS
 
@@ -32,7 +33,8 @@ class Console:
         return Delivered(batch.num_rows)
 
     def _text(self, batch: pa.RecordBatch) -> list[bytes]:
-        return [payload or b"" for payload in batch.column("payload").to_pylist()]
+        lines = [payload or b"" for payload in batch.column("payload").to_pylist()]
+        return list(map(visible_bytes, lines)) if os.isatty(self._output) else lines
 
     def _json(self, batch: pa.RecordBatch) -> list[bytes]:
         payloads = batch.column("payload").to_pylist()

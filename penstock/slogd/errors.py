@@ -122,6 +122,14 @@ class TooLong(Exhausted):
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+class UnknownEncoding(BadRequest):
+    """The body of an HTTP request is packed in a way that is not understood."""
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+
+
 class Stopping(ApiError):
     """The server stops: come back later."""
 

@@ -143,7 +143,7 @@ def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:
 def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATIENCE) -> int:
     """The open lock file of the landing, locked; to be kept open. Raises AlreadyRunning after ``patience`` seconds."""
     layout.lock.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o640)
     deadline = time.monotonic() + patience
     while True:
         try:

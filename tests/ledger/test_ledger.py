@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,16 @@ def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> 
     assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
     assert log.topic("events").cursors.all() == {CURSOR: 2}
     assert not ledger.post(LANDED)
+
+
+def test_a_post_that_an_earlier_version_took_does_not_stop_the_start(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    topic = log.topic("_ledger", create=True, internal=True)
+    beyond = {**LANDED, "counts": [{"source": "events-udp", "bucket": 10**30, "counts": {"landed.message": 2}}]}
+    topic.append(body([json.dumps(beyond).encode(), b"no JSON"]), Origin("ledger", 60, 0, 0)).result()
+    assert ledger.post(LANDED)
+    assert Ledger(log, tmp_path, ["events-udp"]).balance().topics[0].fates == {"landed.message": 2}
 
 
 def test_what_landed_out_of_turn_is_neither_pending_nor_counted_twice(log: Log, tmp_path: Path) -> None:

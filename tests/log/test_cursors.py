@@ -99,3 +99,13 @@ def test_lag_leaves_out_gaps(tmp_path):
         fill(topic, [b"a"], [b"b", b"b"], [b"c"])
         topic._gaps.add([Gap(0, 1, "expired_read"), Gap(1, 3, "corrupt")])
         assert topic.lag("c").entries == 1
+
+
+def test_an_offset_that_none_can_be_is_refused_and_an_old_one_is_healed(tmp_path):
+    with opened(tmp_path) as topic:
+        topic.cursors.commit("last", 2**63 - 1)
+        with pytest.raises(ValueError, match="is not one of 0 to 9223372036854775807"):
+            topic.cursors.commit("beyond", 2**63)
+        text = json.dumps({"format": 1, "offset": 2**64}).encode()
+        (topic.path / "cursors" / "old.cursor").write_bytes(b"%08x" % crc32c(text) + text)
+        assert topic.cursors.all() == {"last": 2**63 - 1, "old": 0}

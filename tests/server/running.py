@@ -17,7 +17,7 @@ from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.routes import create_app
+from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
 from penstock.slogd.errors import BadRequest
@@ -62,7 +62,12 @@ class Running:
         further = APIRouter()
         further.add_api_route("/ledger", posted, methods=["POST"])
         app = create_app(
-            self.api, stat=stat, metrics=families, balance=lambda query: {"asked": query}, routers=[further]
+            self.api,
+            stat=stat,
+            metrics=families,
+            balance=lambda query: {"asked": query},
+            routers=[further],
+            open_paths=OPEN_PATHS if self._security.open_reflection else (),
         )
         await serve(
             self.api,

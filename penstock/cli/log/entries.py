@@ -27,6 +27,7 @@ from penstock.client import AtCursor, ClientError, Entry, Log, Page, Start, Unsu
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config.keys.values import parse_time
 from penstock.log.read.filters import BadFilter, Filter
+from penstock.process.terminal import visible_bytes
 from penstock.slogd.columns.entries import Row
 from penstock.slogd.json.entry_documents import dumps, row_document
 
@@ -98,20 +99,33 @@ def consume(
     ] = None,
 ) -> None:
     """Print the messages of a topic."""
+    terminal = sys.stdout.isatty()
     begin = parse_start(start) if start else AtCursor(cursor) if cursor else "earliest"
     if match is not None:
         check_filter(match)
     with where.opened(math.inf if follow else RETRY_FOR) as log, _quiet_pipe():
+        _check_end(log, topic, begin, follow)
         pages = consume_pages(log, topic, begin, count, follow, match)
-        with _Place(log, topic, cursor) as place, Progress("reading", shown=not sys.stdout.isatty()) as progress:
+        with _Place(log, topic, cursor) as place, Progress("reading", shown=not terminal) as progress:
             for page in pages:
                 for entry in page.entries:
-                    sys.stdout.buffer.write(format_entry(entry, form) + b"\n")
+                    line = format_entry(entry, form)
+                    sys.stdout.buffer.write((visible_bytes(line) if terminal else line) + b"\n")
                 if follow or cursor:
                     sys.stdout.buffer.flush()
                 place.reached(page.next)
                 progress.tell(f"offset {page.next:,}")
         sys.stdout.buffer.flush()
+
+
+def _check_end(log: Log, topic: str, start: Start, follow: bool) -> None:
+    """Say so where an offset is beyond the end, and end unless it is waited for."""
+    with contextlib.suppress(Unsupported):
+        if isinstance(start, int) and start > (end := log.describe(topic)[0].end):
+            beyond = f"offset {start} is beyond the end of {topic}, which is {end}"
+            if not follow:
+                fail(beyond)
+            print(f"{beyond}: waiting for it", file=sys.stderr)
 
 
 def _standard_input() -> Iterable[bytes]:

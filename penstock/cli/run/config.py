@@ -53,10 +53,14 @@ def explain(
         keys = explain_keys(config, override or [])
     except ConfigError as error:
         fail(error, 2)
+    if not any(pattern in key.name for key in keys):
+        fail(f"no key contains {pattern!r}; `penstock config explain` shows all", 2)
     shown = [key for key in keys if pattern in key.name and not (changed and key.origin == DEFAULT)]
     if as_json:
         print(json.dumps([asdict(key) for key in shown], indent=2))
         return
+    if not shown:
+        console.print("every key has its default")
     for group, of_group in groupby(shown, lambda key: key.name.rpartition(".")[0]):
         console.print(_table(group, list(of_group)))
 

@@ -38,7 +38,7 @@ comes from, `penstock config explain --changed` only the changed ones.
 
 `[defaults.udp]` and `[defaults.tcp]` have the keys of a listener, for all listeners of that protocol that do not say
 otherwise; `[topic.NAME]` has those of `[log.topic_defaults]` for one topic, `[security.tokens.NAME]` has `token`,
-`read` and `write` (topics, or `*`), `admin` and `ledger`.
+`read`, `write`, `cursor`, `admin`, `ledger` and `monitor`: see [security](security.md).
 
 Accepted without effect, and named at the start: {ignored}."""
 

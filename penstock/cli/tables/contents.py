@@ -18,6 +18,7 @@ from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, Configured
 from penstock.landing.table_files import table_list
 from penstock.landing.table_paths import Layout
+from penstock.process.terminal import visible
 from penstock.spark.views import VIEWS
 
 tables = Commands(no_args_is_help=True, help="The tables, looked at without Spark.")
@@ -79,7 +80,7 @@ def some_rows(tables: Path, count: int) -> Table:
     one_of_each = {_folder(name): name for name in _files(layout)}
     for name in sorted(one_of_each.values())[:count]:
         (row,) = pq.read_table(layout.landed / name, columns=list(COLUMNS)).slice(0, 1).to_pylist()
-        payload = (row["payload"] or b"").decode(errors="replace")[:PAYLOAD_SHOWN]
+        payload = visible((row["payload"] or b"").decode(errors="replace")[:PAYLOAD_SHOWN])
         shown.add_row(_partition(name, "type") or _kind(name), str(row["offset"]), Text(payload))
     return shown
 

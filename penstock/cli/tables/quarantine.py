@@ -15,6 +15,7 @@ from penstock.cli.log.connect import Where
 from penstock.cli.options import AsJson, Commands, Config, Configured, Override
 from penstock.landing.quarantine.send_back import BadFix, SendBack, load_fix, rows, to_json
 from penstock.landing.table_paths import Layout
+from penstock.process.terminal import visible
 
 quarantine = Commands(no_args_is_help=True, help="Messages that look like events and are none.")
 Reason = Annotated[
@@ -42,7 +43,7 @@ def list_rows(
         return
     table = Table("topic", "offset", "reason", "payload", box=None)
     for row in found:
-        shown = row.payload.decode(errors="replace")
+        shown = visible(row.payload.decode(errors="replace"))
         table.add_row(
             row.topic, str(row.offset), row.reason, Text(shown if len(shown) <= SHOWN else shown[:SHOWN] + "...")
         )

@@ -12,8 +12,8 @@ from penstock.config.keys.values import Address, AddressOrOff, Seconds, Section,
 class TopicConfig(Section):
     """Settings of one topic."""
 
-    message_size_limit: Size = Field(16 << 20, description="largest payload of one message")
-    segment_size_limit: Size = Field(16 << 20, description="a segment is closed at this size")
+    message_size_limit: Size = Field(16 << 20, ge=1, description="largest payload of one message")
+    segment_size_limit: Size = Field(16 << 20, ge=1, description="a segment is closed at this size")
     rotate_after: Seconds = Field(6 * 3600, description="a segment is closed when its oldest entry is this old")
     stale_after: Seconds = Field(7 * 86400, description="a segment is dropped when its newest entry is this old")
     retain_bytes: Size = Field(0, description="older segments are dropped when a topic is larger; 0 = no limit")
@@ -32,6 +32,7 @@ class TransactionsConfig(Section):
     timeout: Seconds = Field(60, gt=0, description="a transaction that is open for longer is aborted")
     max_size: Size = Field(64 << 20, ge=1, description="largest size of one transaction's entries")
     max_open: int = Field(1000, ge=1, description="most transactions that may be open at once")
+    max_open_per_token: int = Field(100, ge=1, description="most of them that one token may have")
     producer_memory: Seconds = Field(86400, description="how long the sequence numbers of producers are remembered")
 
 

@@ -16,6 +16,7 @@ LEAST_TOKEN = 16
 """Characters of a token: shorter ones can be guessed."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PATTERN = re.compile(r"[a-z0-9_\-.]*\*?")
+_CURSORS = re.compile(rf"{_PATTERN.pattern}(/{_PATTERN.pattern})?")
 
 
 class TokenConfig(Section):
@@ -24,8 +25,18 @@ class TokenConfig(Section):
     token: str = Field(json_schema_extra=SECRET, description="the token, or sha256: and the hex digest of it")
     read: tuple[str, ...] = Field((), description="topics that may be read")
     write: tuple[str, ...] = Field((), description="topics that may be written")
-    admin: bool = Field(False, description="may create, configure and delete topics, and read internal ones")
+    cursor: tuple[str, ...] = Field(
+        (), description="topics whose cursors may be moved, or TOPIC/NAME: those of that name alone"
+    )
+    admin: bool = Field(
+        False,
+        description="may create, configure and delete topics, read internal ones, and do what ledger and monitor do",
+    )
     ledger: bool = Field(False, description="may post to the ledger")
+    monitor: bool = Field(
+        False,
+        description="may see the whole balance, metrics, statistics and the configuration, and log in to the console",
+    )
 
     @field_validator("token")
     @classmethod
@@ -44,6 +55,13 @@ class TokenConfig(Section):
             raise ValueError(f"{wrong[0]!r} is no topic, nor the beginning of one and a *")
         return names
 
+    @field_validator("cursor")
+    @classmethod
+    def _cursors(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [name for name in names if not name or not _CURSORS.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no topic, nor TOPIC/CURSOR; each may end in a *")
+        return names
+
 
 class SecurityConfig(Section):
     """Who may reach the log daemon, and how."""
@@ -52,6 +70,15 @@ class SecurityConfig(Section):
     tls_key: Path | None = Field(None, description="private key of tls_cert (PEM)")
     client_ca: Path | None = Field(None, description="authorities whose client certificates are asked for (PEM)")
     tokens: dict[TopicName, TokenConfig] = Field(default_factory=dict, description="bearer tokens by name")
+    open_health: bool = Field(True, description="gRPC health checks need no token")
+    open_reflection: bool = Field(
+        True, description="gRPC reflection, /docs and /openapi.json, which describe the API, need no token"
+    )
+    hosts: tuple[str, ...] = Field(
+        (),
+        description="names, besides localhost and addresses, under which browsers reach the HTTP API and the console; "
+        "* = any",
+    )
     insecure: bool = Field(False, description="allow other addresses than loopback without TLS or tokens")
 
     @model_validator(mode="after")
@@ -111,9 +138,9 @@ def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
 
 
 def check_console(address: str, security: SecurityConfig) -> None:
-    """Raises ValueError where others than this machine could read every topic on the console, which asks nobody."""
+    """Raises ValueError where others than this machine could reach the console, which speaks no TLS."""
     if not is_loopback(address) and not security.insecure:
         raise ValueError(
-            f"console.http: {address} is not loopback, and the console asks for no password: "
-            "put a proxy that does before it, or set security.insecure = true"
+            f"console.http: {address} is not loopback, and the console speaks no TLS, and without tokens asks for no "
+            "password: put a proxy that does before it, or set security.insecure = true"
         )

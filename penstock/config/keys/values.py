@@ -21,6 +21,8 @@ class ConfigError(PenstockError, ValueError):
 
 def parse_size(value: object) -> object:
     """Bytes of "16MiB", "4 KiB", "1MB" or a plain number. Raises ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("true and false are no sizes")
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
@@ -31,6 +33,8 @@ def parse_size(value: object) -> object:
 
 def parse_time(value: object) -> object:
     """Seconds of "10s", "5m", "6h", "7d", "250ms" or a plain number. Raises ValueError."""
+    if isinstance(value, bool):
+        raise ValueError("true and false are no times")
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)

@@ -13,7 +13,7 @@ from penstock.client import ClientError, Log
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.console.charts import rates
-from penstock.console.daemon_poll import Daemon
+from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, lasted, short
 from penstock.landing.quarantine.send_back import Row, SendBack, rows
@@ -35,7 +35,7 @@ def build(daemon: Daemon, settings: Settings) -> None:
         with panel("Landing", "rows a second, over the last hour"):
             chart = ui.echart({"series": []}).style("height:240px;width:100%")
         with panel("Quarantine", "messages that look like events and are none"):
-            _quarantine(settings, layout)
+            _quarantine(settings, layout, daemon)
 
     async def refresh() -> None:
         found = await asyncio.to_thread(status, settings.topics, layout, settings.pipeline.topics)
@@ -80,24 +80,33 @@ def topics(found: Status) -> str:
     return table(heads, cells, {1, 2, 3, 4, 5}) if cells else '<div class="dim">There is no topic yet.</div>'
 
 
-def _quarantine(settings: Settings, layout: Layout) -> None:
+def _quarantine(settings: Settings, layout: Layout, daemon: Daemon) -> None:
     reason = ui.select({"": "all reasons"}, value="").props("dense outlined").style("min-width:220px")
     shown = Html()
 
-    async def look() -> None:
+    async def seen() -> list[Row]:
+        """Rows of topics that may be read."""
         found = await asyncio.to_thread(lambda: list(rows(layout)))
+        if not daemon.token:
+            return found
+        readable = {topic["name"] for topic in (await daemon.get("/topics")).get("topic", ())}
+        return [row for row in found if row.topic in readable]
+
+    async def look() -> None:
+        try:
+            found = await seen()
+        except Away:  # said above
+            return
         counted = Counter(row.reason for row in found)
         reason.set_options({"": "all reasons", **{name: f"{name} ({n})" for name, n in counted.most_common()}})
         chosen = [row for row in found if reason.value in ("", row.reason)]
         shown.show(listing(chosen))
 
     async def send_back() -> None:
-        chosen = [
-            row for row in await asyncio.to_thread(lambda: list(rows(layout))) if reason.value in ("", row.reason)
-        ]
         try:
-            sent = await asyncio.to_thread(replayed, settings, layout, chosen)
-        except (ClientError, OSError) as error:
+            chosen = [row for row in await seen() if reason.value in ("", row.reason)]
+            sent = await asyncio.to_thread(replayed, settings, layout, chosen, daemon.token)
+        except (Away, ClientError, OSError) as error:
             ui.notify(str(error), type="negative")
             return
         ui.notify(f"{sent:,} messages sent back into their topics")
@@ -107,10 +116,10 @@ def _quarantine(settings: Settings, layout: Layout) -> None:
     ui.timer(5.0, look)
 
 
-def replayed(settings: Settings, layout: Layout, chosen: list[Row]) -> int:
-    """Send rows back, each once ever; how many were sent now. Raises ClientError, OSError."""
+def replayed(settings: Settings, layout: Layout, chosen: list[Row], token: str = "") -> int:
+    """Send rows back, each once ever, with a token or our own; how many were sent now. Raises ClientError, OSError."""
     access = Access(settings)
-    with Log(access.rpc_address, token=access.token, retry_for=5.0) as log:
+    with Log(access.rpc_address, token=token or access.token, retry_for=5.0) as log:
         return SendBack(layout, log).run(chosen)[0]
 
 

@@ -18,6 +18,8 @@ from penstock.console.wording import exact, lasted, short, size
 TAIL = 50
 SHOWN = 120
 HEX_ROW = 16
+LONGEST = 200_000
+"""Characters of a message that are shown: more keeps a browser busy for minutes."""
 
 
 def build(daemon: Daemon) -> None:
@@ -152,8 +154,10 @@ def whole(entry: dict[str, Any]) -> str:
     data = payload(entry)
     try:
         text = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or deeper than anybody reads
         text = data.decode(errors="replace")
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]}\n... and {exact(len(text) - LONGEST)} characters more"
     marks = [[escape(key), escape(value)] for key, value in sorted(entry.get("annotations", {}).items())]
     place = f"offset {entry['offset']}, {entry['timestamp']}, {size(len(data))}"
     parts = [

@@ -218,7 +218,7 @@ def outcome(layout: Layout, asked: Sequence[Request]) -> Counter[str]:
 def one_at_a_time(layout: Layout) -> Iterator[None]:
     """Raises CannotBackfill while another one is at it."""
     layout.refills.mkdir(parents=True, exist_ok=True)
-    handle = os.open(layout.refills / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(layout.refills / "lock", os.O_RDWR | os.O_CREAT, 0o640)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -30,6 +30,8 @@ STREAM_SECONDS = 30.0
 """How long one stream may take; it is asked for again where it had got to, without end as long as rows come."""
 FILTERED_ROWS = 100_000
 """Rows that one stream goes through where a filter may let none of them pass."""
+NOT_FOUND = "NOT_FOUND: "
+"""What the server's error begins with for a topic that is not there."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -160,9 +162,9 @@ class FlightStore:
             raise Unavailable(f"the log daemon's Flight server {where} does not answer ({_short(error)})") from None
         except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError) as error:
             raise NotAllowed(f"{where}: {_short(error)}") from None
-        except KeyError as error:
-            raise NoSuchTopic(f"{where}: {_short(error)}") from None
         except (pa.ArrowException, OSError) as error:
+            if _short(error).startswith(NOT_FOUND):
+                raise NoSuchTopic(f"{where}: {_short(error)}") from None
             raise ClientError(f"{where}: {_short(error)}") from None
 
     def close(self) -> None:
@@ -175,4 +177,5 @@ class FlightStore:
 def _short(error: Exception) -> str:
     """What Flight says, without what gRPC adds for its authors."""
     text = str(error.args[0] if error.args else error)
-    return text.split(" gRPC client debug context")[0].partition("with message: ")[2] or text
+    text = text.split(" gRPC client debug context")[0]
+    return (text.partition("with message: ")[2] or text).partition(". Detail: ")[0]

@@ -39,6 +39,7 @@ class Staged:
     path: Path
     deadline: int
     limit: int
+    owner: str = ""
     lock: threading.Lock = field(default_factory=threading.Lock)
     open: bool = True
     _entries: list[_Entry] = field(default_factory=list)

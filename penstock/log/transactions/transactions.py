@@ -18,7 +18,7 @@ from penstock.counts import Origin
 from penstock.files.file_system import Clock, FileSystem
 from penstock.log.commit.batching import Appended, Prepared, QueuedAppend, resolve
 from penstock.log.commit.writer import Writer
-from penstock.log.errors import LogFull, TransactionTimedOut, UnknownTransaction
+from penstock.log.errors import ForeignTransaction, LogFull, TransactionTimedOut, UnknownTransaction
 from penstock.log.resources import PRODUCER_MEMORY
 from penstock.log.settings import TopicSettings
 from penstock.log.store.producers import ProducerSequence
@@ -41,6 +41,7 @@ class Limits:
     timeout: float = 60.0
     max_size: int = 64 << 20
     max_open: int = 1000
+    max_open_per_owner: int = 100
     producer_memory: float = PRODUCER_MEMORY
 
 
@@ -80,7 +81,7 @@ class Transactions:
         self._committing = threading.Lock()
         self._open: dict[str, Staged] = {}
         self._timed_out: OrderedDict[str, None] = OrderedDict()
-        self._committed: OrderedDict[str, dict[str, list[Appended]]] = OrderedDict()
+        self._committed: OrderedDict[str, tuple[str, dict[str, list[Appended]]]] = OrderedDict()
 
     def recover(self) -> None:
         """Drop what was not committed when the writer died. Before any topic is opened. Raises OSError."""
@@ -91,18 +92,28 @@ class Transactions:
             elif name.startswith(PREFIX) and name.endswith((staging.SUFFIX, ".tmp")):
                 self._fs.remove(path)
 
-    def begin(self, timeout: float | None = None) -> str:
-        """A new transaction; aborted by itself after ``timeout`` seconds. Raises LogFull where too many are open."""
+    def begin(self, timeout: float | None = None, owner: str = "") -> str:
+        """A new transaction; aborted by itself after ``timeout`` seconds. Raises LogFull where too many are open.
+
+        It can be filled, committed and aborted by its ``owner`` alone, who may have ``max_open_per_owner``; "" is
+        bounded by ``max_open`` alone.
+        """
         self.expire()
         seconds = self.limits.timeout if timeout is None else min(timeout, self.limits.timeout)
         with self._lock:
-            if len(self._open) >= self.limits.max_open:
-                raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open already")
+            self._check_room(owner)
             name = self._new_id()
             deadline = self._passed() + round(seconds * 1e6)
             path = self._folder / (PREFIX + name + staging.SUFFIX)
-            self._open[name] = Staged(name, path, deadline, self.limits.max_size)
+            self._open[name] = Staged(name, path, deadline, self.limits.max_size, owner)
             return name
+
+    def _check_room(self, owner: str) -> None:
+        if len(self._open) >= self.limits.max_open:
+            raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open already")
+        own = sum(staged.owner == owner for staged in self._open.values()) if owner else 0
+        if own >= self.limits.max_open_per_owner:
+            raise LogFull(f"transactions.max_open_per_token: {own} transactions of {owner} are open already")
 
     def append(
         self,
@@ -111,37 +122,40 @@ class Transactions:
         body: pa.RecordBatch,
         origin: Origin,
         producer: ProducerSequence | None = None,
+        owner: str = "",
     ) -> None:
         """Put rows (schema BODY) aside for a topic; their offsets are given by ``commit``.
 
-        Raises UnknownTransaction, TransactionTimedOut, InvalidTopicName, TooManyTopics, MessageTooLarge, LogFull,
-        WriteFailed, and ValueError for a body of another schema.
+        Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut, InvalidTopicName, TooManyTopics,
+        MessageTooLarge, LogFull, WriteFailed, and ValueError for a body of another schema.
         """
         if not body.schema.equals(records.BODY):
             raise ValueError(f"a body has the columns of records.BODY, not {body.schema}")
         self._topics.check_writable(topic)
         if (limit := exceeded(topic, self._topics.settings(topic), body, body.nbytes)) is not None:
             raise limit
-        with self._of(transaction) as staged:
+        with self._of(transaction, owner) as staged:
             staged.add(self._fs, topic, body, origin, producer)
 
-    def commit(self, transaction: str) -> dict[str, list[Appended]]:
+    def commit(self, transaction: str, owner: str = "") -> dict[str, list[Appended]]:
         """Store everything, in all topics at once: by topic, what became of each append, in their order.
 
-        Committed again, it answers the same. Raises UnknownTransaction, TransactionTimedOut, OutOfSequence, LogFull,
-        WriteFailed, TooManyTopics; the transaction then stays open, and nothing is stored.
+        Committed again, it answers the same. Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut,
+        OutOfSequence, LogFull, WriteFailed, TooManyTopics; the transaction then stays open, and nothing is stored.
         """
         with self._lock:
-            if (answer := self._committed.get(transaction)) is not None:
-                return answer
-        with self._of(transaction) as staged:
+            done = self._committed.get(transaction)
+        if done is not None:
+            _check_owner(done[0], owner)
+            return done[1]
+        with self._of(transaction, owner) as staged:
             items = staged.read(self._fs)
             with self._committing:
                 self._store(transaction, items)
             answer = {topic: [item.future.result() for item in many] for topic, many in items.items()}
             self._end(staged)
         with self._lock:
-            self._committed[transaction] = answer
+            self._committed[transaction] = owner, answer
             if len(self._committed) > REMEMBERED:
                 self._committed.popitem(last=False)
         return answer
@@ -165,9 +179,9 @@ class Transactions:
         """Microseconds by the monotonic clock: time-outs do not go by one that may jump."""
         return round(self._clock.monotonic() * 1e6)
 
-    def abort(self, transaction: str) -> None:
-        """Forget a transaction. Raises UnknownTransaction, TransactionTimedOut."""
-        with self._of(transaction) as staged:
+    def abort(self, transaction: str, owner: str = "") -> None:
+        """Forget a transaction. Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut."""
+        with self._of(transaction, owner) as staged:
             self._end(staged)
 
     def expire(self) -> None:
@@ -194,11 +208,15 @@ class Transactions:
             self._open.pop(staged.id, None)
 
     @contextlib.contextmanager
-    def _of(self, transaction: str) -> Iterator[Staged]:
-        """An open transaction, for one caller at a time. Raises UnknownTransaction, TransactionTimedOut."""
+    def _of(self, transaction: str, owner: str) -> Iterator[Staged]:
+        """An open transaction, for one caller at a time.
+
+        Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut.
+        """
         staged = self._open.get(transaction)
         if staged is None:
             raise self._not_open(transaction)
+        _check_owner(staged.owner, owner)
         with staged.lock:
             if not staged.open:
                 raise self._not_open(transaction)
@@ -217,6 +235,11 @@ class Transactions:
         for staged in list(self._open.values()):
             with staged.lock:
                 self._end(staged)
+
+
+def _check_owner(owner: str, asking: str) -> None:
+    if owner != asking:
+        raise ForeignTransaction("The transaction was begun by somebody else")
 
 
 def _answer(stored: dict[Writer, list[Prepared]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.config import SecurityConfig, TokenConfig
+from penstock.ledger.ledger import CURSOR as PIPELINE_CURSOR
 from penstock.log import TopicSettings
 from penstock.slogd.errors import NotAllowed, Unauthenticated
 
@@ -18,13 +19,18 @@ _HASHED = "sha256:"
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. ``read`` and ``write`` are topics by name, ``*`` for all, or ``prefix*``."""
+    """Who asks. ``read`` and ``write`` are topics by name, ``*`` for all, or ``prefix*``.
+
+    ``cursor``: likewise, of topics whose cursors it may move; ``TOPIC/NAME`` is of the cursors with such names alone.
+    """
 
     name: str
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
+    cursor: tuple[str, ...] = ()
     admin: bool = False
     ledger: bool = False
+    monitor: bool = False
     inside: bool = False
 
     def reads(self, topic: str, settings: TopicSettings) -> bool:
@@ -39,6 +45,10 @@ class Principal:
             return True
         return self.inside or (_matches(topic, self.write) and _named(self.name, settings.writers))
 
+    def moves(self, topic: str, cursor: str) -> bool:
+        """Whether it may set and remove a cursor, where it may read the topic."""
+        return self.admin or self.inside or any(_of_cursor(right, topic, cursor) for right in self.cursor)
+
     def check_read(self, topic: str, settings: TopicSettings) -> None:
         """Raises NotAllowed."""
         if not self.reads(topic, settings):
@@ -48,6 +58,21 @@ class Principal:
         """Raises NotAllowed."""
         if not self.writes(topic, settings):
             raise NotAllowed(f"Topic may not be written: {topic}")
+
+    def check_cursor(self, topic: str, cursor: str) -> None:
+        """Raises NotAllowed."""
+        if not self.moves(topic, cursor):
+            raise NotAllowed(f"Cursor may not be moved: {cursor} of {topic}")
+
+    def check_transactions(self) -> None:
+        """Raises NotAllowed where there is no topic that it could write."""
+        if not (self.write or self.inside):
+            raise NotAllowed("Who may write no topic has no transactions")
+
+    def check_monitor(self) -> None:
+        """Raises NotAllowed."""
+        if not self.monitor:
+            raise NotAllowed("The balance, statistics and the configuration may not be seen")
 
     def check_admin(self) -> None:
         """Raises NotAllowed."""
@@ -60,12 +85,18 @@ class Principal:
             raise NotAllowed("The ledger may not be posted to")
 
 
-NOBODY_ASKED = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True)
+NOBODY_ASKED = Principal("", (ANYBODY,), (ANYBODY,), admin=True, ledger=True, monitor=True)
 """Whoever calls where there are no tokens. Topics that name their readers or writers are closed to it all the same."""
 
 
 def _matches(topic: str, patterns: Iterable[str]) -> bool:
     return any(topic.startswith(p[:-1]) if p.endswith(ANYBODY) else topic == p for p in patterns)
+
+
+def _of_cursor(right: str, topic: str, cursor: str) -> bool:
+    """Without a name of cursors, all are meant but the pipeline's, which says what has landed."""
+    topics, named, names = right.partition("/")
+    return _matches(topic, (topics,)) and (_matches(cursor, (names,)) if named else cursor != PIPELINE_CURSOR)
 
 
 def _named(name: str, names: Iterable[str]) -> bool:
@@ -83,12 +114,18 @@ class TokenAuthenticator:
         """Know the callers by other tokens from now on."""
         callers = {
             _configured(config.token): Principal(
-                name, config.read, config.write, config.admin, config.ledger or config.admin
+                name,
+                config.read,
+                config.write,
+                config.cursor,
+                admin=config.admin,
+                ledger=config.ledger or config.admin,
+                monitor=config.monitor or config.admin,
             )
             for name, config in tokens.items()
         }
         if self._internal is not None:
-            callers[_digest(self._internal)] = Principal("", admin=True, ledger=True, inside=True)
+            callers[_digest(self._internal)] = Principal("", admin=True, ledger=True, monitor=True, inside=True)
         self._callers, self.closed = callers, bool(tokens)
 
     @classmethod

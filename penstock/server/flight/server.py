@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -34,6 +35,7 @@ from penstock.slogd.errors import ApiError, BadRequest, Code
 
 PIPELINED = 16
 """Batches of one put that are under way at once: they share commits."""
+_LOGGER = logging.getLogger(__name__)
 GRACE = 5.0
 """Seconds."""
 _MIDDLEWARE = "caller"
@@ -75,6 +77,21 @@ class FlightServer(flight.FlightServerBase):
         rows = scan.rows if ticket.filter is None else -1
         endpoint = flight.FlightEndpoint(ticket.encode(), [])
         return flight.FlightInfo(scan.schema, descriptor, [endpoint], rows, -1)
+
+    def get_schema(  # type: ignore[override]  # the stub says a schema
+        self, context: Any, descriptor: flight.FlightDescriptor
+    ) -> flight.SchemaResult:
+        """The columns that a ticket (as command) asks for; else those that all topics have, also ones still to come.
+
+        Nothing is refused here: Arrow would send the traceback along.
+        """
+        with contextlib.suppress(BadRequest):
+            return flight.SchemaResult(_ticket_of(descriptor).schema)
+        return flight.SchemaResult(SCHEMA)
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Nothing is exchanged."""
+        raise flight.FlightServerError("UNIMPLEMENTED: do_put appends, do_get reads")
 
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.FlightDataStream:
         """The batches that a ticket asks for; only what is synced is seen."""
@@ -225,17 +242,25 @@ def _caller(context: Any) -> Principal:
 
 @contextlib.contextmanager
 def _as_flight() -> Iterator[None]:
-    """Errors of the API as Flight knows them; those without a class of their own begin with the code's name."""
+    """Errors as Flight knows them; those without a class of their own begin with the code's name.
+
+    Classes of Flight's own alone: with every other one Arrow sends the traceback along.
+    """
     try:
         yield
     except ApiError as error:
         raise _flight_error(error) from None
+    except flight.FlightError:
+        raise
+    except pa.ArrowException as error:  # what was sent is no Arrow
+        raise _flight_error(BadRequest(str(error))) from None
+    except Exception as error:
+        _LOGGER.exception("a request failed")
+        raise flight.FlightInternalError("Internal error") from error
 
 
-def _flight_error(error: ApiError) -> Exception:
-    kinds: dict[Code, type[Exception]] = {
-        Code.INVALID_ARGUMENT: pa.ArrowInvalid,
-        Code.NOT_FOUND: pa.ArrowKeyError,
+def _flight_error(error: ApiError) -> flight.FlightError:
+    kinds: dict[Code, type[flight.FlightError]] = {
         Code.UNAUTHENTICATED: flight.FlightUnauthenticatedError,
         Code.PERMISSION_DENIED: flight.FlightUnauthorizedError,
         Code.UNAVAILABLE: flight.FlightUnavailableError,
@@ -243,5 +268,4 @@ def _flight_error(error: ApiError) -> Exception:
     kind = kinds.get(error.code)
     if kind is not None:
         return kind(error.message)
-    other: Exception = flight.FlightServerError(f"{error.code.name}: {error.message}")
-    return other
+    return flight.FlightServerError(f"{error.code.name}: {error.message}")

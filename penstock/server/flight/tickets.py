@@ -52,6 +52,11 @@ class Ticket:
             given["topic"], _start(given.get("from")), _end(given.get("to")), parse_filter(text), _columns(given)
         )
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of what is sent."""
+        return pa.schema([_COLUMNS.field(name) for name in self.columns])
+
     def encode(self) -> bytes:
         """As ``parse`` reads it."""
         text = str(self.start)
@@ -107,7 +112,7 @@ class Scan:
             self.begin = self._first(ticket.start)
         except FileNotFoundError:
             raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
-        self.schema = pa.schema([_COLUMNS.field(name) for name in ticket.columns])
+        self.schema = ticket.schema
         self._has_provenance = bool(set(ticket.columns) & set(PROVENANCE.names))
 
     def _first(self, start: int | str) -> int:

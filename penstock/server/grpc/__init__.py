@@ -1,6 +1,7 @@
 """The gRPC service ``slogd.StructuredLog``, with reflection and health.
 
-Read ``service`` (calls with entries), ``admin_calls``, then ``call_errors``. Imports ``slogd`` and ``server``.
+Read ``service`` (calls with entries), ``admin_calls``, ``call_errors``, then ``reflection`` and ``closed_calls``.
+Imports ``config``, ``slogd`` and ``server``.
 """
 
-__all__ = ["admin_calls", "call_errors", "service"]
+__all__ = ["admin_calls", "call_errors", "closed_calls", "reflection", "service"]

@@ -11,7 +11,7 @@ import grpc.aio
 from penstock.server.admin_api import AdminApi, changes_of
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
-from penstock.server.grpc.call_errors import abort, caller_of
+from penstock.server.grpc.call_errors import abort, caller_of, parsed
 from penstock.slogd import slogd_pb2 as pb
 
 _Call = Callable[[AdminApi, Any, Principal], Any]
@@ -35,15 +35,15 @@ def _describe(manage: AdminApi, r: pb.DescribeTopicsRequest, caller: Principal) 
 
 
 def _begin(manage: AdminApi, r: pb.BeginRequest, caller: Principal) -> pb.BeginResponse:
-    return pb.BeginResponse(transaction_id=manage.begin(r.timeout if r.HasField("timeout") else None))
+    return pb.BeginResponse(transaction_id=manage.begin(r.timeout if r.HasField("timeout") else None, caller))
 
 
 def _commit(manage: AdminApi, r: pb.CommitRequest, caller: Principal) -> pb.CommitResponse:
-    return pb.CommitResponse(topic=manage.commit(r.transaction_id))
+    return pb.CommitResponse(topic=manage.commit(r.transaction_id, caller))
 
 
 def _abort(manage: AdminApi, r: pb.AbortRequest, caller: Principal) -> pb.AbortResponse:
-    manage.abort(r.transaction_id)
+    manage.abort(r.transaction_id, caller)
     return pb.AbortResponse()
 
 
@@ -105,11 +105,11 @@ def manage_handlers(api: EntriesApi) -> dict[str, Any]:
 def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
     asked, answered = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
 
-    async def handle(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         try:
-            caller = caller_of(api, context)
+            caller, request = caller_of(api, context), parsed(asked, data)
             return await api.run(lambda: call(api.manage, request, caller))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 
-    return grpc.unary_unary_rpc_method_handler(handle, asked.FromString, answered.SerializeToString)
+    return grpc.unary_unary_rpc_method_handler(handle, None, answered.SerializeToString)

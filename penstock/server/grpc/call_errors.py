@@ -7,10 +7,11 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
-from penstock.slogd.errors import ApiError, Code
+from penstock.slogd.errors import ApiError, BadRequest, Code
 
 _LOGGER = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -22,6 +23,14 @@ def caller_of(api: EntriesApi, context: Context) -> Principal:
         return api.guard.caller(None)
     shown = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
     return api.guard.caller(shown[0] if shown else None)
+
+
+def parsed(kind: Any, data: bytes) -> Any:
+    """The message of a request. Raises BadRequest."""
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise BadRequest(f"error unmarshalling request: {error}") from None
 
 
 async def abort(context: Context, error: Exception) -> NoReturn:

@@ -13,22 +13,24 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
-from grpc_reflection.v1alpha import reflection
 
+from penstock.config import SecurityConfig
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import Accepted, EntriesApi
 from penstock.server.grpc.admin_calls import manage_handlers
-from penstock.server.grpc.call_errors import Context, abort, caller_of
+from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed
+from penstock.server.grpc.closed_calls import TokenForServices
+from penstock.server.grpc.reflection import SERVICES, add_reflection
 from penstock.server.read_query import Query
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_append
 from penstock.slogd.columns.encode import response
-from penstock.slogd.errors import ApiError, BadRequest, Exhausted
+from penstock.slogd.errors import ApiError, Exhausted
 
 SERVICE = "slogd.StructuredLog"
+HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 MAX_MESSAGE = 64 << 20
 """Bytes of a request or an answer."""
 MAX_PLAIN = 4 << 20
@@ -111,9 +113,10 @@ class Entries:
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
 
-    async def topics(self, request: pb.ListTopicsRequest, context: Context) -> pb.ListTopicsResponse:
+    async def topics(self, data: bytes, context: Context) -> pb.ListTopicsResponse:
         """ListTopics."""
         try:
+            parsed(pb.ListTopicsRequest, data)
             names = await self._api.names(caller_of(self._api, context))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
@@ -133,11 +136,7 @@ def _accepted(accepted: Accepted) -> bytes:
 
 
 def _query(data: bytes) -> Query:
-    try:
-        request = pb.GetLogsRequest.FromString(data)
-    except DecodeError as error:
-        raise BadRequest(f"error unmarshalling request: {error}") from None
-    return Query.of(request)
+    return Query.of(parsed(pb.GetLogsRequest, data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +146,26 @@ class Rpc:
     server: grpc.aio.Server
     health: Any
 
+    async def start(self) -> None:
+        """Serve, and say so."""
+        await self.server.start()
+        await self.health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
-def create_server(api: EntriesApi) -> Rpc:
+
+def create_server(api: EntriesApi, security: SecurityConfig | None = None) -> Rpc:
     """A server of ``api`` without an address yet."""
     server = grpc.aio.server(
+        interceptors=_interceptors(api, security or SecurityConfig()),
         options=[
             ("grpc.max_receive_message_length", MAX_MESSAGE),
             ("grpc.max_send_message_length", MAX_MESSAGE),
             # Else a second server on the same port would take half of the connections in silence.
             ("grpc.so_reuseport", 0),
-        ]
+        ],
     )
     entries = Entries(api)
-    list_topics = grpc.unary_unary_rpc_method_handler(
-        entries.topics, pb.ListTopicsRequest.FromString, pb.ListTopicsResponse.SerializeToString
+    list_topics: Any = grpc.unary_unary_rpc_method_handler(
+        entries.topics, None, pb.ListTopicsResponse.SerializeToString
     )
     handlers = {
         "AppendLogs": grpc.unary_unary_rpc_method_handler(entries.append),
@@ -173,6 +178,11 @@ def create_server(api: EntriesApi) -> Rpc:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     health = async_health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    names = (SERVICE, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
+    add_reflection(server, (SERVICE, HEALTH, *SERVICES))
     return Rpc(server, health)
+
+
+def _interceptors(api: EntriesApi, security: SecurityConfig) -> list[TokenForServices]:
+    """None where there is nothing to close: each costs every call."""
+    closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
+    return [TokenForServices(api.guard, closed)] if security.tokens and closed else []

@@ -14,11 +14,13 @@ from penstock.server.admin_api import AdminApi
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.openapi import BeginBody, CursorBody, json_body
+from penstock.server.http.request_bodies import json_object
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import dumps
-from penstock.slogd.json.values import first_value
 
+MAX_DIGITS = 20
+"""Of a number of 64 bits."""
 _Call = Callable[[AdminApi, Principal], Any]
 
 
@@ -48,7 +50,10 @@ def manage_router(api: EntriesApi) -> APIRouter:
         ("cursors", "PUT", cursor, routes.commit_cursor, json_body(CursorBody), "Set a cursor"),
         ("cursors", "DELETE", cursor, routes.remove_cursor, None, "Forget a cursor"),
     ):
-        router.add_api_route(path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=described)
+        made = 201 if call == routes.create else None
+        router.add_api_route(
+            path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=described, status_code=made
+        )
     return router
 
 
@@ -71,12 +76,12 @@ class _Routes:
 
     async def create(self, topic: str, request: Request) -> Response:
         """A size may also be written as ``16MiB``, a time as ``6h``."""
-        settings = await _given(request)
+        settings = await json_object(request)
         return await self._do(request, lambda manage, caller: manage.create(topic, settings, caller), 201)
 
     async def configure(self, topic: str, request: Request) -> Response:
         """A size may also be written as ``16MiB``, a time as ``6h``."""
-        settings = await _given(request)
+        settings = await json_object(request)
         return await self._do(request, lambda manage, caller: manage.configure(topic, settings, caller))
 
     async def delete(self, topic: str, request: Request) -> Response:
@@ -93,14 +98,16 @@ class _Routes:
         return await self._do(request, lambda manage, caller: pb.CleanupResponse(swept=manage.cleanup(caller)))
 
     async def begin(self, request: Request) -> Response:
-        timeout = _duration((await _given(request)).get("timeout"))
-        return await self._do(request, lambda manage, _: pb.BeginResponse(transaction_id=manage.begin(timeout)))
+        timeout = _duration((await json_object(request)).get("timeout"))
+        return await self._do(
+            request, lambda manage, caller: pb.BeginResponse(transaction_id=manage.begin(timeout, caller))
+        )
 
     async def commit(self, id: str, request: Request) -> Response:
-        return await self._do(request, lambda manage, _: pb.CommitResponse(topic=manage.commit(id)))
+        return await self._do(request, lambda manage, caller: pb.CommitResponse(topic=manage.commit(id, caller)))
 
     async def abort(self, id: str, request: Request) -> Response:
-        return await self._do(request, lambda manage, _: manage.abort(id))
+        return await self._do(request, lambda manage, caller: manage.abort(id, caller))
 
     async def all_cursors(self, request: Request) -> Response:
         return await self.cursors("", request)
@@ -112,8 +119,8 @@ class _Routes:
         return await self._do(request, found)
 
     async def commit_cursor(self, topic: str, name: str, request: Request) -> Response:
-        offset = str((await _given(request)).get("offset"))
-        if not (offset.isascii() and offset.isdigit()):
+        offset = str((await json_object(request)).get("offset"))
+        if not (offset.isascii() and offset.isdigit() and len(offset) <= MAX_DIGITS):
             raise BadRequest("offset: not a number")
         return await self._do(request, lambda manage, caller: manage.commit_cursor(topic, name, int(offset), caller))
 
@@ -127,25 +134,15 @@ def _document(message: Any) -> Any:
     )
 
 
-async def _given(request: Request) -> dict[str, Any]:
-    """The JSON object in the body, whatever type it is said to have; nothing is an empty one. Raises BadRequest."""
-    data = await request.body()
-    try:
-        given = first_value(data) if data.strip() else {}
-    except ValueError as error:
-        raise BadRequest(str(error)) from None
-    if not isinstance(given, dict):
-        raise BadRequest("the body must be a JSON object")
-    return given
-
-
 def _duration(value: Any) -> Duration | None:
     """A protobuf Duration's JSON (``"1.5s"``). Raises BadRequest."""
     if value is None:
         return None
+    if not isinstance(value, str):
+        raise BadRequest('timeout: a text such as "30s" is needed')
     duration = Duration()
     try:
         duration.FromJsonString(value)
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise BadRequest(f"timeout: {error}") from None
     return duration

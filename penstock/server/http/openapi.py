@@ -46,6 +46,20 @@ class BalanceQuery(BaseModel):
     until: int = Field(description="Minutes before then (seconds since the epoch).")
 
 
+class SeriesQuery(BaseModel):
+    """The stretches that are asked for."""
+
+    since: int = Field(description="From then on (seconds since the epoch).")
+    step: int = Field(description="Seconds of a stretch; without: 60.")
+
+
+class VerifyQuery(BaseModel):
+    """The range that is checked."""
+
+    begin: int = Field(description="The first offset; without: 0.")
+    end: int = Field(description="The offset behind the last one; 0 or missing: to the end.")
+
+
 class Entry(BaseModel):
     """An entry to append."""
 
@@ -74,6 +88,14 @@ class CursorBody(BaseModel):
     """A cursor's place."""
 
     offset: Uint64Text = Field(description="Of the next entry to read.")
+
+
+class LedgerPost(BaseModel):
+    """What a tier has counted; the rest is the tier's own."""
+
+    tier: str = Field(description="landed, client, or an auditor's own.")
+    version: int = Field(description="Grows with each post; of two posts the higher one counts.")
+    counts: list[dict[str, Any]] | dict[str, int] = Field(description="Absolute counts.")
 
 
 class Error(BaseModel):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import inspect
 import posixpath
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -16,23 +17,26 @@ from urllib.parse import quote
 import pyarrow as pa
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import __version__
+from penstock.config.browser_access import BrowserAccess
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
 from penstock.server.http.docs_page import docs_page
 from penstock.server.http.openapi import AppendBody, BalanceQuery, Error, ReadQuery, json_body, query_parameters
+from penstock.server.http.request_bodies import RequestBodies
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 from penstock.server.read_query import Query, parse_query
-from penstock.slogd.errors import ApiError, BadRequest, Code, TooLong, Unauthenticated
+from penstock.slogd.errors import ApiError, BadRequest, Code, Unauthenticated
 from penstock.slogd.json.append_request import parse_append
-from penstock.slogd.json.entry_documents import dumps, logs_document
+from penstock.slogd.json.entry_documents import dumps, logs_document, sorted_annotations
 
 MAX_BODY = 96 << 20
 """Bytes of a request's body: what gRPC takes, in base64, and a little."""
@@ -53,8 +57,14 @@ def create_app(
     metrics: Callable[[], Iterable[Family]],
     balance: QueriedReport,
     routers: Sequence[APIRouter] = (),
+    open_paths: Sequence[str] = OPEN_PATHS,
+    hosts: Sequence[str] = (),
 ) -> FastAPI:
-    """The application; ``routers`` bring further routes, such as those of the ledger."""
+    """The application; ``routers`` bring further routes, such as those of the ledger.
+
+    ``open_paths`` need no token; ``hosts`` are names of this machine (see ``config.browser_access``), asked for as
+    long as there are no tokens.
+    """
     app = FastAPI(
         title="Penstock",
         version=__version__,
@@ -69,17 +79,26 @@ def create_app(
     app.add_api_route("/stat", _report(stat), methods=["GET"], summary="Statistics of the receivers")
     app.add_api_route(
         "/balance",
-        _queried(balance),
+        _queried(api, balance),
         methods=["GET"],
         summary="What became of every message",
         openapi_extra=query_parameters(BalanceQuery),
     )
-    app.add_api_route("/metrics", _metrics(metrics), methods=["GET"], summary="Counts as Prometheus text")
+    app.add_api_route(
+        "/metrics",
+        _metrics(api, metrics),
+        methods=["GET"],
+        summary="Counts as Prometheus text",
+        response_class=PlainTextResponse,
+    )
     for router in routers:
         app.include_router(router)
     _add_error_handlers(app)
     app.add_middleware(CleanPaths)
-    app.add_middleware(KnownCallers, guard=api.guard)
+    app.add_middleware(RequestBodies, limit=lambda: MAX_BODY)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(KnownCallers, guard=api.guard, open_paths=open_paths)
+    app.add_middleware(BrowserAccess, names=hosts, asked=lambda: not api.guard.closed)
     return app
 
 
@@ -104,7 +123,10 @@ class _LogRoutes:
 
     async def append(self, topic: str, request: Request) -> Response:
         """Append entries, all or none; answered once they are synced to disk."""
-        data = await _body(request)
+        data = await request.body()
+        if not data:  # slogd's word for it
+            told = '299 penstock "the body is empty: a JSON object with logs is needed"'
+            return json_response({"error": "EOF", "code": int(Code.INVALID_ARGUMENT)}, 400, {"warning": told})
         append = await self._api.parsed(functools.partial(parse_append, topic, data), len(data))
         accepted = await self._api.append(append, "http", request.state.caller)
         answer: dict[str, Any] = {"offsets": list(map(str, accepted.offsets))} if accepted.offsets else {}
@@ -165,7 +187,7 @@ def _frame(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
 
 
 def _page(batches: list[pa.RecordBatch], next_offset: int) -> dict[str, Any]:
-    document = logs_document(batches)
+    document = sorted_annotations(logs_document(batches))
     return {**document, "next_offset": str(next_offset)} if next_offset else document
 
 
@@ -179,34 +201,40 @@ def _error_frame(error: ApiError) -> bytes:
     return dumps({"error": described}) + b"\n"
 
 
-async def _body(request: Request) -> bytes:
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > MAX_BODY:
-            raise TooLong(f"The request is longer than {MAX_BODY} bytes")
-    return bytes(data)
-
-
-def _report(report: Report) -> Callable[[], Any]:
-    async def answer() -> Response:
+def _report(report: Report) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        request.state.caller.check_monitor()
         return json_response(await _called(report))
 
     return answer
 
 
-def _queried(report: QueriedReport) -> Callable[[Request], Any]:
+def _queried(api: EntriesApi, report: QueriedReport) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
-        return json_response(await _called(functools.partial(report, dict(request.query_params))))
+        document = await _called(functools.partial(report, dict(request.query_params)))
+        return json_response(document if request.state.caller.monitor else _of_topics(document, _reads(api, request)))
 
     return answer
 
 
-def _metrics(families: Callable[[], Iterable[Family]]) -> Callable[[], Any]:
-    async def answer() -> Response:
-        return Response(render(await _called(families)), headers={"content-type": CONTENT_TYPE})
+def _metrics(api: EntriesApi, families: Callable[[], Iterable[Family]]) -> Callable[[Request], Any]:
+    async def answer(request: Request) -> Response:
+        made: Iterable[Family] = await _called(families)
+        if not request.state.caller.monitor:
+            made = (family.of_topics(_reads(api, request)) for family in made)
+        return Response(render(made), headers={"content-type": CONTENT_TYPE})
 
     return answer
+
+
+def _reads(api: EntriesApi, request: Request) -> Callable[[str], bool]:
+    """Whether the caller may read a topic."""
+    return lambda topic: request.state.caller.reads(topic, api.topics.log.settings(topic))
+
+
+def _of_topics(document: Mapping[str, Any], reads: Callable[[str], bool]) -> dict[str, Any]:
+    """What of a balance belongs to topics that may be read."""
+    return {name: [one for one in document.get(name, ()) if reads(one["topic"])] for name in ("topics", "audits")}
 
 
 async def _called(call: Callable[[], Any]) -> Any:
@@ -220,7 +248,9 @@ def _add_error_handlers(app: FastAPI) -> None:
         return json_response({"error": error.message, "code": int(error.code)}, error.status)
 
     async def invalid(request: Request, error: Exception) -> Response:
-        return await refused(request, BadRequest(str(error)))
+        assert isinstance(error, RequestValidationError)
+        wrong = (f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors())
+        return await refused(request, BadRequest("; ".join(wrong)))
 
     async def failed(_: Request, error: Exception) -> Response:
         # uvicorn logs it: the text is for us alone.
@@ -236,24 +266,42 @@ def _add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, failed)
 
 
-async def _plain(_: Request, error: Exception) -> Response:
+async def _plain(request: Request, error: Exception) -> Response:
     """``Not Found\\n`` and the like as text; what has a text of its own as JSON."""
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     if error.detail != phrase:
         return json_response({"error": error.detail, "code": _CODES.get(error.status_code, 2)}, error.status_code)
     headers = {**(error.headers or {}), "x-content-type-options": "nosniff"}
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["allow"] = ", ".join(_allowed(request))
     return Response(phrase + "\n", error.status_code, headers, "text/plain")
 
 
+def _allowed(request: Request) -> list[str]:
+    """The methods that the path has."""
+    routes = [route for route in _flat(request.app.routes) if route.matches(request.scope)[0] is not Match.NONE]
+    methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
+    return sorted(methods | ({"HEAD"} if "GET" in methods and not _SLOGDS.fullmatch(request.url.path) else set()))
+
+
+def _flat(routes: Iterable[Any]) -> Iterator[Any]:
+    """The routes, those of routers among them too."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        yield from [route] if inner is None else _flat(inner.routes)
+
+
+_SLOGDS = re.compile(r"/topics|/topic/[^/]+/(logs|logstream)")
+"""slogd's own routes, which have no HEAD there either."""
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}
 
 
 class KnownCallers:
     """Says who calls (``request.state.caller``); answers 401 to those who must say it and do not."""
 
-    def __init__(self, app: ASGIApp, guard: TokenAuthenticator) -> None:
-        self._app, self._guard = app, guard
+    def __init__(self, app: ASGIApp, guard: TokenAuthenticator, open_paths: Sequence[str]) -> None:
+        self._app, self._guard, self._open_paths = app, guard, open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self._app
@@ -262,10 +310,22 @@ class KnownCallers:
             try:
                 scope.setdefault("state", {})["caller"] = self._guard.caller(shown[0] if shown else None)
             except Unauthenticated as error:
-                if scope["path"] not in OPEN_PATHS:
+                if scope["path"] not in self._open_paths:
                     document = {"error": error.message, "code": int(error.code)}
                     app = json_response(document, error.status, {"www-authenticate": "Bearer"})
         await app(scope, receive, send)
+
+
+class HeadAsGet:
+    """Answers HEAD as GET; the server leaves out the body."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not _SLOGDS.fullmatch(scope["path"]):
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
 
 
 class CleanPaths:

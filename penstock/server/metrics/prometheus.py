@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -20,6 +20,11 @@ class Family:
     kind: Literal["counter", "gauge"]
     help: str
     samples: Sequence[tuple[Labels, float]] = ()
+
+    def of_topics(self, wanted: Callable[[str], bool]) -> Family:
+        """The samples of topics that are ``wanted`` alone."""
+        samples = [one for one in self.samples if "topic" in one[0] and wanted(one[0]["topic"])]
+        return replace(self, samples=samples)
 
 
 def render(families: Iterable[Family]) -> str:

@@ -148,4 +148,5 @@ def _any(document: dict[str, Any]) -> ProtobufAny:
     try:
         return json_format.ParseDict(document, ProtobufAny(), ignore_unknown_fields=True)
     except UNREADABLE as error:
-        raise ValueError(f"can't unmarshal Any: {error}") from None
+        told = str(error) if isinstance(error, json_format.Error) else "it does not fit its type"
+        raise ValueError(f"can't unmarshal Any: {told}") from None

@@ -29,6 +29,9 @@ from penstock.slogd.columns.entries import Row, rows
 WELL_KNOWN = (api_pb2, duration_pb2, empty_pb2, field_mask_pb2, source_context_pb2, struct_pb2, type_pb2, wrappers_pb2)
 """Imported so that the types they describe are known; an Any of any other type passes as base64."""
 
+UNORDERED = ("google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue")
+WHOLE = 1e21
+"""From here on Go writes an exponent."""
 _EPOCH = datetime(1970, 1, 1)
 _WITHOUT_DECIMALS = len("1970-01-01T00:00:00")
 UNREADABLE = (ValueError, TypeError, AttributeError, KeyError, RecursionError, DecodeError, json_format.Error)
@@ -44,6 +47,14 @@ def logs_document(batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:
     """The answer to GetLogs of the rows of SCHEMA batches; without rows an empty object."""
     logs = [row_document(row) for batch in batches for row in rows(batch)]
     return {"logs": logs} if logs else {}
+
+
+def sorted_annotations(document: dict[str, Any]) -> dict[str, Any]:
+    """What ``logs_document`` gave, with annotations in the order of their names, as slogd answers them."""
+    for entry in document.get("logs", ()):
+        if len(entry.get("annotations", ())) > 1:
+            entry["annotations"] = dict(sorted(entry["annotations"].items()))
+    return document
 
 
 def row_document(row: Row) -> dict[str, Any]:
@@ -72,10 +83,28 @@ def any_document(type_url: str, value: bytes) -> dict[str, Any]:
     if is_known(type_url):
         try:
             message = ProtobufAny(type_url=type_url, value=value)
-            return dict(json_format.MessageToDict(message, preserving_proto_field_name=True))
+            return _as_go(json_format.MessageToDict(message, preserving_proto_field_name=True), type_url)
         except UNREADABLE:
             pass
     return {"@type": type_url, "value": base64.b64encode(value).decode()}
+
+
+def _as_go(document: dict[str, Any], type_url: str) -> dict[str, Any]:
+    """As Go's jsonpb has it: whole numbers without decimals, and a Struct's fields in their order."""
+    unordered = type_url.rpartition("/")[2] in UNORDERED
+    shown: dict[str, Any] = {name: _value(value, in_order=unordered) for name, value in document.items()}
+    return shown
+
+
+def _value(value: Any, *, in_order: bool) -> Any:
+    if isinstance(value, dict):
+        items = sorted(value.items()) if in_order else value.items()
+        return {name: _value(inner, in_order=in_order) for name, inner in items}
+    if isinstance(value, list):
+        return [_value(inner, in_order=in_order) for inner in value]
+    if isinstance(value, float) and value.is_integer() and abs(value) < WHOLE:
+        return int(value)
+    return value
 
 
 def is_known(type_url: str) -> bool:

@@ -16,9 +16,14 @@ def document(running: Running) -> dict[str, Any]:
 
 
 def test_the_document_says_how_errors_are_answered(document: dict[str, Any]) -> None:
-    for item in document["paths"].values():
-        for operation in item.values():
-            assert operation["responses"].keys() == {"200", "default"}
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            good = "201" if (method, path) == ("put", "/topics/{topic}") else "200"
+            assert operation["responses"].keys() == {good, "default"}
+
+
+def test_metrics_are_no_json(document: dict[str, Any]) -> None:
+    assert document["paths"]["/metrics"]["get"]["responses"]["200"]["content"].keys() == {"text/plain"}
     assert document["components"]["schemas"].keys() == {"Error"}
 
 

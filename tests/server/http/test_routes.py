@@ -164,3 +164,12 @@ def test_dots_are_no_way_out_of_the_folder(running: Running) -> None:
     for name in ("%2E%2E", "%2E", "..."):
         assert running.ask("POST", f"/topic/{name}/logs", ONE)[0] in (200, 400)
     assert all(path.parent == running.folder for path in running.folder.parent.glob("*/*") if path.is_dir())
+
+
+def test_annotations_and_structs_are_answered_as_slogd_does(running: Running) -> None:
+    kind = "type.googleapis.com/google.protobuf.Struct"
+    sent = {"annotations": {"z": "1", "a": "2"}, "protobuf": {"@type": kind, "value": {"z": 1, "a": 2.5}}}
+    running.ask("POST", "/topic/t/logs", {"logs": [sent]})
+    text = running.ask("GET", "/topic/t/logs")[2]
+    assert '"annotations":{"a":"2","z":"1"}' in text
+    assert f'"protobuf":{{"@type":"{kind}","value":{{"a":2.5,"z":1}}}}' in text

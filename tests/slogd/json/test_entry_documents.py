@@ -4,12 +4,12 @@ import base64
 import json
 
 import pytest
-from google.protobuf import any_pb2, duration_pb2, struct_pb2, timestamp_pb2
+from google.protobuf import any_pb2, duration_pb2, json_format, struct_pb2, timestamp_pb2, wrappers_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.slogd.columns.entries import to_body
-from penstock.slogd.json.entry_documents import any_document, dumps, logs_document, timestamp_text
+from penstock.slogd.json.entry_documents import any_document, dumps, logs_document, sorted_annotations, timestamp_text
 from penstock.slogd.slogd_pb2 import LogEntry
 from tests.slogd.columns.test_entries import START, stored
 
@@ -65,3 +65,27 @@ def test_any_other_any_reads_as_base64(type_url: str, value: bytes) -> None:
 @given(st.sampled_from(["Any", "Duration", "Struct", "Value", "FieldMask", "Api", "Timestamp"]), st.binary(max_size=30))
 def test_every_any_can_be_read(name: str, value: bytes) -> None:
     json.loads(dumps(any_document(f"type.googleapis.com/google.protobuf.{name}", value)))
+
+
+def struct_of(text: str) -> bytes:
+    return json_format.Parse(text, struct_pb2.Struct()).SerializeToString()
+
+
+def test_a_structs_numbers_and_order_are_gos() -> None:
+    text = '{"z": 1, "b": 1.5, "a": {"y": -3, "x": [2, 0.25]}, "m": 1e20, "n": true}'
+    document = any_document("type.googleapis.com/google.protobuf.Struct", struct_of(text))
+    assert dumps(document) == (
+        b'{"@type":"type.googleapis.com/google.protobuf.Struct","value":'
+        b'{"a":{"x":[2,0.25],"y":-3},"b":1.5,"m":100000000000000000000,"n":true,"z":1}}'
+    )
+
+
+def test_a_wrappers_number_is_gos() -> None:
+    value = wrappers_pb2.DoubleValue(value=1).SerializeToString()
+    assert dumps(any_document("x/google.protobuf.DoubleValue", value)).endswith(b'"value":1}')
+
+
+def test_annotations_are_answered_in_the_order_of_their_names() -> None:
+    document = {"logs": [{"annotations": {"z": "1", "a": "2", "B": "3"}}, {}, {"annotations": {"b": "1"}}]}
+    assert list(sorted_annotations(document)["logs"][0]["annotations"]) == ["B", "a", "z"]
+    assert sorted_annotations({}) == {}

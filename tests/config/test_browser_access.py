@@ -1,0 +1,64 @@
+"""Which hosts and origins are let in."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.config.browser_access import BrowserAccess, refusal
+
+NAMES = frozenset({"penstock.example.org"})
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("127.0.0.1:8844", None),
+        ("[::1]:8844", None),
+        ("localhost", None),
+        ("LOCALHOST:8844", "http://localhost:8844"),
+        ("shop.localhost:1", None),
+        ("10.0.0.7:8844", "http://10.0.0.7:8844"),
+        ("[::1]:8844", "http://[::1]:8844"),
+        ("penstock.example.org", "https://penstock.example.org"),
+        ("127.0.0.1:8844", "https://penstock.example.org"),
+        ("", None),
+    ],
+)
+def test_our_own_pages_and_programs_are_let_in(host: str, origin: str | None) -> None:
+    assert refusal(host, origin, NAMES) == ""
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8844", "127.0.0.1.evil.example", "localhost.evil.example", "x@127.0.0.1"]
+)
+def test_a_name_that_anybody_can_point_here_is_not(host: str) -> None:
+    assert "is not known here" in refusal(host, None, NAMES)
+    assert refusal(host, None, {"*"}) == ""
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://localhost:9999", "http://localhost"])
+def test_pages_of_others_are_not(origin: str) -> None:
+    assert "may not ask this" in refusal("localhost:8844", origin, NAMES)
+    assert "may not ask this" in refusal("localhost:8844", origin, {"*"})
+
+
+def test_a_websocket_of_others_is_closed_before_it_is_open() -> None:
+    sent: list[Any] = []
+
+    async def application(*_: Any) -> None:
+        sent.append("served")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def ask(kind: str, host: bytes) -> None:
+        await BrowserAccess(application, ["a"])({"type": kind, "headers": [(b"host", host)]}, send, send)  # type: ignore[arg-type]
+
+    asyncio.run(ask("websocket", b"evil.example"))
+    assert sent.pop() == {"type": "websocket.close", "code": 1008}
+    asyncio.run(ask("websocket", b"localhost"))
+    asyncio.run(ask("lifespan", b"evil.example"))
+    assert sent == ["served", "served"]

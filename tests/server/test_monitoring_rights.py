@@ -1,0 +1,129 @@
+"""Balance, ledger and configuration of a closed daemon: who sees what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from penstock.config import SecurityConfig, Settings, TokenConfig
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log
+from penstock.server.auth.rights import TokenAuthenticator
+from penstock.server.entries_api import EntriesApi
+from penstock.server.http.routes import create_app
+from penstock.server.monitoring_api import MonitoringApi
+
+RIGHTS: dict[str, dict[str, Any]] = {
+    "web": {"read": ("web-*",)},
+    "watcher": {"monitor": True},
+    "auditor": {"ledger": True},
+}
+TOKENS = {name: TokenConfig(token=f"the secret of the {name}", **rights) for name, rights in RIGHTS.items()}
+PATHS = ("/config", "/stat", "/balance/series", "/ledger")
+ONE = {"logs": [{"raw_bytes": "eA=="}]}
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[FastAPI]:
+    settings = Settings(data_dir=tmp_path, security=SecurityConfig(tokens=TOKENS))
+    log = Log(settings.topics)
+    reports = MonitoringApi(settings, log, Ledger(log, settings.buffers, []))
+    api = EntriesApi(log, TokenAuthenticator(TOKENS, "the product's"), reports.post)
+    yield create_app(
+        api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
+    )
+    api.release()
+    log.close()
+
+
+def answers(app: FastAPI, *asked: tuple[str, str, str, Any]) -> list[httpx.Response]:
+    async def run() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            found = []
+            for name, method, path, body in asked:
+                token = "the product's" if name == "the product" else TOKENS[name].token
+                headers = {"authorization": f"Bearer {token}"}
+                found.append(await client.request(method, path, json=body, headers=headers))
+            return found
+
+    return asyncio.run(run())
+
+
+def test_the_whole_is_for_those_who_watch(app: FastAPI) -> None:
+    def statuses(name: str) -> list[int]:
+        return [answer.status_code for answer in answers(app, *((name, "GET", path, None) for path in PATHS))]
+
+    assert statuses("watcher") == [200, 200, 200, 200]
+    assert statuses("web") == [403, 403, 403, 403]
+    assert statuses("auditor") == [403, 403, 403, 200]
+
+
+def test_others_see_the_balance_of_their_topics(app: FastAPI) -> None:
+    appends = [("the product", "POST", f"/topic/{topic}/logs", ONE) for topic in ("web-a", "payroll")]
+    *_, seen, whole, metrics, marks = answers(
+        app,
+        *appends,
+        ("web", "GET", "/balance", None),
+        ("watcher", "GET", "/balance", None),
+        ("web", "GET", "/metrics", None),
+        ("web", "GET", "/watermarks", None),
+    )
+    assert [topic["topic"] for topic in seen.json()["topics"]] == ["web-a"]
+    assert seen.json().keys() == {"topics", "audits"}
+    assert {topic["topic"] for topic in whole.json()["topics"]} == {"web-a", "payroll"}
+    assert 'topic="web-a"' in metrics.text
+    assert "payroll" not in seen.text + metrics.text + marks.text
+
+
+@pytest.mark.parametrize(("end", "status"), [(2**63 - 1, 200), (2**63, 400), (10**30, 400)])
+def test_offsets_of_a_query_have_bounds(app: FastAPI, end: int, status: int) -> None:
+    append = ("the product", "POST", "/topic/web-a/logs", ONE)
+    assert answers(app, append, ("web", "POST", f"/topic/web-a/verify?end={end}", None))[1].status_code == status
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("?since=1&step=60", 200),
+        ("?step=0", 200),
+        ("?since=99999999999999999999", 400),
+        ("?step=-1", 400),
+        ("?since=x", 400),
+    ],
+)
+def test_numbers_of_a_query_have_bounds(app: FastAPI, query: str, status: int) -> None:
+    assert answers(app, ("watcher", "GET", f"/balance/series{query}", None))[0].status_code == status
+
+
+LANDED = {"tier": "landed", "topic": "t", "version": 1, "through": 0, "counts": []}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (None, "a post of this tier needs 'tier'"),
+        ([], "The body must be a JSON object"),
+        ({**LANDED, "counts": 5}, "not a post: 5 is not a list"),
+        ({**LANDED, "counts": [5]}, "not a post: 5 is not an object"),
+        ({**LANDED, "version": "x"}, "not a post: 'x' is not a count"),
+        ({**LANDED, "through": 2**64}, f"not a post: {2**64} is not a count"),
+        ({**LANDED, "ahead": [[1]]}, "not a post: [1] is no range of offsets"),
+        (
+            {**LANDED, "counts": [{"source": "a", "bucket": 10**12, "counts": {}}]},
+            "not a post: 1000000000000 is not a count",
+        ),
+        (
+            {"tier": "client", "listener": "a", "sender": "b", "version": 1, "counts": []},
+            "not a post: [] is not an object",
+        ),
+    ],
+)
+def test_a_post_that_is_none_is_refused_in_plain_words(app: FastAPI, document: Any, said: str) -> None:
+    answer = answers(app, ("auditor", "POST", "/ledger", document))[0]
+    assert (answer.status_code, answer.json()) == (400, {"error": said, "code": 3})

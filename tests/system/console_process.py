@@ -1,0 +1,60 @@
+"""A console of its own for tests, and pages of it in a real browser."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.system.harness import Pipe, free_ports, until
+
+WAIT = 30_000
+
+
+@contextmanager
+def running_console(pipe: Pipe) -> Iterator[str]:
+    """The address of a console beside a pipe."""
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    output = pipe.output.with_name("console.log")
+    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *pipe.options]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}  # NiceGUI looks
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=plain)
+    try:
+        until(
+            lambda: _answers(address) if process.poll() is None else pytest.fail(output.read_text()),
+            90,
+            f"the console, see {output}",
+        )
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _answers(address: str) -> bool:
+    try:
+        return httpx.get(f"http://{address}/", timeout=5).status_code < 500
+    except httpx.TransportError:
+        return False
+
+
+def opened(
+    chromium: Browser, console: str, path: str = "/", width: int = 1280, dark: bool = False
+) -> tuple[Page, list[str]]:
+    """A page, and what went wrong in it: errors, and requests to anywhere else."""
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+    page = context.new_page()
+    page.set_default_timeout(WAIT)
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("request", lambda asked: None if asked.url.startswith((console, "data:")) else wrong.append(asked.url))
+    page.goto(console + path)
+    return page, wrong
