@@ -95,6 +95,7 @@ PenstockError
         Aborted
         AlreadyExists
         BadRequest
+        Busy
         Damaged
         Exhausted
             TooLong
@@ -103,6 +104,7 @@ PenstockError
         NotFound
         OutOfOrder
         Stopping
+        TooSlow
         Unauthenticated
     PipelineRunning  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)

@@ -12,7 +12,7 @@ from penstock.console.wording import short
 WIDTH, ROW, GAP, TOP = 1120, 58, 14, 34
 COLUMNS = {"listeners": (0, 270), "log": (425, 270), "tables": (850, 270)}
 """Left edge and width of each column."""
-LOSSES = ("kernel_dropped", "refused.", "bad_checksum", "incomplete.", "invalid.", "line.overlong")
+LOSSES = ("kernel_dropped", "refused.", "bad_checksum", "incomplete.", "invalid.", "line.overlong", "line.evicted")
 MOST_ROWS = 8
 
 

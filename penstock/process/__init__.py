@@ -1,8 +1,8 @@
 """What every process of Penstock does: it starts, dies with its parent, keeps small, and reports.
 
 Read ``child`` (a process that is started again), ``parent_death``, ``reporting``, ``boot_id``, ``allocator``,
-then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay small. Imports nothing of
-Penstock.
+``file_limit``, then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay small.
+Imports nothing of Penstock.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -11,6 +11,7 @@ __all__ = [  # noqa: RUF022 reading order
     "reporting",
     "boot_id",
     "allocator",
+    "file_limit",
     "small_heap",
     "without_pandas",
 ]

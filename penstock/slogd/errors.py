@@ -122,6 +122,22 @@ class TooLong(Exhausted):
         return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
+class TooSlow(ApiError):
+    """The body of an HTTP request did not come in time."""
+
+    code = Code.ABORTED
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.REQUEST_TIMEOUT
+
+
+class Busy(ApiError):
+    """More is being sent at once than is taken: come back later."""
+
+    code = Code.UNAVAILABLE
+
+
 class Stopping(ApiError):
     """The server stops: come back later."""
 

@@ -20,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.handover.frame import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
+from penstock.process.file_limit import raise_file_limit
 from penstock.supervise.daemon_channel import Channel
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
@@ -56,6 +57,7 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        raise_file_limit()
         check_listeners(settings, settings.listener)
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)

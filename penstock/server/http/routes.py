@@ -26,6 +26,7 @@ from penstock import __version__
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
+from penstock.server.http.body_limits import BodyLimits, LimitedBodies
 from penstock.server.http.docs_page import docs_page
 from penstock.server.http.openapi import AppendBody, BalanceQuery, Error, ReadQuery, json_body, query_parameters
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
@@ -53,6 +54,7 @@ def create_app(
     metrics: Callable[[], Iterable[Family]],
     balance: QueriedReport,
     routers: Sequence[APIRouter] = (),
+    limits: BodyLimits | None = None,
 ) -> FastAPI:
     """The application; ``routers`` bring further routes, such as those of the ledger."""
     app = FastAPI(
@@ -78,6 +80,7 @@ def create_app(
     for router in routers:
         app.include_router(router)
     _add_error_handlers(app)
+    app.add_middleware(LimitedBodies, limits=limits or BodyLimits())
     app.add_middleware(CleanPaths)
     app.add_middleware(KnownCallers, guard=api.guard)
     return app
