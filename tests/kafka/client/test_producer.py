@@ -382,13 +382,11 @@ def test_of_a_batch_what_cannot_be_queued_is_marked_as_confluent_does(topics: To
 )
 def test_a_batch_that_is_none_is_refused_in_confluents_words(wrong: Any) -> None:
     config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
-    given = [{"value": b"good"}, *wrong] if isinstance(wrong, list) else wrong
+    given: Any = [{"value": b"good"}, *wrong] if isinstance(wrong, list) else wrong
     texts, told = [], []
     for sender in (Producer(config), confluent_kafka.Producer(config)):
         with pytest.raises(TypeError) as refused:
-            sender.produce_batch(
-                "t", [{"value": b"good"}, *wrong] if isinstance(wrong, list) else wrong, 0, told.append
-            )
+            sender.produce_batch("t", given, 0, told.append)
         texts.append(str(refused.value))
         sender.purge()
         sender.flush(10)
