@@ -87,6 +87,11 @@ class ListenerConfig(Section):
         return self
 
     @property
+    def defragments(self) -> bool:
+        """Whether messages may come in fragments, and be larger than a datagram."""
+        return self.protocol == "udp" and self.codec == "plog"
+
+    @property
     def routed(self) -> tuple[HandlerConfig, ...]:
         """The handlers that get messages: those up to the first that does not propagate them."""
         last = next((n for n, handler in enumerate(self.handlers) if not handler.propagates), len(self.handlers))
