@@ -40,11 +40,13 @@ class Name(StrEnum):
     FRAGMENT_DISCARDED = "fragment.discarded"
     FRAGMENT_OPEN = "fragment.open"  # a difference: may be negative
     KERNEL_DROPPED = "kernel_dropped"  # shown, not a term
-    # Line book (TCP): lines = line.message + line.command + line.overlong
+    # Line book (TCP): lines = line.message + line.command + line.overlong + line.evicted
     LINES = "lines"
     LINE_MESSAGE = "line.message"
     LINE_COMMAND = "line.command"
     LINE_OVERLONG = "line.overlong"
+    LINE_EVICTED = "line.evicted"  # unfinished, and it had to make room
+    CONNECTION_CLOSED = "connection_closed."  # limit | idle; shown, not a term
     # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open
     SEEN = "seen"
     ACCEPTED = "accepted"

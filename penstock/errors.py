@@ -100,6 +100,7 @@ PenstockError
         AlreadyExists
         BadRequest
             UnknownEncoding
+        Busy
         Damaged
         Exhausted
             TooLong
@@ -108,6 +109,7 @@ PenstockError
         NotFound
         OutOfOrder
         Stopping
+        TooSlow
         Unauthenticated
     PipelineRunning  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)

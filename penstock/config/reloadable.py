@@ -15,6 +15,8 @@ AT_START = (
     "log.grpc",
     "log.http",
     "log.flight",
+    "log.max_bodies",
+    "log.request_timeout",
     "transactions.producer_memory",
     "security.tls_cert",
     "security.tls_key",

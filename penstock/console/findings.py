@@ -60,6 +60,7 @@ def _listeners(daemon: Daemon) -> Iterator[Finding]:
             ("refused.oversize", f"raise listener.{name}.defrag.max_size"),
             ("bad_checksum", "a sender's fragments are damaged or mixed up"),
             ("line.overlong", f"raise listener.{name}.max_line"),
+            ("line.evicted", f"raise listener.{name}.max_unfinished or .max_connections, or see who connects"),
         ):
             if lost := grown(f"listener/{name}/{count}"):
                 yield Finding(WARN, f"{name}: {meaning(count)}: {exact(lost)} within the hour", advice)

@@ -3,9 +3,10 @@
 Read ``paths`` (where they meet), ``frame`` and ``receipt`` (what is handed over), ``position`` and ``state_page``
 (small mapped files that outlive their writers), ``buffer`` (opening what was left), ``writer`` with ``dropped_frames``
 (the receiver's side), ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log
-daemon's reader) with ``splitter``, ``topic_requests`` and ``listener_drains``; ``lock_holder`` ends a reader that
-holds its lock too long. Imports ``records``, ``errors``, ``config``, ``counts``, ``process``, ``wire``, ``logbuffer``
-and ``log``; every room of the pipe after it imports it.
+daemon's reader) with ``splitter``, ``topic_requests`` and ``listener_drains``; ``held_frames`` keeps what a daemon that
+stands still has in its hands, ``lock_holder`` ends a reader that holds its lock too long. Imports ``records``,
+``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
+after it imports it.
 
 The words. A *position* counts bytes of a listener's stream from its beginning and never goes back; a frame lies
 between two of them. A *total* counts the messages that the receiver has accepted, and stands in each frame's receipt.
@@ -50,5 +51,6 @@ __all__ = [  # noqa: RUF022 reading order
     "splitter",
     "topic_requests",
     "listener_drains",
+    "held_frames",
     "lock_holder",
 ]

@@ -7,6 +7,7 @@ stored already (a frame polled again after a crash) is skipped by the topics the
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
@@ -17,11 +18,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.counts import Counts, Name, Origin
+from penstock.counts import Counts, Name, Origin, bucket_of
 from penstock.errors import PenstockError
 from penstock.handover.buffer import TopicByPosition
 from penstock.handover.frame import decode_frame, frame_head, frame_receipt, is_whole
-from penstock.handover.paths import LOG, state_file
+from penstock.handover.held_frames import kept_frames
+from penstock.handover.paths import LOG, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
@@ -57,12 +59,36 @@ class Drain(FrameReader):
             position.claim = position.position  # what was not stored may be missed
             raise
         position.position = group.end
+        held_file(self.folder, self.listener).unlink(missing_ok=True)
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
-        """Where to look up what frames are for. Raises RoutesUnknown while that is not known."""
+        """Where to look up what frames are for; what was in a predecessor's hands, which the writer went over.
+
+        Raises RoutesUnknown while it is not known what frames are for.
+        """
         self._page = StatePage(state_file(self.folder, self.listener))
         if not TopicByPosition(self._page):
             raise RoutesUnknown("its receiver has still to say which topic frames are for")
+        if position.moved_on:
+            self._store_held(position)
+
+    def _store_held(self, position: ReaderPosition) -> None:
+        file = held_file(self.folder, self.listener)
+        kept, total = kept_frames(file)
+        if frames := [frame._replace(data=self.kept(frame)) for frame in kept if frame.begin >= position.stored]:
+            _LOGGER.warning("listener %r: what was in the hands of the daemon before is stored now", self.listener)
+            self.handle(FrameGroup(frames, frames[0].begin, frames[-1].end, position.mark), position)
+        if UNKNOWN not in (total, position.mark) and total > position.mark:
+            self._enter_corrupt(total - position.mark)
+            position.mark = total
+        file.unlink(missing_ok=True)
+
+    def _enter_corrupt(self, lost: int) -> None:
+        _LOGGER.error("listener %r: %d messages that were kept aside cannot be read any more", self.listener, lost)
+        now = time.time()
+        counts = Counts({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
+        origin = Origin(self.listener, bucket_of(now), int(now * 1e6), int(now * 1e6), counts=counts)
+        self._append_counts(origin).result()
 
     def kept(self, frame: Frame) -> memoryview:
         """Of messages that go elsewhere only the counts; nothing where they cannot be relied on."""

@@ -39,7 +39,10 @@ def frame_length(term_length: int) -> int:
 
 def least_frame(listener: ListenerConfig) -> int:
     """Bytes that one frame has to hold: the largest message, twice, as its annotations may repeat it."""
-    largest = listener.max_line if listener.protocol == "tcp" else listener.defrag.max_size + LARGEST_DATAGRAM
+    if listener.protocol == "tcp":
+        largest = listener.max_line
+    else:
+        largest = LARGEST_DATAGRAM + (listener.defrag.max_size if listener.defragments else 0)
     return 2 * largest + GROWTH[listener.codec] + MESSAGE_COST + FRAME_COST
 
 

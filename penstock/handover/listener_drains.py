@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ class Drains:
         self._folder, self._log = folder, log
         self._lock = threading.Lock()
         self._drains: dict[str, Drain] = {}
+        self._wakes: dict[str, int | None] = {}
         self._stopped = False
 
     def start(self, wakes: Mapping[str, int | None]) -> None:
@@ -28,8 +30,14 @@ class Drains:
                 if known := self._drains.pop(name, None):  # it waits for an eventfd that nobody writes to any more
                     known.stop()
                     known.join()
+                    self._close(name)
+                self._wakes[name] = wake
                 self._drains[name] = Drain(name, self._folder, self._log, wake)
                 self._drains[name].start()
+
+    def _close(self, name: str) -> None:
+        if (wake := self._wakes.get(name)) is not None:
+            os.close(wake)
 
     def stop(self) -> None:
         """Empty the log buffers, then end."""

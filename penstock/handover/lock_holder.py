@@ -22,16 +22,20 @@ def lock_holder(path: Path) -> int | None:
     return None
 
 
-def end_holder(path: Path, module: str) -> bool:
-    """Kill the holder of the lock on ``path`` if it runs ``module``; whether it was killed."""
+def end_holder(path: Path, module: str, only_stopped: bool = False) -> bool:
+    """Kill the holder of the lock on ``path`` if it runs ``module`` (and is stopped by a signal); whether it was."""
     pid = lock_holder(path)
     if pid is None or pid <= 0 or pid == os.getpid():
         return False
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if module.encode() not in command:
+        if module.encode() not in command or (only_stopped and not _is_stopped(pid)):
             return False
         os.kill(pid, signal.SIGKILL)
     except OSError:
         return False
     return True
+
+
+def _is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")

@@ -38,6 +38,11 @@ def hung_file(folder: Path, listener: str, handler: str) -> Path:
     return folder / f"{listener}.{handler}.hung"
 
 
+def held_file(folder: Path, listener: str) -> Path:
+    """Frames that were in the hands of a log daemon that stood still."""
+    return folder / f"{listener}.held"
+
+
 def listeners_in(folder: Path) -> list[str]:
     """The listeners that have a log buffer, those that are not configured any more among them."""
     return sorted(path.name.removesuffix(".logbuffer") for path in folder.glob("*.logbuffer"))

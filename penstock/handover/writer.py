@@ -6,6 +6,7 @@ the frames it misses ride with the next frame (balance, sections 4 and 6).
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,8 +18,9 @@ from penstock.handover.accounts import CORRUPT, DROPPED
 from penstock.handover.buffer import HandlerPosition, epoch_of, last_receipt, last_total, whole_receipt
 from penstock.handover.dropped_frames import DroppedFrameCounts
 from penstock.handover.frame import FrameEncoder, published
+from penstock.handover.held_frames import keep_frames
 from penstock.handover.lock_holder import end_holder
-from penstock.handover.paths import LOG
+from penstock.handover.paths import LOG, held_file
 from penstock.handover.position import UNKNOWN
 from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
@@ -34,8 +36,9 @@ RELEASE_EVERY = 2 << 20
 WAIT_FOR_ROOM = 0.001
 """Seconds between two looks at a reader that is using the frames in the way."""
 PATIENCE = 1.0
-"""Seconds for which a forwarder may hold its lock, which it needs for a millisecond; then it is ended."""
-FORWARDER = "penstock.sinks.forwarder"
+"""Seconds for which a reader may hold its lock, which it needs for a millisecond, or the daemon not move."""
+FORWARDER, DAEMON = "penstock.sinks.forwarder", "penstock.server.daemon"
+_LOGGER = logging.getLogger(__name__)
 
 
 class GaveUp(PenstockError, RuntimeError):
@@ -75,6 +78,7 @@ class FrameWriter:
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
         self._locked_since = 0.0
+        self._standing, self._stands_since, self._held_mark = (0, 0), 0.0, UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
         self._say_newest(frame)
@@ -149,10 +153,10 @@ class FrameWriter:
         """Move the slowest reader on, if it may miss frames; else wait a little."""
         slowest = min(self._readers, key=lambda reader: reader.reached)
         with slowest.position.try_lock() as held:
-            may_skip = held and slowest.drop and _answers_for_itself(slowest)
+            may_skip = held and slowest.drop and (_answers_for_itself(slowest) or self._keeps_aside(slowest))
             if may_skip:
                 self._skip(slowest)
-        if held or slowest.name == LOG:
+        if held:
             self._locked_since = 0.0
         elif not may_skip:
             self._lose_patience(slowest)
@@ -163,12 +167,42 @@ class FrameWriter:
         self._raise_limit()
 
     def _lose_patience(self, reader: HandlerPosition) -> None:
-        """End a forwarder that has stopped in the middle of taking frames: its successor goes on there."""
+        """End a reader that has stopped in the middle of taking frames: its successor goes on there.
+
+        The log daemon has much else to do, and is ended only where it was stopped by a signal.
+        """
         now = time.monotonic()
         self._locked_since = self._locked_since or now
         if now - self._locked_since > PATIENCE:
             self._locked_since = 0.0
-            end_holder(reader.position.path, FORWARDER)
+            is_daemon = reader.name == LOG
+            end_holder(reader.position.path, DAEMON if is_daemon else FORWARDER, only_stopped=is_daemon)
+
+    def _keeps_aside(self, reader: HandlerPosition) -> bool:
+        """Whether what is in the log daemon's hands is kept for its successor, as it has not moved for PATIENCE.
+
+        It may be slow: then it is waited for, a group at a time.
+        """
+        now, place = time.monotonic(), (reader.position.position, reader.position.claim)
+        if place != self._standing:
+            self._standing, self._stands_since = place, now
+        if now - self._stands_since <= PATIENCE:
+            return False
+        self._stands_since = now
+        return self._keep_aside(reader, *place)
+
+    def _keep_aside(self, reader: HandlerPosition, begin: int, end: int) -> bool:
+        found: list[Frame] = []
+        try:
+            with Subscription(self._publication.path, begin) as frames:
+                while frames.position < end:
+                    found += [frame for frame in frames.poll(end - frames.position) if frame.begin < end]
+            self._held_mark = missed_counts(found, reader)[1]
+            keep_frames(held_file(reader.position.path.parent, self._source), found, self._held_mark)
+        except (OSError, Lapped) as error:
+            _LOGGER.warning("what the log daemon has in its hands cannot be kept aside: %s; it is waited for", error)
+            return False
+        return True
 
     def _skip(self, reader: HandlerPosition) -> None:
         """Let ``reader`` miss a quarter of a term: first their counts are safe, then it is moved."""
@@ -181,7 +215,8 @@ class FrameWriter:
                 end = frames.position
             except Lapped:  # it cannot be read any more: the total says how many messages that were
                 found, end = [], frames.oldest() or self._publication.position
-            self._missed.skip(reader.name, end, *missed_counts(found, reader))
+            mark = reader.mark if _answers_for_itself(reader) else self._held_mark
+            self._missed.skip(reader.name, end, *missed_counts(found, reader, mark))
             reader.position.floor_mark = self._missed.mark
             reader.position.floor = end
         self._missed.skipped()
@@ -190,7 +225,7 @@ class FrameWriter:
 def _answers_for_itself(reader: HandlerPosition) -> bool:
     """Whether nothing is in the reader's hands, or it can tell by itself what that was.
 
-    A log daemon that died while it stored frames has to say first which of them it has.
+    A log daemon that died while it stored frames does not know which of them it has.
     """
     return reader.name != LOG or reader.position.claim <= reader.position.position
 
@@ -201,12 +236,13 @@ def _published(frame: Frame) -> tuple[int, int]:
     return receipt.slots if receipt and receipt.slots else published(frame.reserved_value)
 
 
-def missed_counts(frames: Sequence[Frame], reader: HandlerPosition) -> tuple[Counts, int]:
+def missed_counts(frames: Sequence[Frame], reader: HandlerPosition, before: int | None = None) -> tuple[Counts, int]:
     """What is to be entered for frames that ``reader`` misses, named by bucket, and the total behind them.
 
+    ``before`` is the total before them where the reader has come further than it has stored.
     Messages of frames that cannot be read are in the total of the next that can, and are corrupt.
     """
-    counts, mark = Counts(), reader.mark
+    counts, mark = Counts(), reader.mark if before is None else before
     for frame in frames:
         receipt = whole_receipt(frame)
         if receipt is None:

@@ -26,6 +26,9 @@ REASONS: Mapping[str, str] = {
     f"{Name.REFUSED}oversize": "messages larger than defrag.max_size",
     Name.UNVERIFIED: "messages from the slots of a receiver that ended, which no checksum vouches for",
     Name.LINE_OVERLONG: "lines longer than max_line",
+    Name.LINE_EVICTED: "unfinished lines that had to make room (max_unfinished, max_connections)",
+    f"{Name.CONNECTION_CLOSED}limit": "connections closed to make room (max_unfinished, max_connections)",
+    f"{Name.CONNECTION_CLOSED}idle": "connections closed for their silence (idle_timeout)",
     Name.KERNEL_DROPPED: "datagrams that the kernel dropped for want of room (so_rcvbuf)",
 }
 """What is reported, and how it is called."""

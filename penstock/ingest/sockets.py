@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import socket
 import struct
+from collections.abc import Iterator, Sequence
 
 from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
@@ -15,14 +18,19 @@ DROPS = 8
 """Place of the drop counter among SO_MEMINFO's 32-bit numbers (SK_MEMINFO_DROPS)."""
 SO_RCVBUFFORCE = 33
 BACKLOG = 1024
+ADDRESS_SIZE = 28
+"""Bytes of the largest address of a socket, that of IPv6."""
 
 
 class CannotListen(PenstockError, OSError):
     """A listener's socket cannot be opened; the text names listener and address."""
 
 
-def open_socket(listener: ListenerConfig) -> socket.socket:
-    """The bound socket of a listener (listening for TCP). Raises CannotListen."""
+def open_socket(listener: ListenerConfig, beside: Sequence[socket.socket] = ()) -> socket.socket:
+    """The bound socket of a listener (listening for TCP). Raises CannotListen.
+
+    ``beside`` sockets that have the address still: it takes nothing until ``let_in``, when these are closed.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             listener.host,
@@ -32,24 +40,70 @@ def open_socket(listener: ListenerConfig) -> socket.socket:
         )[0]
         sock = socket.socket(family, kind, protocol)
         try:
-            _bind(sock, listener, address)
+            _bind(sock, listener, address, beside)
         except OSError:
             sock.close()
             raise
     except (OSError, ValueError) as error:  # ValueError: a host that cannot be a name
-        where = f"{listener.protocol} {listener.host}:{listener.port}"
-        raise CannotListen(f"listener {listener.name!r}: cannot listen on {where}: {_reason(error)}") from None
+        raise cannot_listen(listener, error) from None
     return sock
 
 
-def _bind(sock: socket.socket, listener: ListenerConfig, address: tuple[object, ...]) -> None:
+def cannot_listen(listener: ListenerConfig, error: Exception) -> CannotListen:
+    """What ``error`` means for a listener."""
+    where = f"{listener.protocol} {listener.host}:{listener.port}"
+    return CannotListen(f"listener {listener.name!r}: cannot listen on {where}: {_reason(error)}")
+
+
+def _bind(
+    sock: socket.socket, listener: ListenerConfig, address: tuple[object, ...], beside: Sequence[socket.socket]
+) -> None:
     sock.setblocking(False)
     ask_buffer(sock, listener.so_rcvbuf)
     if listener.protocol == "tcp":
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    sock.bind(address)
-    if listener.protocol == "tcp":
+    with _shared([sock, *beside] if beside else []):
+        sock.bind(address)
+    if beside:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # or others could bind it while it does not listen
+        turn_away(sock)
+    elif listener.protocol == "tcp":
         sock.listen(BACKLOG)
+
+
+@contextlib.contextmanager
+def _shared(socks: Sequence[socket.socket]) -> Iterator[None]:
+    """Have the kernel bind one of these where others are bound; nobody else may afterwards."""
+    options = [socket.SO_REUSEPORT if sock.type == socket.SOCK_STREAM else socket.SO_REUSEADDR for sock in socks]
+    for sock, option in zip(socks, options, strict=True):
+        sock.setsockopt(socket.SOL_SOCKET, option, 1)
+    try:
+        yield
+    finally:
+        for sock, option in zip(socks, options, strict=True):
+            sock.setsockopt(socket.SOL_SOCKET, option, 0)
+
+
+def turn_away(sock: socket.socket) -> None:
+    """Have the kernel take nothing more, while what it took can still be read (UDP).
+
+    A connected socket takes from its peer alone; and its peer is itself.
+    """
+    if sock.type == socket.SOCK_DGRAM:
+        host, port, *rest = sock.getsockname()
+        with contextlib.suppress(OSError):
+            sock.connect(({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, *rest))
+
+
+def let_in(sock: socket.socket) -> None:
+    """Have the kernel take what comes to a socket that was opened beside others."""
+    if sock.type == socket.SOCK_STREAM:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.listen(BACKLOG)
+    else:
+        nobody = ctypes.create_string_buffer(ADDRESS_SIZE)  # its family is 0, AF_UNSPEC: connected no more
+        if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), nobody, ADDRESS_SIZE):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def check_address(key: str, address: str) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,8 +18,10 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.handover.frame import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
 from penstock.handover.writer import FrameWriter
+from penstock.ingest.connections import Connection, Connections
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FINISH_TIME
+from penstock.process.file_limit import raise_file_limit
 from penstock.records import EMPTY_BODY
 from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter, line_counts
 from penstock.wire.plog.commands import Command
@@ -27,8 +30,15 @@ from penstock.wire.source_annotations import annotate_sources
 
 READ_SIZE = 1 << 20
 """Bytes of one read at most: small batches of lines cost more."""
+LEAST_READ = 16 << 10
+"""Bytes of one read where many connections share a round."""
 ROUND_SIZE = 4 << 20
-"""Bytes of one round at most, so that a fast sender does not hold up the others' messages."""
+"""Bytes published at once at most, so that a fast sender does not hold up the others' messages."""
+MOST_ACCEPTED = 128
+"""Connections let in at a time."""
+RESERVED_FILES = 100
+"""Descriptors of a receiver that are not for connections."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class LineDecoder(Protocol):
@@ -37,15 +47,6 @@ class LineDecoder(Protocol):
     statistics: Statistics
 
     def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch: ...
-
-
-@dataclass(slots=True)
-class Connection:
-    """One sender."""
-
-    sock: socket.socket
-    address: str
-    lines: LineSplitter
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,11 @@ class TcpReceiver:
         decoder: LineDecoder,
         commands: Commands,
         wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._listener, self._sock, self._publisher, self._decoder = listener, sock, publisher, decoder
-        self._commands, self._wake = commands, wake
+        self._commands, self._wake, self._clock = commands, wake, clock
+        self._connections = Connections(most_connections(listener), listener.max_unfinished)
         self._budget = publisher.frame_limit - FRAME_COST
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
@@ -90,11 +93,12 @@ class TcpReceiver:
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
         ready = self._selector.select(timeout)
+        room = min(max(ROUND_SIZE // max(len(ready), 1), LEAST_READ), READ_SIZE)
         for key, _ in ready:
             if key.data is None:
-                self._accept()
-            else:
-                size += self._read(key.data)
+                self._accept_waiting()
+            elif key.data.is_open:  # it may have had to make room for another one meanwhile
+                size += self._read(key.data, room)
             if size >= ROUND_SIZE:
                 size = self._flush(first)
         self._flush(first)
@@ -104,6 +108,7 @@ class TcpReceiver:
         """Once a second or so: counts that could not be told yet, and new connections where there was no room."""
         if self._sock not in self._selector.get_map():
             self._selector.register(self._sock, selectors.EVENT_READ)
+        self._close_silent()
         if self._publisher.owes:
             self._publish(EMPTY_BODY, Counts(), 0)
 
@@ -115,43 +120,83 @@ class TcpReceiver:
         until = time.monotonic() + FINISH_TIME
         while self._round_of(0) and time.monotonic() < until:
             continue
-        for key in list(self._selector.get_map().values()):
-            if key.data is not None:
-                self._close(key.data)
-        self._flush(0)
+        self._close_all([key.data for key in self._selector.get_map().values() if key.data is not None])
 
-    def _accept(self) -> None:
-        try:
-            sock, address = self._sock.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # it stays readable: leave it until the next tick
-                self._selector.unregister(self._sock)
-            return
+    def _accept_waiting(self) -> None:
+        """Let in those who wait, a limited number at a time; others go where there is no room for all."""
+        for _ in range(MOST_ACCEPTED):
+            try:
+                sock, address = self._sock.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE) and not self._make_room():
+                    self._selector.unregister(self._sock)  # it stays readable: leave it until the next tick
+                return
+            self._add(sock, str(address[0]))
+
+    def _add(self, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         framing: Framing = "syslog" if self._listener.codec == "syslog" else "newline"
-        connection = Connection(sock, str(address[0]), LineSplitter(self._listener.max_line, framing))
+        connection = Connection(sock, address, LineSplitter(self._listener.max_line, framing), self._clock())
         self._selector.register(sock, selectors.EVENT_READ, connection)
+        self._connections.add(connection)
+        while self._connections.exceed:
+            self._make_room()
 
-    def _read(self, connection: Connection) -> int:
+    def _read(self, connection: Connection, room: int) -> int:
+        """Read at most ``room`` bytes; how many came, or are published as its last line."""
         try:
-            got = connection.sock.recv_into(self._buffer)
+            got = connection.sock.recv_into(memoryview(self._buffer)[:room])
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
             got = 0
-        if got:
-            self._take(connection, connection.lines.feed(memoryview(self._buffer)[:got]))
-        else:
-            self._close(connection)
+        if not got:
+            return self._close(connection)
+        connection.heard = self._clock()
+        self._take(connection, connection.lines.feed(memoryview(self._buffer)[:got]))
+        self._connections.fed(connection)
+        while self._connections.exceed:
+            self._make_room()
         return got
 
-    def _close(self, connection: Connection) -> None:
+    def _make_room(self) -> bool:
+        """Close the connection that goes first, without the line that it has begun; whether there was one."""
+        connection = self._connections.first_to_go()
+        if connection is None:
+            return False
+        evicted = int(connection.lines.unfinished > 0)
+        self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
+        self._forget(connection)
+        return True
+
+    def _close(self, connection: Connection) -> int:
+        """Close one that has ended: what it sent last is a line; how many bytes that is."""
+        size = connection.lines.unfinished
         self._take(connection, connection.lines.finish())
         if self._asked:
             self._flush(0)
+        self._forget(connection)
+        return size
+
+    def _forget(self, connection: Connection) -> None:
+        self._connections.remove(connection)
         self._selector.unregister(connection.sock)
         connection.sock.close()
+
+    def _close_silent(self) -> None:
+        if timeout := self._listener.idle_timeout:
+            silent = self._connections.silent_since(self._clock() - timeout)
+            self._counts[f"{Name.CONNECTION_CLOSED}idle"] += len(silent)
+            self._close_all(silent)
+
+    def _close_all(self, connections: Iterable[Connection]) -> None:
+        size = 0
+        for connection in connections:
+            size += self._close(connection)
+            if size >= ROUND_SIZE:
+                size = self._flush(0)
+        self._flush(0)
 
     def _take(self, connection: Connection, lines: Lines) -> None:
         messages, commands, counts = line_counts(lines.lines, lines.overlong, self._decoder.statistics, self._reserves)
@@ -214,6 +259,15 @@ class TcpReceiver:
         self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first)
         self._round += 1
         self._wake()
+
+
+def most_connections(listener: ListenerConfig) -> int:
+    """How many connections a listener may have: as configured, and as descriptors allow."""
+    allowed = max(raise_file_limit() - RESERVED_FILES, 1)
+    if allowed < listener.max_connections:
+        text = "max_connections is %d, but this process may have %d only (RLIMIT_NOFILE)"
+        _LOGGER.warning(text, listener.max_connections, allowed)
+    return min(listener.max_connections, allowed)
 
 
 def _send(sock: socket.socket, reply: bytes) -> None:

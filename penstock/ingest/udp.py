@@ -93,7 +93,9 @@ class UdpReceiver:
         self._sock, self._slots, self._publisher, self._decoder = sock, slots, publisher, decoder
         self._commands, self._wake = commands, wake
         self._fill = ReceivePacer(slots.slots, granted_buffer(sock))
-        self._budget = publisher.frame_limit - FRAME_COST - 2 * listener.defrag.max_size
+        self._budget = publisher.frame_limit - FRAME_COST
+        if listener.defragments:
+            self._budget -= 2 * listener.defrag.max_size
         self._growth, self._annotates = GROWTH[listener.codec], listener.annotate_source
         self._identity = socket_identity(sock)
         self._poll = select.poll()

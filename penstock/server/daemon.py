@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -24,10 +23,12 @@ from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
+from penstock.process.file_limit import raise_file_limit
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
+from penstock.server.http.body_limits import BodyLimits
 from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
@@ -74,6 +75,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         routers=[reports.router()],
         open_paths=OPEN_PATHS if settings.security.open_reflection else (),
         hosts=(*settings.security.hosts, split_address(settings.log.http)[0]),
+        limits=BodyLimits(settings.log.max_bodies, settings.log.request_timeout),
     )
     export = start_export(settings.otel, reports.metrics)
     await serve(
@@ -84,6 +86,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         flight_address=settings.log.flight,
         security=settings.security,
         stop=stop,
+        http_timeout=settings.log.request_timeout,
     )
     await asyncio.to_thread(drains.stop)
     if export:
@@ -104,17 +107,11 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
     return export
 
 
-def raise_file_limit() -> None:
-    """Connections and open topics take descriptors: take as many as are allowed."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def main() -> None:
     """Run the task that stands on standard input."""
     die_with_parent()
     configure("log daemon")
-    raise_file_limit()
+    raise_file_limit()  # connections and open topics take descriptors
     task: dict[str, Any] = json.load(sys.stdin)
     # The loop is named: what else is installed (uvloop) changes nothing.
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:

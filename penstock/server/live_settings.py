@@ -62,8 +62,10 @@ class Reconfigurer(threading.Thread):
 
     def run(self) -> None:
         """Until nobody is at the other end."""
-        while (told := self._end.receive()) is not None:
+        while True:
             try:
+                if (told := self._end.receive()) is None:
+                    return
                 self.apply(Settings.model_validate(told.settings))
                 self._drains.start(told.wakes)
                 self._end.answer(told)

@@ -29,9 +29,12 @@ def bad(listener: str, given: Any) -> list[str]:
 
 def main() -> None:
     """Check the handlers that stand on standard input."""
-    lines = [line for each in json.load(sys.stdin) for line in bad(each["listener"], each["handler"])]
-    print("\n".join(lines))
-    sys.exit(1 if lines else 0)
+    is_good = True
+    for each in json.load(sys.stdin):
+        for line in bad(each["listener"], each["handler"]):
+            print(line, flush=True)  # at once: a further one may take long
+            is_good = False
+    sys.exit(0 if is_good else 1)
 
 
 if __name__ == "__main__":

@@ -130,6 +130,22 @@ class UnknownEncoding(BadRequest):
         return HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 
 
+class TooSlow(ApiError):
+    """The body of an HTTP request did not come in time."""
+
+    code = Code.ABORTED
+
+    @property
+    def status(self) -> HTTPStatus:
+        return HTTPStatus.REQUEST_TIMEOUT
+
+
+class Busy(ApiError):
+    """More is being sent at once than is taken: come back later."""
+
+    code = Code.UNAVAILABLE
+
+
 class Stopping(ApiError):
     """The server stops: come back later."""
 

@@ -1,12 +1,13 @@
 """The supervisor: it opens sockets, starts the processes of the pipe, and starts them again when they die.
 
-Read ``supervisor``, ``listener_processes``, ``reload`` with ``listener_swap`` and ``removed_handlers``, then
-``daemon_channel`` and ``sd_notify``. Imports ``config``, ``process``, ``logbuffer``, ``handover`` and
-``ingest.sockets``, and starts its children by module name.
+Read ``supervisor``, ``handler_checks``, ``listener_processes``, ``reload`` with ``listener_swap`` and
+``removed_handlers``, then ``daemon_channel`` and ``sd_notify``. Imports ``config``, ``process``, ``logbuffer``,
+``handover`` and ``ingest.sockets``, and starts its children by module name.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "supervisor",
+    "handler_checks",
     "listener_processes",
     "reload",
     "listener_swap",

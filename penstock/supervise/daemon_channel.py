@@ -8,16 +8,18 @@ daemon that dies in between leaves nothing that its successor could misread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 MOST_DESCRIPTORS = 250
-"""In one message (SCM_MAX_FD is 253); who is beyond is looked after a little later each time."""
+"""In one message (SCM_MAX_FD is 253); where there are more, there are more messages."""
 PATIENCE = 10.0
 """Seconds that the daemon has to answer."""
 LOOK_EVERY = 0.05
@@ -25,11 +27,11 @@ LOOK_EVERY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class NewSettings:
-    """One message: ``settings`` as dumped, ``wakes`` the eventfds by listener."""
+    """One message: ``settings`` as dumped, ``wakes`` the eventfds by listener, None where there is no descriptor."""
 
     number: int
     settings: dict[str, Any]
-    wakes: dict[str, int]
+    wakes: dict[str, int | None]
 
 
 class Channel:
@@ -48,25 +50,29 @@ class Channel:
     def tell(
         self, settings: dict[str, Any], wakes: Mapping[str, int], runs: Callable[[], bool], tick: Callable[[], None]
     ) -> bool:
-        """Tell the daemon, and wait while it ``runs``, calling ``tick`` meanwhile; whether it has answered."""
-        self._number += 1
-        sent = dict(list(wakes.items())[: MOST_DESCRIPTORS - 1])
-        document = json.dumps({"settings": settings, "wakes": list(sent)}).encode()
-        file = os.memfd_create("penstock-settings")
-        try:
-            with os.fdopen(os.dup(file), "wb") as writing:
-                writing.write(document)
-            socket.send_fds(self._mine, [self._number.to_bytes(8, "little")], [file, *sent.values()])
-        except OSError:  # it has not read for long: its successor starts with these settings
-            return False
-        finally:
-            os.close(file)
+        """Tell the daemon, and wait while it ``runs``, calling ``tick`` meanwhile; whether it has answered.
+
+        Raises OSError where it cannot be told now: descriptors have run out, or it has not read for long.
+        """
+        for sent in _parts(wakes):
+            self._send(settings, sent)
         until = time.monotonic() + PATIENCE
         while runs() and time.monotonic() < until:
             tick()
             if self._answered() == self._number:
                 return True
         return False
+
+    def _send(self, settings: dict[str, Any], wakes: Mapping[str, int]) -> None:
+        self._number += 1
+        document = json.dumps({"settings": settings, "wakes": list(wakes)}).encode()
+        file = os.memfd_create("penstock-settings")
+        try:
+            with os.fdopen(os.dup(file), "wb") as writing:
+                writing.write(document)
+            socket.send_fds(self._mine, [self._number.to_bytes(8, "little")], [file, *wakes.values()])
+        finally:
+            os.close(file)
 
     def clear(self) -> None:
         """Forget what no daemon has read."""
@@ -89,6 +95,13 @@ class Channel:
         self._theirs.close()
 
 
+def _parts(wakes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """``wakes`` in parts that fit into one message beside its file; one that is empty where there are none."""
+    most, names = MOST_DESCRIPTORS - 1, list(wakes)
+    for begin in range(0, max(len(names), 1), most):
+        yield {name: wakes[name] for name in names[begin : begin + most]}
+
+
 class DaemonEnd:
     """The daemon's end."""
 
@@ -99,12 +112,14 @@ class DaemonEnd:
     def receive(self) -> NewSettings | None:
         """The next message, waited for; None when nobody is at the other end any more."""
         number, descriptors, _, _ = socket.recv_fds(self._sock, 8, MOST_DESCRIPTORS)
-        if not descriptors:
+        if not number:
             return None
+        if not descriptors:
+            raise OSError(errno.EMFILE, "new settings cannot be read: no descriptor is left")
         with os.fdopen(descriptors[0], "rb") as file:
             file.seek(0)
             document = json.load(file)
-        wakes = dict(zip(document["wakes"], descriptors[1:], strict=True))
+        wakes: dict[str, int | None] = dict(zip_longest(document["wakes"], descriptors[1:]))
         return NewSettings(int.from_bytes(number, "little"), document["settings"], wakes)
 
     def answer(self, told: NewSettings) -> None:

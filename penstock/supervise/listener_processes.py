@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.config import BufferConfig, ForwardedHandler, ListenerConfig
 from penstock.handover.paths import LOG
-from penstock.ingest.sockets import ask_buffer, granted_buffer, open_socket
+from penstock.ingest.sockets import ask_buffer, cannot_listen, granted_buffer, open_socket, turn_away
 from penstock.process.child import Child
 
 RECEIVER = "penstock.ingest.receiver"
@@ -25,12 +25,17 @@ class ListenerProcesses:
     ``folder`` is that of the log buffers.
     """
 
-    def __init__(self, listener: ListenerConfig, buffer: BufferConfig, folder: Path) -> None:
+    def __init__(
+        self, listener: ListenerConfig, buffer: BufferConfig, folder: Path, beside: Sequence[socket.socket] = ()
+    ) -> None:
+        """``beside``: sockets that have the address still; it takes nothing until ``let_in``, when they are closed."""
         self.listener = listener
         self._buffer, self._folder = buffer, folder
-        self.sock = open_socket(listener)
+        self.sock = open_socket(listener, beside)
         self._check_granted()
-        self._wakes = {LOG: _event()}
+        self._wakes: dict[str, int] = {}
+        self._spare: dict[str, int] = {}
+        self.prepare(listener)
         self.forwarders: dict[str, Child] = {}
         self._add_forwarders()
         self.receiver = self._receiver()
@@ -51,11 +56,31 @@ class ListenerProcesses:
         known = {handler.label: handler for handler in self.listener.forwarded}
         return [child for label, child in self.forwarders.items() if wanted.get(label) != known[label]]
 
+    def prepare(self, listener: ListenerConfig) -> None:
+        """Open what ``become`` will need, so that it cannot fail. Raises CannotListen; then all is as before."""
+        try:
+            for label in [LOG, *(handler.label for handler in listener.forwarded)]:
+                if label not in self._wakes and label not in self._spare:
+                    self._spare[label] = _event()
+        except OSError as error:
+            self.withdraw()
+            if not self._wakes:
+                self.close()
+            raise cannot_listen(listener, error) from None
+        if not self._wakes:
+            self._wakes[LOG] = self._spare.pop(LOG)
+
+    def withdraw(self) -> None:
+        """Close what was prepared and is not needed."""
+        while self._spare:
+            os.close(self._spare.popitem()[1])
+
     def become(self, listener: ListenerConfig) -> list[Child]:
         """Be ``listener`` from now on, its socket as it was; the processes to be started.
 
-        Those of them that ran have ended before this is called.
+        Those of them that ran have ended before this is called. It cannot fail where it was prepared.
         """
+        self.prepare(listener)
         gone, restarts = self.leaving(listener), takes(self.listener) != takes(listener)
         self.listener = listener
         self._forget(gone)
@@ -68,18 +93,13 @@ class ListenerProcesses:
         return [self.receiver, *started]
 
     def turn_away(self) -> None:
-        """Have the kernel take nothing more, while what it took can still be read (UDP).
-
-        A connected socket takes from its peer alone; and its peer is itself.
-        """
-        if self.sock.type == socket.SOCK_DGRAM:
-            host, port, *rest = self.sock.getsockname()
-            with contextlib.suppress(OSError):
-                self.sock.connect(({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, *rest))
+        """Have the kernel take nothing more, while what it took can still be read (UDP)."""
+        turn_away(self.sock)
 
     def close(self) -> None:
         """Close what was opened."""
         self.sock.close()
+        self.withdraw()
         for wake in self._wakes.values():
             os.close(wake)
 
@@ -97,7 +117,7 @@ class ListenerProcesses:
         for handler in self.listener.forwarded:
             if handler.label not in self.forwarders:
                 if handler.label not in self._wakes:
-                    self._wakes[handler.label] = _event()
+                    self._wakes[handler.label] = self._spare.pop(handler.label)
                 self.forwarders[handler.label] = self._forwarder(handler)
                 added.append(self.forwarders[handler.label])
         return added

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from penstock.config import BufferConfig, ListenerConfig, Settings
-from penstock.ingest.sockets import CannotListen, open_socket
+from penstock.ingest.sockets import CannotListen, cannot_listen, let_in
 from penstock.process.child import Child
 from penstock.supervise.listener_processes import ListenerProcesses, address, takes
 from penstock.supervise.removed_handlers import settle_removed
@@ -31,26 +32,40 @@ class ListenerSwap:
         stay = {name for name, one in intakes.items() if name in wanted and _same_place(one.listener, wanted[name])}
         self._gone = [one for name, one in intakes.items() if name not in stay]
         self._changed = [(intakes[n], wanted[n]) for n in intakes if n in stay and intakes[n].listener != wanted[n]]
-        taken = [(one.listener.protocol, one.sock.getsockname()[1]) for one in self._gone]
-        new = [listener for name, listener in wanted.items() if name not in stay]
-        self._late = [listener for listener in new if (listener.protocol, listener.port) in taken]
         self._opened: list[ListenerProcesses] = []
+        self._shut: list[ListenerProcesses] = []
         try:
-            for listener in new:
-                if listener in self._late:  # its port is not free yet: at least its host has to be ours
-                    open_socket(listener.model_copy(update={"port": 0})).close()
-                else:
-                    self._opened.append(self._open(listener))
+            self._prepare([listener for name, listener in wanted.items() if name not in stay])
         except CannotListen:
-            for one in self._opened:
-                one.close()
+            self._withdraw()
             raise
+
+    def _prepare(self, new: list[ListenerConfig]) -> None:
+        """Open whatever descriptors are needed; last the addresses that another listener has still."""
+        for one, listener in self._changed:
+            one.prepare(listener)
+        taken = {listener.name: self._who_has(listener) for listener in new}
+        for listener in sorted(new, key=lambda each: bool(taken[each.name])):
+            self._opened.append(self._open(listener, [one.sock for one in taken[listener.name]]))
+            if taken[listener.name]:
+                self._shut.append(self._opened[-1])
+
+    def _who_has(self, listener: ListenerConfig) -> list[ListenerProcesses]:
+        """Those that go and have its port."""
+        place = (listener.protocol, listener.port)
+        return [one for one in self._gone if (one.listener.protocol, one.sock.getsockname()[1]) == place]
+
+    def _withdraw(self) -> None:
+        for one in self._opened:
+            one.close()
+        for one, _ in self._changed:
+            one.withdraw()
 
     @property
     def lines(self) -> list[str]:
         """What becomes of which listener."""
         gone = {one.listener.name for one in self._gone}
-        new = {listener.name for listener in [*(one.listener for one in self._opened), *self._late]}
+        new = {one.listener.name for one in self._opened}
         changed = {listener.name for _, listener in self._changed} | (gone & new)
         named = [(new - gone, "added"), (gone - new, "removed"), (changed, "changed")]
         return [f"listener {name!r} is {what}" for names, what in named for name in sorted(names)]
@@ -67,9 +82,17 @@ class ListenerSwap:
         children = [child for one, listener in self._changed for child in one.become(listener)]
         for one in self._gone:
             one.close()
-        opened = [*self._opened, *self._open_late()]
-        _start([*children, *(child for one in opened for child in one.children)])
-        return self._in_order({one.listener.name: one for one in opened})
+        self._let_in()
+        _start([*children, *(child for one in self._opened for child in one.children)])
+        return self._in_order({one.listener.name: one for one in self._opened})
+
+    def _let_in(self) -> None:
+        """The addresses of those that are gone are those of the new ones now."""
+        for one in self._shut:
+            try:
+                let_in(one.sock)
+            except OSError as error:
+                _LOGGER.error("%s", cannot_listen(one.listener, error))
 
     def _see_off(self) -> None:
         configured = {x.name: {handler.label for handler in x.forwarded} for x in self._settings.listener}
@@ -89,20 +112,10 @@ class ListenerSwap:
             if not child.wait(until):
                 _LOGGER.warning("%s did not end within shutdown_time and was killed", child.name)
 
-    def _open(self, listener: ListenerConfig) -> ListenerProcesses:
+    def _open(self, listener: ListenerConfig, beside: Sequence[socket.socket]) -> ListenerProcesses:
         buffer: BufferConfig = self._settings.buffer
         folder: Path = self._settings.buffers
-        return ListenerProcesses(listener, buffer, folder)
-
-    def _open_late(self) -> list[ListenerProcesses]:
-        """Those whose address a listener had that is gone now."""
-        opened = []
-        for listener in self._late:
-            try:
-                opened.append(self._open(listener))
-            except CannotListen as error:
-                _LOGGER.error("%s; `penstock reload` tries again", error)
-        return opened
+        return ListenerProcesses(listener, buffer, folder, beside)
 
     def _in_order(self, opened: dict[str, ListenerProcesses]) -> dict[str, ListenerProcesses]:
         left = {name: one for name, one in self._intakes.items() if one not in self._gone} | opened

@@ -6,31 +6,28 @@ import fcntl
 import json
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings
+from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.handover.frame import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
+from penstock.process.file_limit import raise_file_limit
 from penstock.supervise.daemon_channel import Channel
+from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
 from penstock.supervise.removed_handlers import settle_removed
 
-HANDLER_CHECK = "penstock.sinks.handler_check"
 DAEMON = "penstock.server.daemon"
 CHECK_EVERY = 0.1
-CHECK_PATIENCE = 20.0
-"""Seconds in which all handlers have to be made: nothing else is looked after meanwhile."""
 LOCK = "lock"
 ENDPOINTS = "endpoints.json"
 """In the data directory: the addresses in use and the process ids."""
@@ -57,12 +54,15 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        raise_file_limit()
         check_listeners(settings, settings.listener)
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(settings.data_dir)
         self._intakes: dict[str, ListenerProcesses] = {}
         self._channel = Channel()
+        self._unknown: set[ListenerProcesses] = set()  # to the daemon
+        self._has_to_tell = False
         self._endpoints: dict[str, Any] = {}
         _report_left_out(settings)
         settle_removed(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
@@ -111,7 +111,8 @@ class Supervisor:
         before, (new, waiting) = self._settings, in_force(self._settings, settings)
         known = {listener.name: listener for listener in before.listener}
         try:
-            check_listeners(new, [listener for listener in new.listener if known.get(listener.name) != listener])
+            changed = [listener for listener in new.listener if known.get(listener.name) != listener]
+            check_listeners(new, changed, tick)
         except ConfigError as error:
             held = [key for key in waiting if key.startswith("buffer.")]
             raise ConfigError(f"{error} ({held[0]} changes at the next start only)" if held else str(error)) from None
@@ -123,21 +124,34 @@ class Supervisor:
         self._intakes = swap.carry_out(tick)
         self._settings = new.model_copy(update={"listener": tuple(one.listener for one in self._intakes.values())})
         if applied:
-            self._tell_daemon({n: x.wake for n, x in self._intakes.items() if x not in known_to_daemon}, tick)
+            self._unknown |= set(self._intakes.values()) - known_to_daemon
+            self._has_to_tell = True
+            self._tell_daemon(tick)
         self._write_endpoints()
         return Reloaded(applied, waiting)
 
-    def _tell_daemon(self, wakes: dict[str, int], tick: Callable[[], None]) -> None:
+    def _tell_daemon(self, tick: Callable[[], None]) -> None:
         task, descriptors = self._daemon_task()
         self._daemon.replace_task(task, descriptors)
         running = self._daemon.pid
         if not running:
             self._channel.clear()  # what its predecessor left unread is older than the task its successor gets
-        elif not self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick):
-            _LOGGER.warning("the log daemon has not answered yet; it takes on the new settings as soon as it can")
+        else:
+            wakes = {name: one.wake for name, one in self._intakes.items() if one in self._unknown}
+            try:
+                answered = self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick)
+            except OSError as error:
+                _LOGGER.warning("the log daemon cannot be told of new settings: %s; it is tried again", error.strerror)
+                return
+            if not answered:
+                _LOGGER.warning("the log daemon has not answered yet; it takes on the new settings as soon as it can")
+        self._unknown.clear()
+        self._has_to_tell = False
 
     def check(self) -> None:
         """Start again what has died."""
+        if self._has_to_tell:
+            self._tell_daemon(lambda: None)
         died = [line for child in self.children if (line := child.check())]
         for line in died:
             _LOGGER.warning("%s", line)
@@ -189,20 +203,24 @@ class Supervisor:
             _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
 
 
-def check_listeners(settings: Settings, listeners: Sequence[ListenerConfig]) -> None:
-    """What can be known of ``listeners`` before they are started. Raises ConfigError."""
+def check_listeners(
+    settings: Settings, listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None
+) -> None:
+    """What can be known of ``listeners`` before they are started; ``tick`` is called meanwhile. Raises ConfigError."""
     for listener in listeners:
         _check_frame(listener, settings.buffer.term_length)
-    _check_handlers(listeners)
+    check_handlers(listeners, tick)
 
 
 def _check_frame(listener: ListenerConfig, term_length: int) -> None:
     needed, length = least_frame(listener), frame_length(term_length)
     if needed > length:
+        too_small = f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes"
+        if listener.protocol == "udp" and not listener.defragments:
+            raise ConfigError(f"{too_small} that a datagram of listener {listener.name!r} may need: make it larger")
         key = "max_line" if listener.protocol == "tcp" else "defrag.max_size"
         raise ConfigError(
-            f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes "
-            f"that listener.{listener.name}.{key} may need: make one larger or the other smaller"
+            f"{too_small} that listener.{listener.name}.{key} may need: make one larger or the other smaller"
         )
 
 
@@ -213,28 +231,6 @@ def _report_left_out(settings: Settings) -> None:
         for handler in listener.handlers[len(listener.routed) :]:
             text = "listener %r: handler %r gets nothing: %r does not propagate"
             _LOGGER.warning(text, listener.name, handler.label, last)
-
-
-def _check_handlers(listeners: Sequence[ListenerConfig]) -> None:
-    """Have each handler made once, in a process of its own: whatever is wrong with its settings stops the start."""
-    given = [
-        {"listener": listener.name, "handler": handler.model_dump(mode="json")}
-        for listener in listeners
-        for handler in listener.forwarded
-        if not isinstance(handler, ConsoleHandler | DiscardHandler)
-    ]
-    if not given:
-        return
-    command = [sys.executable, "-m", HANDLER_CHECK]
-    try:
-        checked = subprocess.run(
-            command, input=json.dumps(given), capture_output=True, text=True, check=False, timeout=CHECK_PATIENCE
-        )
-    except subprocess.TimeoutExpired:
-        names = ", ".join(sorted({handler.label for listener in listeners for handler in listener.forwarded}))
-        raise ConfigError(f"a handler ({names}) was not made within {CHECK_PATIENCE:g} s") from None
-    if checked.returncode:
-        raise ConfigError(checked.stdout.strip() or checked.stderr.strip())
 
 
 def _lock(data_dir: Path) -> int:

@@ -56,6 +56,11 @@ class LineSplitter:
         self._skipping = False  # the rest of an overlong line is still to come
         self._after_count = False  # a message that said its length just ended
 
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a line whose end has not come."""
+        return len(self._pending)
+
     def feed(self, data: bytes | memoryview) -> Lines:
         """The lines that ``data`` ends; they are copied out of it."""
         if self._skip or self._skipping or self._after_count:

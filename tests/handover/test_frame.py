@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import load
+from penstock.config import ListenerConfig, load
 from penstock.counts import Counts, Origin
 from penstock.handover.frame import (
     FrameEncoder,
@@ -65,6 +65,12 @@ def test_round_and_slots_are_read_back_from_the_reserved_value(round_number: int
 def test_the_default_frame_holds_what_the_default_listeners_may_need() -> None:
     settings = load(environment={})
     assert all(least_frame(listener) <= frame_length(settings.buffer.term_length) for listener in settings.listener)
+
+
+@pytest.mark.parametrize(("codec", "fits"), [("plog", False), ("syslog", True), ("raw", True)])
+def test_only_where_fragments_are_put_together_a_frame_holds_the_largest_message(codec: str, fits: bool) -> None:
+    given = {"name": "a", "protocol": "udp", "codec": codec, "defrag": {"max_size": "64MiB"}}
+    assert (least_frame(ListenerConfig.model_validate(given)) <= frame_length(2 << 20)) is fits
 
 
 def test_an_encoder_that_uses_its_memory_again_gives_the_same_frames() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,3 +37,12 @@ def test_none_is_started_any_more_once_all_have_ended(drains: Drains) -> None:
     drains.stop()
     drains.start({"b": None})
     assert running() == []
+
+
+def test_of_a_listener_that_comes_again_the_eventfd_before_is_closed(drains: Drains) -> None:
+    old, new = (os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2))
+    drains.start({"a": old})
+    drains.start({"a": new})
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(old)
+    os.fstat(new)

@@ -18,6 +18,7 @@ from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import decoder_of
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import TcpReceiver
+from penstock.testing import FakeClock
 from tests.ingest.ingest_life import Life, live
 
 LISTENER = ListenerConfig(name="lines", protocol="tcp", port=0, max_line=2000)
@@ -38,7 +39,10 @@ class Receiving:
         self.life: Life = live(folder, listener, TERM)
         decoder = decoder_of(listener)
         commands = Commands(listener, decoder.statistics.as_dict, list)
-        self.receiver = TcpReceiver(listener, sock, self.life.publisher, decoder, commands, lambda: None)
+        self.clock = FakeClock()
+        self.receiver = TcpReceiver(
+            listener, sock, self.life.publisher, decoder, commands, lambda: None, self.clock.monotonic
+        )
 
     def rounds(self, count: int = 6) -> None:
         for _ in range(count):

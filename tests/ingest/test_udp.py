@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
+from penstock.config.keys.listeners import DefragConfig
 from penstock.counts import open_books
 from penstock.handover.frame import published
 from penstock.handover.paths import slots_file
@@ -63,6 +64,13 @@ def test_a_round_is_one_frame_and_wakes_the_reader(tmp_path: Path, sock: socket.
     assert receiving.life.payloads() == [b"one", b"two"]
     assert receiving.life.totals()["empty"] == 1
     assert (receiving.woken, receiving.slots.round, receiving.slots.filled) == (1, 2, 0)
+
+
+def test_datagrams_of_which_nothing_is_put_together_need_no_room_for_it(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog", defrag=DefragConfig(max_size=1 << 30))
+    send(sock, b"one", b"two", b"three")
+    receiving.receiver.receive(1)
+    assert len(receiving.life.frames()) == 1
 
 
 def test_order_is_kept_over_rounds_and_frames(tmp_path: Path, sock: socket.socket) -> None:

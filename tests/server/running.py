@@ -17,6 +17,7 @@ from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
+from penstock.server.http.body_limits import BodyLimits
 from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
@@ -40,8 +41,9 @@ def posted(document: dict[str, int]) -> dict[str, Any]:
 class Running:
     """A daemon's API in a thread of its own."""
 
-    def __init__(self, folder: Path, security: SecurityConfig | None = None) -> None:
+    def __init__(self, folder: Path, security: SecurityConfig | None = None, limits: BodyLimits | None = None) -> None:
         self.folder = folder
+        self.limits = limits or BodyLimits()
         self._security = security or SecurityConfig()
         self.log = Log(folder, TopicSettings())
         self.bound = Bound("", "")
@@ -61,13 +63,14 @@ class Running:
 
         further = APIRouter()
         further.add_api_route("/ledger", posted, methods=["POST"])
-        app = create_app(
+        self.app = app = create_app(
             self.api,
             stat=stat,
             metrics=families,
             balance=lambda query: {"asked": query},
             routers=[further],
             open_paths=OPEN_PATHS if self._security.open_reflection else (),
+            limits=self.limits,
         )
         await serve(
             self.api,
@@ -78,6 +81,7 @@ class Running:
             security=self._security,
             stop=self._stop,
             ready=self._started,
+            http_timeout=self.limits.timeout,
         )
 
     def _started(self, bound: Bound) -> None:

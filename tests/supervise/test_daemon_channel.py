@@ -29,7 +29,7 @@ def test_settings_of_any_length_and_eventfds_arrive_and_are_confirmed() -> None:
     channel.close()
     thread.join()
     assert [(one.number, one.settings, list(one.wakes)) for one in told] == [(1, settings, ["events"]), (2, {}, [])]
-    os.eventfd_write(told[0].wakes["events"], 7)
+    os.eventfd_write(told[0].wakes["events"] or -1, 7)
     assert os.eventfd_read(wake) == 7
 
 
@@ -53,3 +53,19 @@ def test_what_nobody_has_read_can_be_forgotten() -> None:
     channel.close()
     thread.join()
     assert [one.settings for one in told] == [{"new": 1}]
+
+
+def test_more_eventfds_than_a_message_holds_arrive_all() -> None:
+    channel, told = Channel(), []
+    thread = answering(DaemonEnd(os.dup(channel.descriptor)), told)
+    wakes = {f"listener{number}": os.eventfd(0, os.EFD_NONBLOCK) for number in range(600)}
+    assert channel.tell({"a": 1}, wakes, lambda: True, lambda: None)
+    channel.close()
+    thread.join()
+    got = {name: wake for one in told for name, wake in one.wakes.items()}
+    assert list(got) == list(wakes)
+    assert all(one.settings == {"a": 1} for one in told)
+    os.eventfd_write(got["listener599"] or -1, 1)
+    assert os.eventfd_read(wakes["listener599"]) == 1
+    for wake in [*got.values(), *wakes.values()]:
+        os.close(wake or -1)

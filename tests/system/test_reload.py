@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -166,6 +167,43 @@ def test_what_cannot_be_is_named_and_everything_goes_on_as_before(configured: Co
     done = configured.reload()
     assert (done.returncode, done.stdout) == (0, "the configuration is reloaded: log.max_bytes\n")
     assert pipe.endpoints() == before
+
+
+def test_listeners_that_change_their_address_again_and_again_leave_no_descriptors(configured: Configured) -> None:
+    pipe, ports = configured.pipe, free_ports(4)
+
+    def move(udp: int, tcp: int) -> None:
+        configured.write(listener("moves", port=udp, handlers=DISCARD), listener("lines", port=tcp, protocol="tcp"))
+        assert len(configured.reloaded().applied) == 2
+
+    configured.write(listener("moves", handlers=DISCARD), listener("lines", protocol="tcp"))
+    pipe.start()
+    move(ports[0], ports[2])
+    pipe.datagrams(b"first", listener="moves")
+    until(lambda: end(pipe, "moves") == 1, what="all is in motion")
+    before = eventfds(pipe)
+    for number in range(1, 5):
+        move(ports[number % 2], ports[2 + number % 2])
+    pipe.datagrams(b"last", listener="moves")
+    pipe.lines(b"one line\n", listener="lines")
+    until(lambda: (end(pipe, "moves"), end(pipe, "lines")) == (2, 1), what="messages come through")
+    assert eventfds(pipe) == before
+
+
+def eventfds(pipe: Pipe) -> dict[str, int]:
+    """How many eventfds and sockets the supervisor has, and how many eventfds the daemon."""
+    opened = {"log daemon": pipe.pid("log daemon"), "supervisor": pipe.endpoints()["supervisor"]}
+    found = {name: targets(pid) for name, pid in opened.items()}
+    kinds = {"log daemon": ("anon_inode:[eventfd",), "supervisor": ("anon_inode:[eventfd", "socket:")}
+    return {name: sum(target.startswith(kinds[name]) for target in files) for name, files in found.items()}
+
+
+def targets(pid: int) -> list[str]:
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.append(str(entry.readlink()))
+    return found
 
 
 def taken_until_refused(address: tuple[str, int]) -> int:

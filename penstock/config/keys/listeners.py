@@ -54,6 +54,9 @@ class ListenerConfig(Section):
     codec: Literal["plog", "syslog", "raw"] = Field("plog", description="how bytes become messages")
     so_rcvbuf: Size = Field(4 << 20, description="receive buffer asked of the kernel")
     max_line: Size = Field(1 << 20, description="longest line (tcp)")
+    max_connections: int = Field(10_000, ge=1, description="most connections at once; who holds most goes first (tcp)")
+    max_unfinished: Size = Field(64 << 20, description="most bytes of unfinished lines of all connections (tcp)")
+    idle_timeout: Seconds = Field(0, description="a connection silent for this long is closed; 0 = never (tcp)")
     commands_from: tuple[Network, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
     kill: bool = Field(False, description="whether KILL is obeyed")
     annotate_source: bool = Field(False, description="whether messages get the address they came from as annotation")
@@ -76,6 +79,17 @@ class ListenerConfig(Section):
         if self.protocol == "udp" and any(h.overflow == "block" for h in self.handlers):
             raise ValueError("overflow = block is for tcp listeners only")
         return self
+
+    @model_validator(mode="after")
+    def _line_fits(self) -> ListenerConfig:
+        if self.protocol == "tcp" and self.max_unfinished < self.max_line:
+            raise ValueError("max_unfinished is less than one line may have (max_line)")
+        return self
+
+    @property
+    def defragments(self) -> bool:
+        """Whether messages may come in fragments, and be larger than a datagram."""
+        return self.protocol == "udp" and self.codec == "plog"
 
     @property
     def routed(self) -> tuple[HandlerConfig, ...]:

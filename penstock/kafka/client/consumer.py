@@ -20,7 +20,13 @@ from penstock.kafka.client.config import ConsumerConfig, consumer_config
 from penstock.kafka.client.plugin_instances import consumer_state, declared_properties
 from penstock.kafka.client.plugins import load_auditor
 from penstock.kafka.client.properties import names
-from penstock.kafka.client.seekable_consumer import ANSWER_SECONDS, PlainConsumer, events
+from penstock.kafka.client.seekable_consumer import (
+    ANSWER_SECONDS,
+    PlainConsumer,
+    events,
+    stored_metadata,
+    with_metadata,
+)
 from penstock.kafka.client.start_offsets import OffsetResetter
 from penstock.kafka.large.assembler import AssemblerSnapshot
 from penstock.kafka.large.record_processor import Committed
@@ -251,7 +257,7 @@ class Consumer:
     def positions_for_transaction(self) -> list[TopicPartition]:
         """What ``Producer.send_offsets_to_transaction`` takes for everything delivered."""
         chosen = self.offsets_to_commit()
-        return [TopicPartition(*key, one.offset, one.metadata) for key, one in chosen.items()]
+        return [with_metadata(key, one.offset, one.metadata) for key, one in chosen.items()]
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """What ``commit`` without arguments commits where ``enable.auto.offset.store`` is false."""
@@ -262,11 +268,7 @@ class Consumer:
     def committed(self, partitions: list[TopicPartition], timeout: float = ANSWER_SECONDS) -> list[TopicPartition]:
         """The user's offsets and metadata of the last commit; OFFSET_INVALID where there is none."""
         stored = self._plain.committed(map(_key, partitions), timeout)
-        places = [
-            TopicPartition(*key, one.offset, one.metadata) if one else TopicPartition(*key)
-            for key, one in stored.items()
-        ]
-        return list(map(_users, places))
+        return [_users_at(key, one) if one else TopicPartition(*key) for key, one in stored.items()]
 
     def committed_safe_offset(self, partition: TopicPartition) -> int | None:
         """The offset that the broker holds; None where nothing is committed, or by another client."""
@@ -373,9 +375,15 @@ def _key(given: TopicPartition) -> TopicAndPartition:
     return given.topic, given.partition
 
 
-def _users(stored: TopicPartition) -> TopicPartition:
-    """A committed offset as the user knows it."""
+def _users(told: TopicPartition) -> TopicPartition:
+    """A commit that librdkafka tells of, as the user knows it."""
+    stored = Committed(told.offset, stored_metadata(told))
+    return told if offset_in(stored.metadata) is None else _users_at(_key(told), stored)
+
+
+def _users_at(key: TopicAndPartition, stored: Committed) -> TopicPartition:
+    """A committed offset as the user knows it; that of another client as it is."""
     offset = offset_in(stored.metadata)
     if offset is None:
-        return stored
-    return TopicPartition(*_key(stored), offset, metadata_in(stored.metadata))
+        return with_metadata(key, stored.offset, stored.metadata)
+    return with_metadata(key, offset, metadata_in(stored.metadata))

@@ -21,6 +21,7 @@ from penstock.kafka.client.claim_check_advice import Advice
 from penstock.kafka.client.config import CURRENT_PRODUCER, checked, producer_config, producer_names
 from penstock.kafka.client.delivery_reports import SegmentReports
 from penstock.kafka.client.java_partitioner import chosen, load_partitioner
+from penstock.kafka.client.message_batch import arguments, check_batch
 from penstock.kafka.client.plugin_instances import declared_properties, packer
 from penstock.kafka.client.plugins import load_auditor
 from penstock.kafka.client.properties import names
@@ -63,8 +64,8 @@ class Producer:
         self._further = 0  # segments in the queue beyond one of each message
         self._stamped, self._threshold = config_of.timestamps, self._packer.threshold
         audited = not isinstance(self._auditor, NoOpAuditor)
-        serializes = config_of.key_serializer or config_of.value_serializer
-        self._plain = not (audited or serializes or self._partitioner)
+        self._serializes = bool(config_of.key_serializer or config_of.value_serializer)
+        self._plain = not (audited or self._serializes or self._partitioner)
         self._send = self._raw.produce
         self.messages = 0
         """Messages given to ``produce``."""
@@ -102,6 +103,30 @@ class Producer:
                 self._send(topic, value, key, partition, callback or on_delivery, None, timestamp, headers)
                 return
         self._produce(topic, value, key, partition, callback or on_delivery, timestamp, _listed(headers))
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = ANY_PARTITION,
+        on_delivery: OnDelivery | None = None,
+    ) -> int:
+        """Send each of ``messages``: mappings of value, key, partition, callback; timestamp and headers besides.
+
+        How many were queued. One that cannot be gets the reason as ``_error``, and the others go on. Raises TypeError,
+        with nothing sent, for what is no such mapping, and what serializers raise.
+        """
+        check_batch(messages, self._serializes)
+        queued = 0
+        for message in messages:
+            try:
+                self.produce(topic, **arguments(message, partition, on_delivery))
+                queued += 1
+            except BufferError:
+                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+            except KafkaException as error:
+                message["_error"] = error.args[0]
+        return queued
 
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; how many were served."""

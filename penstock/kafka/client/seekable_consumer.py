@@ -52,6 +52,23 @@ PASSING = frozenset(
 _error = Message.error
 
 
+def stored_metadata(told: TopicPartition) -> str | None:
+    """The metadata of a commit as librdkafka tells of it.
+
+    Where another client committed it (Java's), librdkafka's text has no end: bytes of memory follow. What precedes the
+    first that is no text is taken; so text may follow that nobody committed.
+    """
+    try:
+        return told.metadata
+    except UnicodeDecodeError as error:
+        return bytes(error.object[: error.start]).decode()
+
+
+def with_metadata(key: TopicAndPartition, offset: int, metadata: str | None) -> TopicPartition:
+    """A place with the metadata of its commit, where it has any."""
+    return TopicPartition(*key, offset) if metadata is None else TopicPartition(*key, offset, metadata)
+
+
 class PlainConsumer:
     """``confluent_kafka.Consumer`` with positions of its own and batches of a bounded size."""
 
@@ -195,7 +212,7 @@ class PlainConsumer:
         timeout = timeout or self._seconds or ANSWER_SECONDS
         asked = [TopicPartition(*key) for key in keys]
         told = _patiently(lambda left: self.client.committed(asked, timeout=left), timeout) if asked else []
-        return {_at(one): Committed(one.offset, one.metadata) if one.offset >= 0 else None for one in told}
+        return {_at(one): Committed(one.offset, stored_metadata(one)) if one.offset >= 0 else None for one in told}
 
     def remember_committed(self, stored: Mapping[TopicAndPartition, Committed | None]) -> None:
         """What ``committed_once`` answers without asking, until something is committed."""
@@ -211,7 +228,7 @@ class PlainConsumer:
         """Store offsets; what the broker answers, nothing where it is not waited for. Raises KafkaException."""
         for key in offsets:
             self._committed.pop(key, None)
-        given = [TopicPartition(*key, one.offset, one.metadata) for key, one in offsets.items()]
+        given = [with_metadata(key, one.offset, one.metadata) for key, one in offsets.items()]
         if asynchronous:
             self.client.commit(offsets=given, asynchronous=True)
             return []

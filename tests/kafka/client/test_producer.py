@@ -343,3 +343,51 @@ def test_mostly_large_messages_are_warned_of_once(topics: Topics, caplog: pytest
             sender.produce(topic, b"x" * 250)
         assert warned(caplog, "messages are large")
     assert len([one for one in caplog.records if "are large" in one.getMessage()]) == 1
+
+
+def test_produce_batch(topics: Topics) -> None:
+    topic, told = topics.new(2), []
+    own: list[object] = []
+    batch: list[dict[str, Any]] = [
+        {"value": b"small", "key": "k", "partition": 1},
+        {"value": b"large" * 100, "key": b"k", "callback": lambda error, one: own.append((error, one.value()))},
+        {"value": "text", "headers": [("h", b"1")], "timestamp": 1_700_000_000_000},
+    ]
+    with producer(topics) as sender:
+        assert sender.produce_batch(topic, batch, 0, lambda error, one: told.append((error, one.value()))) == 3
+        assert sender.produce_batch(topic, []) == 0
+    assert (sorted(told), own) == ([(None, b"small"), (None, b"text")], [(None, b"large" * 100)])
+    found = {one.value(): one for one in all_of(topics, topic, 3, partitions=2)}
+    assert {value: one.partition() for value, one in found.items()} == {b"small": 1, b"large" * 100: 0, b"text": 0}
+    assert header(found[b"text"], "h") == ("h", b"1")
+    assert found[b"text"].timestamp()[1] == 1_700_000_000_000
+    assert not any("_error" in message for message in batch)
+
+
+def test_of_a_batch_what_cannot_be_queued_is_marked_as_confluent_does(topics: Topics) -> None:
+    def marked(sender: Any) -> tuple[int, list[object]]:
+        batch = [{"value": value} for value in (b"x" * 3000, b"one", b"two", b"three")]
+        queued = sender.produce_batch("nobody", batch)
+        sender.purge()
+        return queued, [one["_error"].code() if "_error" in one else None for one in batch]
+
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "queue.buffering.max.messages": 2}
+    config |= {"message.max.bytes": 2000}
+    expected = [KafkaError.MSG_SIZE_TOO_LARGE, None, None, KafkaError._QUEUE_FULL]
+    assert marked(Producer(config)) == marked(confluent_kafka.Producer(config)) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    "wrong", [({},), [1], [{"value": 1}], [{"key": 1.5}], [{"partition": "x"}]], ids=lambda wrong: str(wrong)
+)
+def test_a_batch_that_is_none_is_refused_in_confluents_words(wrong: Any) -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    given: Any = [{"value": b"good"}, *wrong] if isinstance(wrong, list) else wrong
+    texts, told = [], []
+    for sender in (Producer(config), confluent_kafka.Producer(config)):
+        with pytest.raises(TypeError) as refused:
+            sender.produce_batch("t", given, 0, told.append)
+        texts.append(str(refused.value))
+        sender.purge()
+        sender.flush(10)
+    assert (texts[0], told) == (texts[1], [])

@@ -56,3 +56,10 @@ def plain(folder: str, limit: int = 0) -> Wayward:
 def broken(reason: str) -> Wayward:
     """One that cannot be made."""
     raise RuntimeError(reason)
+
+
+def slow(folder: str, seconds: float) -> Wayward:
+    """One that takes its time to be made."""
+    (Path(folder) / "begun").touch()
+    time.sleep(seconds)
+    return plain(folder)

@@ -1,0 +1,156 @@
+"""Bodies of requests: how much of them may be under way in all, and how long a slow client may take for one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, NamedTuple
+
+import h11
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from penstock.slogd.errors import Busy, TooSlow
+
+LEAST_RATE = 16 << 10
+"""Bytes a second that a body has to come at, once its time has passed."""
+TIMEOUT = 30.0
+_LOGGER = logging.getLogger(__name__)
+
+
+class BodyLimits(NamedTuple):
+    """``most`` bytes of bodies under way; ``timeout``: seconds for a request's head, and for a body that is small."""
+
+    most: int = 256 << 20
+    timeout: float = TIMEOUT
+
+
+class LimitedBodies:
+    """Middleware: bodies that are read by the application, within limits.
+
+    Where there is no room for all, the body that holds most of it and is not whole yet goes first (503). One that
+    comes too slowly is given up (408).
+    """
+
+    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
+        self._app, self._limits = app, limits
+        self._under_way: set[_Body] = set()
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = _Body(receive, send, self)
+        try:
+            await self._app(scope, body.receive, body.send)
+        finally:
+            self._under_way.discard(body)
+            self._held -= body.size
+
+    def time_for(self, size: int) -> float:
+        """Seconds that a body may take of which ``size`` bytes have come."""
+        return self._limits.timeout + size / LEAST_RATE
+
+    def grown(self, body: _Body, size: int) -> None:
+        """More of ``body`` has come."""
+        self._under_way.add(body)
+        body.size += size
+        self._held += size
+        while self._held > self._limits.most and (waiting := [one for one in self._under_way if not one.ended]):
+            self._give_up(max(waiting, key=lambda one: one.size))
+
+    def _give_up(self, body: _Body) -> None:
+        _LOGGER.warning("a request of HTTP is refused: bodies of %d bytes are under way (log.max_bodies)", self._held)
+        self._held -= body.size
+        body.size = 0
+        body.refuse(Busy("Too much is being sent at once; try again"))
+
+
+class _Body:
+    """The body of one request; it has ``ended`` when it is whole, or was refused."""
+
+    def __init__(self, receive: Receive, send: Send, bodies: LimitedBodies) -> None:
+        self._receive, self._send, self._bodies = receive, send, bodies
+        self._began = asyncio.get_running_loop().time()
+        self._waiting: asyncio.Timeout | None = None
+        self._refused: Busy | TooSlow | None = None
+        self.size, self.ended = 0, False
+
+    async def receive(self) -> Message:
+        """Raises TooSlow and Busy."""
+        if self._refused:
+            raise self._refused
+        if self.ended:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._began + self._bodies.time_for(self.size)) as self._waiting:
+                message = await self._receive()
+        except TimeoutError:
+            self._waiting = None
+            if not self._refused:
+                _LOGGER.warning("a request of HTTP is given up: its body comes too slowly (log.request_timeout)")
+                self.refuse(TooSlow("The body of the request does not come"))
+            assert self._refused
+            raise self._refused from None
+        self._waiting = None
+        self.ended = not message.get("more_body", False)
+        self._bodies.grown(self, len(message.get("body", b"")))
+        if self._refused:
+            raise self._refused
+        return message
+
+    def refuse(self, why: Busy | TooSlow) -> None:
+        """Read no more of it, also where it is waited for just now."""
+        self._refused, self.ended = why, True
+        if self._waiting is not None:
+            self._waiting.reschedule(0)
+
+    async def send(self, message: Message) -> None:
+        """Of a refused one the rest is not wanted: the connection ends with the answer."""
+        if self._refused and message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+        await self._send(message)
+
+
+class TimedProtocol(H11Protocol):
+    """Closes a connection whose client is waited for too long.
+
+    That is for the head of a request, or for the rest of one that is answered already. What a body may take that is
+    being read, ``LimitedBodies`` knows.
+    """
+
+    timeout = TIMEOUT
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._look()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._calm()
+
+    def _look(self) -> None:
+        answered = self.cycle is not None and self.cycle.response_complete
+        if self.conn.their_state is not h11.IDLE and not answered:
+            self._calm()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(self.timeout, self.transport.close)
+
+    def _calm(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+def timed_protocol(timeout: float) -> type[TimedProtocol]:
+    """A protocol that waits ``timeout`` seconds."""
+    return type("TimedProtocol", (TimedProtocol,), {"timeout": timeout})

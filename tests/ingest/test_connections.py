@@ -1,0 +1,140 @@
+"""What the connections of a TCP listener may hold: how many, how much of unfinished lines, how long in silence."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ListenerConfig
+from penstock.counts import open_books
+from penstock.ingest import tcp
+from penstock.ingest.sockets import open_socket
+from tests.ingest.test_tcp import LISTENER, Receiving, connect
+
+
+@pytest.fixture
+def sock() -> Iterator[socket.socket]:
+    with open_socket(LISTENER) as bound:
+        yield bound
+
+
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return not connection.recv(1)
+    except ConnectionResetError:
+        return True
+    except BlockingIOError:
+        return False
+
+
+def test_beyond_the_limit_the_connection_with_most_unfinished_bytes_goes(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, max_connections=3)
+    idle, small, large = connect(sock), connect(sock), connect(sock)
+    small.sendall(b"x" * 10)
+    large.sendall(b"y" * 1000)
+    receiving.rounds()
+    newcomer = connect(sock)
+    newcomer.sendall(b"here I am\n")
+    receiving.rounds()
+    assert [is_closed(each) for each in (idle, small, large, newcomer)] == [False, False, True, False]
+    assert receiving.life.payloads() == [b"here I am"]
+    totals = receiving.life.totals()
+    assert (totals["line.evicted"], totals["connection_closed.limit"], open_books(totals)) == (1, 1, [])
+
+
+def test_where_none_holds_anything_the_one_silent_the_longest_goes(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, max_connections=2)
+    one, two = connect(sock), connect(sock)
+    receiving.rounds()
+    receiving.clock.advance(1)
+    one.sendall(b"I live\n")
+    receiving.rounds()
+    newcomer = connect(sock)
+    receiving.rounds()
+    assert [is_closed(each) for each in (one, two, newcomer)] == [False, True, False]
+    assert receiving.life.totals()["line.evicted"] == 0
+
+
+def test_unfinished_lines_of_all_have_a_limit(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, max_unfinished=5000)
+    hostile = [connect(sock) for _ in range(10)]
+    for number, each in enumerate(hostile):
+        each.sendall(b"x" * (1000 + number))
+    receiving.rounds(12)
+    closed = sum(is_closed(each) for each in hostile)
+    totals = receiving.life.totals()
+    assert closed == totals["line.evicted"] == totals["connection_closed.limit"] == 6
+    for each in hostile:
+        each.close()
+    receiving.rounds(12)
+    totals = receiving.life.totals()
+    assert (totals["lines"], totals["line.message"], open_books(totals)) == (10, 4, [])
+
+
+def test_a_silent_connection_is_closed_and_what_it_sent_is_a_line(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, idle_timeout=60.0)
+    silent, lively = connect(sock), connect(sock)
+    silent.sendall(b"not finished")
+    receiving.rounds()
+    receiving.clock.advance(50)
+    lively.sendall(b"one\n")
+    receiving.rounds()
+    receiving.receiver.tick()
+    assert not is_closed(silent)
+    receiving.clock.advance(50)
+    receiving.receiver.tick()
+    assert [is_closed(each) for each in (silent, lively)] == [True, False]
+    assert receiving.life.payloads() == [b"one", b"not finished"]
+    assert receiving.life.totals()["connection_closed.idle"] == 1
+
+
+def test_a_connection_is_never_closed_for_silence_unless_asked(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    silent = connect(sock)
+    receiving.rounds()
+    receiving.clock.advance(1e6)
+    receiving.receiver.tick()
+    assert not is_closed(silent)
+
+
+def test_many_that_close_at_once_are_published_in_parts(
+    tmp_path: Path, sock: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiving = Receiving(tmp_path, sock)
+    monkeypatch.setattr(tcp, "ROUND_SIZE", 10_000)
+    waited: list[int] = []
+    flush = receiving.receiver._flush
+
+    def watched(first: int) -> int:
+        waited.append(sum(each.lines.nbytes for each in receiving.receiver._waiting))
+        return flush(first)
+
+    monkeypatch.setattr(receiving.receiver, "_flush", watched)
+    connections = [connect(sock) for _ in range(40)]
+    for each in connections:
+        each.sendall(b"x" * 1900)
+    receiving.rounds(10)
+    for each in connections:
+        each.close()
+    receiving.rounds(10)
+    assert receiving.life.totals()["line.message"] == 40
+    assert max(waited) < 10_000 + 2500
+
+
+def test_all_who_wait_are_let_in_within_a_round(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    newcomers = [connect(sock) for _ in range(20)]
+    for each in newcomers:
+        each.sendall(b"line\n")
+    receiving.rounds(2)
+    assert len(receiving.life.payloads()) == 20
+
+
+def test_a_line_has_to_fit_into_what_all_may_hold() -> None:
+    with pytest.raises(ValueError, match="max_unfinished is less than one line may have"):
+        ListenerConfig(name="a", protocol="tcp", max_line=2000, max_unfinished=1999)
+    assert ListenerConfig(name="a", protocol="udp", max_line=2000, max_unfinished=1999).max_line == 2000

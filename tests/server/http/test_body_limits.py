@@ -1,0 +1,143 @@
+"""Bodies of requests under way: how much in all, and how long a slow client is waited for. Real connections."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.server.http.body_limits import BodyLimits, LimitedBodies
+from tests.server.running import Running
+
+HEAD = b"POST /topic/t/logs HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+BODY = json.dumps({"logs": [{"raw_bytes": "eHh4" * 1000}]}).encode()
+
+
+@pytest.fixture
+def limited(tmp_path: Path) -> Iterator[Callable[[int, float], Running]]:
+    started: list[Running] = []
+
+    def start(most: int, timeout: float) -> Running:
+        started.append(Running(tmp_path, limits=BodyLimits(most, timeout)))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+@contextmanager
+def connected(running: Running) -> Iterator[socket.socket]:
+    host, _, port = running.bound.http.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
+        yield sock
+
+
+def answer(sock: socket.socket) -> tuple[int, bool]:
+    """The status of the answer, 0 where there is none, and whether the connection ended with it."""
+    got = b""
+    with contextlib.suppress(ConnectionResetError):
+        while more := sock.recv(65536):
+            got += more
+            if b"\r\n\r\n" in got and b"connection: close" not in got.lower():
+                return int(got.split()[1]), False
+    return (int(got.split()[1]) if got else 0), True
+
+
+def test_a_body_that_does_not_come_is_given_up(limited: Callable[[int, float], Running]) -> None:
+    running = limited(1 << 20, 0.3)
+    with connected(running) as slow:
+        slow.sendall(HEAD % len(BODY) + BODY[:100])
+        assert answer(slow) == (408, True)
+
+
+def test_a_head_that_does_not_come_is_given_up(limited: Callable[[int, float], Running]) -> None:
+    running = limited(1 << 20, 0.3)
+    with connected(running) as slow, connected(running) as silent:
+        slow.sendall(HEAD[:20])
+        assert (answer(slow), answer(silent)) == ((0, True), (0, True))
+
+
+def test_a_body_that_comes_a_byte_at_a_time_is_given_up(
+    limited: Callable[[int, float], Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    running = limited(1 << 20, 0.5)
+    ended = threading.Event()
+    with connected(running) as slow:
+        slow.sendall(HEAD % len(BODY))
+
+        def dribble() -> None:
+            for byte in BODY:
+                if ended.wait(0.05):
+                    return
+                try:
+                    slow.send(bytes([byte]))
+                except OSError:
+                    return
+
+        dribbling = threading.Thread(target=dribble)
+        dribbling.start()
+        status, is_closed = answer(slow)  # who goes on sending may lose the answer
+        ended.set()
+        dribbling.join()
+    assert (status in (408, 0), is_closed) == (True, True)
+    assert "its body comes too slowly" in caplog.text
+
+
+def test_the_rest_of_a_body_that_was_answered_is_not_waited_for(limited: Callable[[int, float], Running]) -> None:
+    running = limited(1 << 20, 0.3)
+    with connected(running) as slow:
+        slow.sendall((HEAD % len(BODY)).replace(b"/topic/t/logs", b"/nowhere") + BODY[:10])
+        assert answer(slow)[0] == 404
+        for _ in range(1000):
+            try:
+                slow.send(b"x")
+            except OSError:
+                break
+            threading.Event().wait(0.05)
+        else:
+            pytest.fail("the connection is still there")
+
+
+def test_where_there_is_no_room_the_largest_that_is_not_whole_goes(limited: Callable[[int, float], Running]) -> None:
+    running = limited(10_000, 60)
+    with connected(running) as large, connected(running) as small, connected(running) as newcomer:
+        large.sendall(HEAD % 100_000 + b"x" * 6000)
+        small.sendall(HEAD % len(BODY) + BODY[:1000])
+        held(running, 7000)
+        newcomer.sendall(HEAD % len(BODY) + BODY)
+        assert answer(newcomer) == (200, False)
+        assert answer(large) == (503, True)
+        small.sendall(BODY[1000:])
+        assert answer(small) == (200, False)
+        held(running, 0)
+
+
+def test_bodies_that_come_in_time_are_taken_on_one_connection(limited: Callable[[int, float], Running]) -> None:
+    running = limited(1 << 20, 0.4)
+    with connected(running) as sock:
+        for _ in range(20):
+            sock.sendall(HEAD % len(BODY) + BODY[:2000])
+            threading.Event().wait(0.05)
+            sock.sendall(BODY[2000:])
+            assert answer(sock) == (200, False)
+
+
+def held(running: Running, size: int) -> None:
+    """Wait until the server holds so many bytes of bodies."""
+    app: Any = None
+    for _ in range(1000):
+        app = app or running.app.middleware_stack
+        while app and not isinstance(app, LimitedBodies):
+            app = getattr(app, "_app", None) or app.app
+        if app and app._held == size:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(app._held)

@@ -1,0 +1,148 @@
+"""A TCP listener under thousands of connections, idle ones and such as send lines that never end."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.counts import Counts, open_books
+from penstock.process.file_limit import raise_file_limit
+from tests.system.harness import Pipe, until
+
+LISTENER = """
+[[listener]]
+name = "events-tcp"
+protocol = "tcp"
+port = 0
+"""
+LINE = 1_000_000
+"""Bytes that a hostile connection sends of a line without an end."""
+LARGEST = 300_000_000
+"""Bytes that the receiver may have in memory at most."""
+
+
+class Hostile(threading.Thread):
+    """Sends ``count`` unfinished lines at once, again and again: a connection that is closed is opened anew."""
+
+    def __init__(self, address: tuple[str, int], count: int) -> None:
+        super().__init__(daemon=True)
+        self._address, self._count = address, count
+        self._selector = selectors.DefaultSelector()
+        self._left: dict[socket.socket, int] = {}
+        self._ended = threading.Event()
+        self.opened = 0
+
+    def run(self) -> None:
+        for _ in range(self._count):
+            self._open()
+        while not self._ended.is_set():
+            for key, _ in self._selector.select(0.1):
+                self._send(key.fileobj)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        """Close all at once."""
+        self._ended.set()
+        self.join()
+        for sock in list(self._left):
+            self._close(sock)
+
+    def _open(self) -> None:
+        sock = socket.create_connection(self._address)
+        sock.setblocking(False)
+        self._left[sock] = LINE
+        self.opened += 1
+        self._selector.register(sock, selectors.EVENT_WRITE)
+
+    def _send(self, sock: socket.socket) -> None:
+        try:
+            self._left[sock] -= sock.send(b"x" * min(self._left[sock], 1 << 16))
+        except BlockingIOError:
+            return
+        except OSError:
+            self._close(sock)
+            self._open()
+            return
+        if self._left.get(sock) == 0:
+            self._selector.modify(sock, selectors.EVENT_READ)
+            self._left[sock] = -1
+        elif self._left.get(sock, 0) < 0:
+            self._close(sock)
+            self._open()
+
+    def _close(self, sock: socket.socket) -> None:
+        del self._left[sock]
+        self._selector.unregister(sock)
+        sock.close()
+
+
+def peak(pid: int) -> int:
+    """The most bytes that a process had in memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def ask(address: tuple[str, int]) -> float:
+    """Seconds until a newcomer's line is taken and his question answered; 60 where it is not."""
+    began = time.monotonic()
+    while time.monotonic() - began < 60:
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as sock:
+            sock.sendall(b"a newcomer\n\0\0PING\n")
+            if sock.recv(100) == b"PONG\n":
+                return time.monotonic() - began
+    return 60.0
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Callable[[str], Pipe]]:
+    raise_file_limit()
+    started: list[Pipe] = []
+
+    def start(keys: str) -> Pipe:
+        pipe = Pipe(tmp_path)
+        pipe.configure(LISTENER + keys)
+        pipe.start()
+        started.append(pipe)
+        return pipe
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+@pytest.mark.parametrize(
+    ("idle", "hostile", "keys"),
+    [
+        pytest.param(400, 100, 'max_connections = 450\nmax_unfinished = "16MiB"', id="some"),
+        pytest.param(5000, 1500, "", id="many", marks=pytest.mark.soak),
+    ],
+)
+def test_hostile_connections_cost_no_memory_and_no_newcomer(
+    idle: int, hostile: int, keys: str, pipe: Callable[[str], Pipe]
+) -> None:
+    running = pipe(keys)
+    pid, address = running.pid("receiver events-tcp"), running.address("events-tcp")
+    quiet = [socket.create_connection(address, timeout=60) for _ in range(idle)]
+    senders = Hostile(address, hostile)
+    senders.start()
+    until(lambda: running.counts("events-tcp")["connection_closed.limit"] > hostile, 60, "connections make room")
+    waits = [ask(address) for _ in range(10)]
+    senders.end()
+    waits.append(ask(address))
+    print(f"newcomers waited {max(waits):.2f} s at most, the receiver had {peak(pid) / 1e6:.0f} MB at most")
+    assert max(waits) < 60
+    assert peak(pid) < LARGEST
+    running.settled()
+    counts = running.counts("events-tcp")
+    assert (open_books(Counts(counts)), running.balance()["unaccounted"]) == ([], 0)
+    assert counts["line.evicted"] > hostile
+    assert "connections closed to make room" in running.output.read_text()
+    assert running.pid("receiver events-tcp") == pid
+    for sock in quiet:
+        sock.close()

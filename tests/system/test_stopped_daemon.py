@@ -1,0 +1,80 @@
+"""A log daemon that is stopped costs the other handlers of a listener nothing, and loses what its policy says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.harness import Pipe, until
+from tests.system.test_balance_handlers import TCP, folder, lines, route, wayward  # noqa: F401 - a fixture
+
+LINES = 8000
+AHEAD = 800
+"""Lines that the other handlers may be behind: far less than a term of the log buffer."""
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, folder: Path) -> Iterator[Pipe]:  # noqa: F811
+    pipe = Pipe(tmp_path, wayward(folder))
+    pipe.start()
+    yield pipe
+    pipe.stop()
+
+
+def taken(folder: Path) -> int:  # noqa: F811
+    file = folder / "taken"
+    return file.stat().st_size // 997 if file.exists() else 0
+
+
+def shown(pipe: Pipe) -> int:
+    return pipe.output.read_bytes().count(b'{"listener"')
+
+
+def send(pipe: Pipe, folder: Path, first: int, end: int) -> None:  # noqa: F811
+    """Lines, as fast as the other handlers take them."""
+    for number in range(first, end, 400):
+        until(lambda number=number: min(taken(folder), shown(pipe)) > number - AHEAD, 60)
+        pipe.lines(lines(number, min(400, end - number)))
+
+
+@pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["goes on", "is killed"])
+def test_the_others_go_on_and_every_message_has_its_fate(then: signal.Signals, pipe: Pipe, folder: Path) -> None:  # noqa: F811
+    pid = pipe.pid("log daemon")
+    sender = threading.Thread(target=send, args=(pipe, folder, 0, LINES))
+    sender.start()
+    until(lambda: taken(folder) > 500, what="messages come through")
+    os.kill(pid, signal.SIGSTOP)
+    sender.join(60)
+    assert not sender.is_alive()
+    until(lambda: (taken(folder), shown(pipe)) == (LINES, LINES), 60, "the others have all messages")
+    with contextlib.suppress(ProcessLookupError):  # it was stopped holding its place, and ended for it
+        os.kill(pid, then)
+    until(pipe.answers, 60, "the daemon is back")
+    pipe.lines(lines(LINES, 1))
+    until(lambda: pipe.counts(TCP)["accepted"] == LINES + 1, 60)
+    balance = pipe.settled(60)
+    fates = {name: route(balance, name) for name in ("log", "console", "wayward")}
+    assert [fates[name]["delivered"] for name in ("console", "wayward")] == [LINES + 1, LINES + 1]
+    assert fates["log"]["policy_drop"] > LINES // 4
+    assert fates["log"]["delivered"] + fates["log"]["policy_drop"] == LINES + 1
+    assert (balance["unaccounted"], fates["log"]["corrupt"]) == (0, 0)
+    assert (folder / "taken").read_bytes() == lines(0, LINES + 1)
+    assert max(Counter(entries(pipe)).values()) == 1
+
+
+def entries(pipe: Pipe) -> Iterator[str]:
+    """What is in the topic."""
+    offset = 0
+    while True:
+        page = pipe.get(f"/topic/events/logs?max_messages=1000&offset={offset}").get("logs", [])
+        if not page:
+            return
+        yield from (entry["raw_bytes"] for entry in page)
+        offset = int(page[-1]["offset"]) + 1
