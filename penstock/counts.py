@@ -95,6 +95,7 @@ LOST_BEFORE = (
     Name.KERNEL_DROPPED,
     Name.INVALID,
     Name.LINE_OVERLONG,
+    Name.LINE_EVICTED,
     Name.INCOMPLETE,
     Name.BAD_CHECKSUM,
     Name.REFUSED,

@@ -72,7 +72,7 @@ class DrillPipe:
         for child in self._children():
             child.check()
         pids = self.pids()
-        if self._serve.pid is None or any(pids.get(name) in (None, pid) for name, pid in gone.items()):
+        if not pids or any(pids.get(name) in (None, pid) for name, pid in gone.items()):
             return False
         listeners = {listener.name for listener in self.settings.listener}
         stat = self.get("/stat")
@@ -87,20 +87,19 @@ class DrillPipe:
 
     def pids(self) -> dict[str, int | None]:
         """Process ids of receivers, forwarders and the log daemon by name; empty before there are any."""
-        endpoints = self.endpoints()
-        ours = self._serve.pid and endpoints.get("supervisor") == self._serve.pid
-        return endpoints["pids"] if ours else {}
+        pids: dict[str, int | None] = self._ours().get("pids", {})
+        return pids
 
-    def endpoints(self) -> dict[str, Any]:
-        """What the supervisor says of its sockets and processes; empty before it does."""
+    def _ours(self) -> dict[str, Any]:
+        """What the supervisor that runs says of its sockets and processes; empty before it does."""
         with contextlib.suppress(FileNotFoundError):
             document: dict[str, Any] = json.loads((self.settings.data_dir / ENDPOINTS).read_text())
-            return document
+            return document if document["supervisor"] == self._serve.pid else {}
         return {}
 
     def address(self, listener: str) -> tuple[str, int] | None:
         """Where a listener takes messages; None while nobody runs."""
-        host, port = self.endpoints().get("listeners", {}).get(listener, (None, None))
+        host, port = self._ours().get("listeners", {}).get(listener, (None, None))
         return (host, port) if host else None
 
     def get(self, path: str) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import crc32c
 
-from penstock.files.file_system import OS
+from penstock.files.file_system import OS, replace_durably
 from penstock.handover.position import UNKNOWN
 from penstock.logbuffer import Frame
 
@@ -28,16 +28,7 @@ def keep_frames(path: Path, frames: Sequence[Frame], total: int) -> None:
     parts: list[bytes | memoryview] = [number, crc32c.crc32c(number).to_bytes(4, "little")]
     for frame in frames:
         parts += [HEAD.pack(frame.begin, frame.end, len(frame.data), crc32c.crc32c(frame.data)), frame.data]
-    draft = path.with_name(f"{path.name}.new")
-    file = OS.open(draft, create=True)
-    try:
-        file.truncate(0)
-        file.write(parts, 0)
-        file.sync()
-    finally:
-        file.close()
-    OS.rename(draft, path)
-    OS.sync_directory(path.parent)
+    replace_durably(OS, path, b"".join(parts))
 
 
 def kept_frames(path: Path) -> tuple[list[Frame], int]:

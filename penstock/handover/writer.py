@@ -194,7 +194,7 @@ class FrameWriter:
     def _keep_aside(self, reader: HandlerPosition, begin: int, end: int) -> bool:
         found: list[Frame] = []
         try:
-            with Subscription(self._publication.path, begin) as frames:
+            with Subscription(self._publication.path, begin, in_order=True) as frames:
                 while frames.position < end:
                     found += [frame for frame in frames.poll(end - frames.position) if frame.begin < end]
             self._held_mark = missed_counts(found, reader)[1]

@@ -57,7 +57,8 @@ def held(tmp_path: Path) -> Path:
 def overflow(life: Life) -> None:
     for _ in range(150):
         publish(life, b"x" * 1000)
-    publish(life)
+    while life.publisher.owes:
+        publish(life)
 
 
 def drain(folder: Path, log: Log) -> None:
@@ -139,7 +140,7 @@ def test_of_a_file_cut_short_nothing_is_invented(left: int, life: Life, held: Pa
 
 
 def test_where_it_cannot_be_kept_aside_it_is_waited_for(life: Life, held: Path) -> None:
-    held.with_name("events.held.new").mkdir()  # as on a full disk
+    held.with_name("events.held.tmp").mkdir()  # as on a full disk
     writing = threading.Thread(target=overflow, args=[life])
     writing.start()
     time.sleep(0.3)
