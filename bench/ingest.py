@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.system.harness import Pipe, anonymous, cpu
+from penstock.testing.pipe import Pipe, anonymous, cpu
 
 SIZE = 256
 SECONDS = 2.0

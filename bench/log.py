@@ -23,7 +23,7 @@ import pyarrow.flight as flight
 from penstock.records import body
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_logs
-from tests.system.harness import Pipe, anonymous
+from penstock.testing.pipe import Pipe, anonymous
 
 SIZE = 256
 SECONDS = 3.0

@@ -118,6 +118,7 @@ PenstockError
     NoAnswer  (supervise.reload)
     NotRunning  (supervise.reload)
     AlreadyRunning  (supervise.supervisor)
+    PipeFailed  (testing.pipe)
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from penstock.ledger.balance import balance
 from penstock.ledger.book_from_topics import anew, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader
 from penstock.records import body
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 
 ARCHIVES = sorted(Path(__file__).with_name("golden").glob("*.tar.xz"))
 ORIGIN = Origin("http", 0, 0, 0)

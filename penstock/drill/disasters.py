@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from penstock.drill.damage import damage_one
 from penstock.drill.faults import Faults
 from penstock.drill.pipe import DrillPipe
 from penstock.drill.senders import DatagramSender, Sender
+from penstock.testing.damage import damage_one
 
 PATIENCE = 60.0
 """Seconds after which a pipe that is not back has failed."""

@@ -19,6 +19,7 @@ from penstock.drill.faults import VARIABLE, Faults
 from penstock.errors import PenstockError
 from penstock.process.child import Child
 from penstock.supervise.supervisor import ENDPOINTS
+from penstock.testing.pipe import alive
 
 SERVE, PIPELINE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline"
 INJECTED = Path(__file__).parent / "injected"
@@ -137,7 +138,7 @@ class DrillPipe:
                 os.kill(child.pid, signal.SIGKILL)
                 child.wait(time.monotonic() + 5)
                 child.check()
-        self._until(lambda: not any(_lives(pid) for pid in pids), 10)
+        self._until(lambda: not any(alive(pid) for pid in pids), 10)
 
     def stop(self) -> None:
         """End all processes in order."""
@@ -146,10 +147,3 @@ class DrillPipe:
             child.stop()
             child.wait(end)
         self._client.close()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from pathlib import Path
 from typing import Any
 
 from penstock.config import DiscardHandler, ForwardedHandler, HandlerConfig, ListenerConfig, Settings
 from penstock.handover.frame import frame_length, least_frame
+from penstock.testing.pipe import free_ports
 
 HERE = "127.0.0.1"
 
@@ -35,15 +34,6 @@ def copied(settings: Settings, data_dir: Path) -> tuple[Settings, list[str]]:
     for section in ("security", "otel", "console"):
         del tree[section]
     return Settings.model_validate(tree), left_out
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on just now."""
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in socks:
-            sock.bind((HERE, 0))
-        return [int(sock.getsockname()[1]) for sock in socks]
 
 
 def _term_length(settings: Settings) -> int:

@@ -1,8 +1,31 @@
-"""What tests need to own time and disasters: a clock that stands still, a file system that crashes and fills up.
+"""What tests need to own time and disasters: clock, file system, damaged files, and a real pipe to kill.
 
-Read ``crashes``. Imports ``files``.
+Read ``crashes`` (a clock that stands still, a file system that crashes and fills up), ``damage`` (what disks do to
+files), then ``pipe`` (a real ``penstock serve``). Imports ``files``.
 """
 
-from penstock.testing.crashes import SECTOR, Crashed, CrashingFileSystem, FakeClock
+from __future__ import annotations
 
-__all__ = ["SECTOR", "Crashed", "CrashingFileSystem", "FakeClock"]
+from typing import TYPE_CHECKING
+
+from penstock.lazy_names import lazy_names
+from penstock.testing.crashes import SECTOR, Crashed, CrashingFileSystem, FakeClock
+from penstock.testing.damage import cut_tail, flip_bit, zero_page
+
+if TYPE_CHECKING:
+    from penstock.testing.pipe import Pipe, PipeFailed, until
+else:
+    __getattr__ = lazy_names(__name__, {"Pipe": "pipe", "PipeFailed": "pipe", "until": "pipe"})
+
+__all__ = [
+    "SECTOR",
+    "Crashed",
+    "CrashingFileSystem",
+    "FakeClock",
+    "Pipe",
+    "PipeFailed",
+    "cut_tail",
+    "flip_bit",
+    "until",
+    "zero_page",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.config import Settings, load
-from penstock.drill.settings import copied, free_ports
+from penstock.drill.settings import copied
 
 CONFIG = """
 data_dir = "precious"
@@ -53,7 +53,3 @@ def test_folder_addresses_and_foreign_handlers_are_replaced(tmp_path: Path) -> N
 def test_log_buffers_are_as_small_as_the_listeners_let_them_be(tmp_path: Path) -> None:
     copy, _ = copied(loaded(tmp_path), tmp_path / "data")
     assert copy.buffer.term_length == 4 << 20
-
-
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(5))) == 5

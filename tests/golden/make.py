@@ -29,7 +29,7 @@ from penstock.client import UdpSender
 from penstock.counts import Origin
 from penstock.log import Log
 from penstock.records import body
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 
 HERE = Path(__file__).parent
 EXPECTED = "expected.json"

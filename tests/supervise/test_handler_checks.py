@@ -13,7 +13,7 @@ import pytest
 from penstock.config import ConfigError, ListenerConfig
 from penstock.supervise import handler_checks
 from penstock.supervise.handler_checks import check_handlers, starved
-from tests.system.harness import until
+from penstock.testing.pipe import until
 
 SITE = Path(__file__).parent.parent / "sinks" / "site"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 
 from penstock.java.runtime import find_java
-from tests.system.harness import alive, descendants, free_ports, until
+from penstock.testing.pipe import alive, descendants, free_ports, until
 from tests.system.landing import command_of
 
 HOME = Path(pyspark.__file__).parent

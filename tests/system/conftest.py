@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import Pipe, command_in
+from penstock.testing.pipe import Pipe, command_in
 
 
 @pytest.fixture

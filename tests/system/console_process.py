@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.system.harness import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, until
 
 WAIT = 30_000
 

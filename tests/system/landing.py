@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.landing.journal import read_journal
 from penstock.landing.table_paths import Layout
-from tests.system.harness import Pipe, alive, descendants, until
+from penstock.testing.pipe import Pipe, alive, descendants, until
 
 
 class Driver:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.broker import Broker
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 
 LARGE = b"x" * 30_000
 

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
+from penstock.testing.pipe import Pipe, until
 from penstock.wire.plog.cutting import fragment
-from tests.system.harness import Pipe, until
 
 UDP, TCP = "events-udp", "events-tcp"
 PAYLOAD = bytes(range(32, 127)) * 50

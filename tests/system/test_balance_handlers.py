@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from penstock.testing.pipe import Pipe, until
 from penstock.wire.plog.cutting import fragment
-from tests.system.harness import Pipe, until
 
 UDP, TCP = "events-udp", "events-tcp"
 SITE = Path(__file__).parent.parent / "sinks" / "site"

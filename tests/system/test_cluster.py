@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.landing.table_paths import Layout
+from penstock.testing.pipe import Pipe, until
 from tests.system.cluster import SMALL_JVM, Cluster
-from tests.system.harness import Pipe, until
 from tests.system.landing import Driver, landed_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]

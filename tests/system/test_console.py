@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from penstock.testing.pipe import Pipe
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console
-from tests.system.harness import Pipe
 
 
 @pytest.fixture(scope="module")

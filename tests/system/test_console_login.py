@@ -10,9 +10,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
+from penstock.testing.pipe import Pipe, until
 from tests.system.browser import browser
 from tests.system.console_process import WAIT, opened, running_console
-from tests.system.harness import Pipe, until
 
 WATCHER, WRITER = "the secret of the watcher", "the secret of the writer"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import Pipe
+from penstock.testing.pipe import Pipe
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("index", "listeners", "logbuffer", "tables", "balance", "coming", "operating")

@@ -16,7 +16,7 @@ from penstock.kafka.large.assembler import Assembler
 from penstock.kafka.large.record_processor import Committed
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
 from penstock.kafka.large.segments import encode_segment
-from tests.system.harness import Pipe
+from penstock.testing.pipe import Pipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
 TP = ("topic", 0)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.system.harness import Pipe
+from penstock.testing.pipe import Pipe
 
 PAGE = Path(__file__).parents[2] / "docs" / "log.md"
 

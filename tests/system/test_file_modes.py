@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.system.harness import Pipe
+from penstock.testing.pipe import Pipe
 
 
 def test_nobody_else_reads_what_is_in_the_data_directory(one_pipe: Pipe) -> None:

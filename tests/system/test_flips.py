@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 
 UDP = "events-udp"
 

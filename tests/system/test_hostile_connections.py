@@ -14,7 +14,7 @@ import pytest
 
 from penstock.counts import Counts, open_books
 from penstock.process.file_limit import raise_file_limit
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 
 LISTENER = """
 [[listener]]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.harness import Pipe, alive, until
+from penstock.testing.pipe import Pipe, alive, until
 from tests.system.landing import Driver, landed_rows
 
 RATE = 500

@@ -19,9 +19,9 @@ import pytest
 from penstock.config import load
 from penstock.config.daemon_access import Access
 from penstock.slogd import slogd_pb2 as pb
+from penstock.testing.pipe import Pipe, anonymous, until
 from tests.server import certificates
 from tests.server.stub import StructuredLogStub
-from tests.system.harness import Pipe, anonymous, until
 
 CALLERS, BATCH = 6, 5
 SECONDS = 0.7

@@ -7,7 +7,7 @@ import time
 from itertools import islice
 
 from penstock.client import Log
-from tests.system.harness import Pipe
+from penstock.testing.pipe import Pipe
 
 ROUNDS = 2
 

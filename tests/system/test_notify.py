@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import Pipe
+from penstock.testing.pipe import Pipe
 
 
 def test_serve_says_when_it_is_ready_that_it_is_alive_and_that_it_stops(

@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from penstock.cli.listener.listener_commands import Asking, Protocol
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 from tests.wire.plog_vectors import LAST_LINE_COUNTS, TCP, UDP, expected_stat, sparse
 
 # The recording waited for nothing to expire where it set no times; here nothing may, while many cases run.

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.supervise.reload import NotRunning, Outcome, ask_reload
-from tests.system.harness import Pipe, free_ports, until
+from penstock.testing.pipe import Pipe, free_ports, until
 
 CONFIG = """
 data_dir = "{data_dir}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 from tests.system.test_balance_handlers import TCP, folder, lines, route, wayward  # noqa: F401 - a fixture
 
 LINES = 8000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import Pipe, until
+from penstock.testing.pipe import Pipe, until
 
 
 @pytest.fixture(scope="module")

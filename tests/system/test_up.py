@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.harness import Pipe, alive, until
+from penstock.testing.pipe import Pipe, alive, until
 
 README = Path(__file__).parents[2] / "README.md"
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.drill.damage import cut_tail, damage_one, data_files, flip_bit, zero_page
+from penstock.testing.damage import cut_tail, damage_one, data_files, flip_bit, zero_page
 
 
 @pytest.fixture

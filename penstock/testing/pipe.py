@@ -1,4 +1,4 @@
-"""A real ``penstock serve`` for tests: its own processes, ports and data directory."""
+"""A real ``penstock serve`` for tests: its own processes, ports and data directory, to stop, kill and start again."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from typing import Any
 
 import httpx
 
+from penstock.errors import PenstockError
+
 LISTENERS = ("events-udp", "events-tcp", "syslog-udp", "syslog-tcp")
 SMALL = [
     "buffer.term_length=2MiB",
@@ -28,7 +30,12 @@ SMALL = [
 ]
 
 
+class PipeFailed(PenstockError, AssertionError):
+    """The pipe of a test ended, or did not come to where it should be in time; the text says more."""
+
+
 def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on just now."""
     with contextlib.ExitStack() as stack:
         socks = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in socks:
@@ -37,10 +44,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def until(done: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
-    """The first true answer of ``done``."""
+    """The first true answer of ``done``. Raises PipeFailed after ``seconds``."""
     end = time.monotonic() + seconds
     while not (answer := done()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what or done}"
+        if time.monotonic() > end:
+            raise PipeFailed(f"not within {seconds} s: {what or done}")
         time.sleep(0.05)
     return answer
 
@@ -54,7 +62,10 @@ def command_in(folder: Path) -> None:
 
 
 class Pipe:
-    """One ``penstock serve`` in ``folder``; may be stopped and started again."""
+    """One ``penstock serve`` in ``folder``, with ``overrides`` (key=value); may be stopped and started again.
+
+    It has the default listeners on free ports, with small log buffers. What it prints is in ``output``.
+    """
 
     def __init__(self, folder: Path, *overrides: str) -> None:
         http, grpc, flight = free_ports(3)
@@ -70,6 +81,7 @@ class Pipe:
 
     @property
     def options(self) -> list[str]:
+        """Options of a command that is to find it."""
         file = ["--config", str(self.config)] if self.config else []
         return [*file, *(part for override in self.overrides for part in ("-o", override))]
 
@@ -80,6 +92,7 @@ class Pipe:
         self.config.write_text(text)
 
     def start(self, wait: bool = True) -> None:
+        """Start it; with ``wait`` until it answers. Raises PipeFailed."""
         command = [sys.executable, "-m", "penstock.cli.main", "serve", *self.options]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
@@ -87,31 +100,36 @@ class Pipe:
             self.wait_ready()
 
     def wait_ready(self) -> None:
+        """Until the daemon answers and all receivers run. Raises PipeFailed."""
         until(self.answers, what=f"the daemon answers, see {self.output}")
-        for name in self.endpoints()["listeners"]:
-            until(lambda name=name: self.statistics(name).get("pid"), what=f"{name} leaves statistics")
+        names = self.endpoints()["listeners"]
+        until(lambda: all(self.statistics(name).get("pid") for name in names), what="the receivers leave statistics")
 
     def answers(self) -> bool:
-        assert self.process
-        assert self.process.poll() is None, self.output.read_text()
+        """Whether the daemon answers. Raises PipeFailed where it has ended."""
+        if self.process is None or self.process.poll() is not None:
+            raise PipeFailed(self.output.read_text())
         with contextlib.suppress(httpx.TransportError):
             return httpx.get(f"http://{self.http}/topics", timeout=5).is_success
         return False
 
     def stop(self) -> None:
+        """End it in order."""
         if self.process and self.process.poll() is None:
             self.process.terminate()
             self.process.wait(40)
 
     def kill_all(self) -> None:
         """As a power cut would end the processes (not the machine)."""
-        assert self.process
+        if self.process is None:
+            return
         pids = [pid for pid in self.endpoints()["pids"].values() if pid]
         self.process.kill()
         self.process.wait()
         until(lambda: not any(alive(pid) for pid in pids), what="the children die with their supervisor")
 
     def endpoints(self) -> dict[str, Any]:
+        """Addresses and process ids, as the supervisor says them."""
         document: dict[str, Any] = json.loads((self.data_dir / "endpoints.json").read_text())
         return document
 
@@ -126,7 +144,7 @@ class Pipe:
         }
 
     def run(self, *command: str, seconds: float = 120, **more: str) -> str:
-        """What a command of a user prints, in this pipe's environment and ``more``; it has to succeed."""
+        """What a command of a user prints, in this pipe's environment and ``more``. Raises PipeFailed for a status."""
         done = subprocess.run(
             command,
             env=self.environment() | more,
@@ -136,13 +154,16 @@ class Pipe:
             timeout=seconds,
             check=False,
         )
-        assert done.returncode == 0, f"{command[-1]}: {done.stdout} {done.stderr}"
+        if done.returncode:
+            raise PipeFailed(f"{command[-1]}: {done.stdout} {done.stderr}")
         return done.stdout
 
     def pid(self, name: str) -> int:
+        """The id of a process by its name, such as ``log daemon`` or ``receiver events-udp``."""
         return int(until(lambda: self.endpoints()["pids"].get(name), what=f"{name} runs"))
 
     def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a process a signal."""
         os.kill(self.pid(name), number)
 
     def kill(self, name: str) -> None:
@@ -153,6 +174,7 @@ class Pipe:
 
     @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:
+        """Meanwhile a process is stopped (SIGSTOP)."""
         pid = self.pid(name)
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -162,23 +184,28 @@ class Pipe:
                 os.kill(pid, signal.SIGCONT)
 
     def address(self, listener: str) -> tuple[str, int]:
+        """Where a listener takes messages."""
         host, port = self.endpoints()["listeners"][listener]
         return host, port
 
     def datagrams(self, *datagrams: bytes, listener: str = "events-udp", pause: float = 0.0) -> None:
+        """Send datagrams, ``pause`` seconds after each."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             for datagram in datagrams:
                 sock.sendto(datagram, self.address(listener))
                 time.sleep(pause)
 
     def lines(self, data: bytes, listener: str = "events-tcp") -> None:
+        """Send bytes over a connection of their own."""
         with socket.create_connection(self.address(listener)) as sock:
             sock.sendall(data)
 
     def get(self, path: str) -> Any:
+        """The JSON that the daemon answers; for thirty seconds it may be away."""
         return self._ask("GET", path)
 
     def post(self, path: str, document: Any = None) -> Any:
+        """As ``get``, with a document."""
         return self._ask("POST", path, document)
 
     def _ask(self, method: str, path: str, document: Any = None) -> Any:
@@ -189,22 +216,27 @@ class Pipe:
                 answer = httpx.request(method, f"http://{self.http}{path}", json=document, timeout=30)
                 return answer.raise_for_status().json()
             except httpx.TransportError:
-                assert time.monotonic() < end, f"the daemon is away, see {self.output}"
+                if time.monotonic() > end:
+                    raise PipeFailed(f"the daemon is away, see {self.output}") from None
                 time.sleep(0.1)
 
     def statistics(self, listener: str) -> dict[str, Any]:
+        """What a listener's receiver says of itself; empty before it does."""
         statistics: dict[str, Any] = self.get("/stat")["listeners"].get(listener, {})
         return statistics
 
     def balance(self) -> dict[str, Any]:
+        """The balance."""
         document: dict[str, Any] = self.get("/balance")
         return document
 
     def counts(self, listener: str) -> Counter[str]:
+        """Counts of a listener."""
         found = [entry["counts"] for entry in self.balance()["listeners"] if entry["name"] == listener]
         return Counter(found[0] if found else {})
 
     def fates(self, topic: str) -> Counter[str]:
+        """What became of the messages of a topic."""
         found = [entry["fates"] for entry in self.balance()["topics"] if entry["topic"] == topic]
         return Counter(found[0] if found else {})
 
@@ -223,6 +255,7 @@ class Pipe:
 
 
 def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
     try:
         return _stat(pid)[0] != "Z"
     except OSError:
