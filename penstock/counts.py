@@ -57,7 +57,7 @@ class Name(StrEnum):
     # Annotations about senders, not terms
     HOLE = "hole"
     JUMP = "jump"
-    WISH_REFUSED = "kt_refused"  # a topic wished for that was none: the handler's own took the message
+    REQUEST_REFUSED = "kt_refused"  # a topic asked for that was none: the handler's own took the message
     UNVERIFIED = "unverified"  # accepted from slots that a receiver left behind, and no checksum vouches for them
     # What becomes of accepted messages on a route: delivered, one of these two, corrupt, or still in the buffer
     POLICY_DROP = "policy_drop."  # by handler

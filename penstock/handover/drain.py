@@ -141,7 +141,7 @@ class Drain(FrameReader):
     def _append(self, parts: _RoutedFrame, origin: Origin) -> list[Future[Any]]:
         """A frame's messages to their topics; its counts once, with the handler's own topic."""
         counts = Counts(origin.counts)
-        counts[Name.WISH_REFUSED] += parts.split.refused
+        counts[Name.REQUEST_REFUSED] += parts.split.refused
         if parts.own is None:  # the messages go elsewhere
             counts[f"{Name.NOT_ROUTED}{LOG}"] += parts.split.own.num_rows
             return [self._append_counts(replace(origin, counts=counts))]

@@ -1,4 +1,4 @@
-"""Messages with ``kt:`` tags go to the topics they wish for; what cannot be one falls back to the handler's own.
+"""Messages with ``kt:`` tags go to the topics they ask for; what cannot be one falls back to the handler's own.
 
 A frame polled again after a crash has to be split as it was before, or a part would be stored twice. What does
 not follow from the frame alone (that there were too many topics) is left in the listener's state page before
@@ -24,7 +24,7 @@ MOST_REFUSED = 1000
 
 @dataclass(frozen=True, slots=True)
 class SplitFrame:
-    """A frame's messages: those for the handler's own topic, those for others, and how many wishes were refused."""
+    """A frame's messages: those for the handler's own topic, those for others, and how many requests were refused."""
 
     own: pa.RecordBatch
     others: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
@@ -44,18 +44,18 @@ class TopicSplitter:
 
     def split(self, bodies: list[pa.RecordBatch], own: str) -> list[SplitFrame]:
         """The parts of each frame's messages, ``own`` being the handler's topic. Raises LogError."""
-        wishes = [requested_topics(body) if body.num_rows else None for body in bodies]
+        requested = [requested_topics(body) if body.num_rows else None for body in bodies]
         before = len(self._refused)
-        if any(topics is not None for topics in wishes):
+        if any(topics is not None for topics in requested):
             self._log.topic(own, create=True)  # before others take the last place
-        for topics in wishes:
+        for topics in requested:
             for name in values_of(pc.unique(topics.drop_null())) if topics is not None else ():
                 self._known.setdefault(name, name == own or self._is_topic(name))
         if len(self._refused) > before or self._full:
             self._full = self._full or len(self._refused) > MOST_REFUSED
             refused = [] if self._full else sorted(self._refused)
             self._page.write(TOPIC_REQUESTS, {"end": self._end, "refused": refused, "full": self._full})
-        return [self._parts(body, topics, own) for body, topics in zip(bodies, wishes, strict=True)]
+        return [self._parts(body, topics, own) for body, topics in zip(bodies, requested, strict=True)]
 
     def _is_topic(self, name: str) -> bool:
         """Whether there is a topic of that name, or can be one now."""
@@ -80,13 +80,13 @@ class TopicSplitter:
                 raise TooManyTopics("there were too many topics when this group was first stored") from None
             raise
 
-    def _parts(self, body: pa.RecordBatch, wishes: pa.Array[Any] | None, own: str) -> SplitFrame:
-        if wishes is None:
+    def _parts(self, body: pa.RecordBatch, requested: pa.Array[Any] | None, own: str) -> SplitFrame:
+        if requested is None:
             return SplitFrame(body)
         granted = pa.array(sorted(name for name, known in self._known.items() if known), pa.string())
-        is_granted = pc.is_in(wishes, granted)
-        refused = pc.if_else(is_granted, pa.scalar(None, pa.string()), wishes)
-        topics: pa.Array[Any] = pc.if_else(is_granted, wishes, own)
+        is_granted = pc.is_in(requested, granted)
+        refused = pc.if_else(is_granted, pa.scalar(None, pa.string()), requested)
+        topics: pa.Array[Any] = pc.if_else(is_granted, requested, own)
         if refused.null_count < len(refused):
             body = with_refused_requests(body, refused)
         others = [name for name in values_of(pc.unique(topics)) if name != own]

@@ -29,7 +29,7 @@ EPOCH = 2
 TOPIC_BY_POSITION = 3
 """Number of the text that says which topic the frames from which position on are for."""
 TOPIC_REQUESTS = 4
-"""Number of the text with the wishes for topics that the log daemon could not grant in the group it stores."""
+"""Number of the text with the requests for topics that the log daemon could not grant in the group it stores."""
 TEXTS = 5
 _LOGGER = logging.getLogger(__name__)
 

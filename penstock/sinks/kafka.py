@@ -64,8 +64,8 @@ class Kafka:
         """Send ``batch``."""
         outcome = _Outcome()
         until = time.monotonic() + self.patience
-        for topic, rows, wishes in self._routed(batch):
-            self._send(topic, rows, wishes, outcome, until)
+        for topic, rows, requested in self._routed(batch):
+            self._send(topic, rows, requested, outcome, until)
         while outcome.waiting and time.monotonic() < until:
             self._producer.poll(WAIT)
         if outcome.waiting:
@@ -77,7 +77,7 @@ class Kafka:
         return Delivered(outcome.delivered, failed, dropped)
 
     def stat(self) -> dict[str, Any]:
-        """plog's ``failed_to_send`` and meters; wishes that were no topic of Kafka."""
+        """plog's ``failed_to_send`` and meters; requests that were no topic of Kafka."""
         meters = {name: meter.document() for name, meter in self._meters.items()}
         return {"failed_to_send": self._failed, "refused_topics": self._refused, "kafka": meters}
 
@@ -88,17 +88,17 @@ class Kafka:
     # Where a message goes
 
     def _routed(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch, pa.Array[Any] | None]]:
-        """The messages by topic, without those that have none; with the wishes that were no topics."""
-        default, wishes = self._handler.default_topic, requested_topics(batch)
-        if wishes is None:
+        """The messages by topic, without those that have none; with the requests that were no topics."""
+        default, requested = self._handler.default_topic, requested_topics(batch)
+        if requested is None:
             if default not in NO_TOPIC:
                 yield default, batch, None
             return
-        allowed = pa.array([name for name in pc.unique(wishes).to_pylist() if name and _is_topic(name)], pa.string())
-        refused = pc.and_(wishes.is_valid(), pc.invert(pc.is_in(wishes, allowed)))
+        allowed = pa.array([name for name in pc.unique(requested).to_pylist() if name and _is_topic(name)], pa.string())
+        refused = pc.and_(requested.is_valid(), pc.invert(pc.is_in(requested, allowed)))
         self._refused += refused.true_count
-        topics = pc.if_else(pc.is_in(wishes, allowed), wishes, default)
-        unanswered = pc.if_else(refused, wishes, pa.scalar(None, pa.string()))
+        topics = pc.if_else(pc.is_in(requested, allowed), requested, default)
+        unanswered = pc.if_else(refused, requested, pa.scalar(None, pa.string()))
         for topic in pc.unique(topics).to_pylist():
             if topic not in NO_TOPIC:
                 mine = pc.equal(topics, topic)
@@ -127,10 +127,10 @@ class Kafka:
     # Sending
 
     def _send(
-        self, topic: str, rows: pa.RecordBatch, wishes: pa.Array[Any] | None, outcome: _Outcome, until: float
+        self, topic: str, rows: pa.RecordBatch, requested: pa.Array[Any] | None, outcome: _Outcome, until: float
     ) -> None:
         keys = rows.column("key").to_pylist()
-        headers = [None] * len(keys) if wishes is None else [_headers(wish) for wish in wishes.to_pylist()]
+        headers = [None] * len(keys) if requested is None else [_headers(request) for request in requested.to_pylist()]
         payloads, partitions = rows.column("payload").to_pylist(), self._partition(topic, keys)
         for payload, key, partition, header in zip(payloads, keys, partitions, headers, strict=True):
             value = self._value(payload or b"")
@@ -211,8 +211,8 @@ def _is_topic(name: str) -> bool:
     return KAFKA_TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
-def _headers(wish: str | None) -> Headers | None:
-    return [(TOPIC_REQUEST, wish)] if wish is not None else None
+def _headers(request: str | None) -> Headers | None:
+    return [(TOPIC_REQUEST, request)] if request is not None else None
 
 
 def _producer(settings: Mapping[str, Any]) -> Any:

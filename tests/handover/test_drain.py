@@ -197,12 +197,12 @@ def tagged(life: Life, **messages: str) -> None:
     life.publisher.publish(batch, Counts({"seen": len(messages), "accepted": len(messages)}), 0)
 
 
-def wishes(log: Log, topic: str = "in") -> list[str | None]:
+def requested(log: Log, topic: str = "in") -> list[str | None]:
     found = [batch.batch.column("annotations") for batch in log.topic(topic).reader().read(0)]
     return [dict(entry or []).get("kt") for column in found for entry in column.to_pylist()]
 
 
-def test_a_message_goes_to_the_topic_it_wishes_for(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+def test_a_message_goes_to_the_topic_it_asks_for(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
     tagged(life, a="", b="kt:other", c="x\0kt:old\0kt:third", d="kt:in", e="kt:other\0pk:k")
     drained()
     assert payloads(log) == [b"a", b"d"]
@@ -221,13 +221,13 @@ def test_counts_of_a_frame_that_goes_elsewhere_whole_are_kept(
     assert counts(log, RECEIPTS) == {"seen": 1, "accepted": 1}
 
 
-def test_a_wish_that_is_no_topic_falls_back_and_is_kept_as_annotation(
+def test_a_request_that_is_no_topic_falls_back_and_is_kept_as_annotation(
     life: Life, log: Log, drained: Callable[[], list[str]]
 ) -> None:
     tagged(life, a="kt:Not Allowed", b="", c="kt:_ledger", d="kt:", e="kt:..", f="kt:" + "x" * 300)
     drained()
     assert payloads(log) == [b"a", b"b", b"c", b"d", b"e", b"f"]
-    assert wishes(log) == ["Not Allowed", None, "_ledger", "", "..", "x" * 300]
+    assert requested(log) == ["Not Allowed", None, "_ledger", "", "..", "x" * 300]
     assert counts(log)["kt_refused"] == 5
 
 
@@ -237,7 +237,7 @@ def test_with_too_many_topics_the_handlers_own_takes_the_rest(tmp_path: Path, li
     drain_all(life, log, wake)
     assert payloads(log, "one") == [b"a"]
     assert payloads(log) == [b"b", b"c", b"d"]
-    assert wishes(log) == ["two", "three", None]
+    assert requested(log) == ["two", "three", None]
     assert counts(log)["kt_refused"] == 2
     log.close()
 

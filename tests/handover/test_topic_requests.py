@@ -1,4 +1,4 @@
-"""Wishes for topics, on whole batches."""
+"""Topics asked for, on whole batches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def expected(tags: list[str]) -> str | None:
 
 
 @given(st.lists(TAGS, min_size=1, max_size=20))
-def test_the_last_kt_tag_is_the_wish(tags: list[list[str]]) -> None:
-    wishes = requested_topics(batch_of(tags))
-    assert (wishes.to_pylist() if wishes is not None else [None] * len(tags)) == [expected(each) for each in tags]
+def test_the_last_kt_tag_is_the_request(tags: list[list[str]]) -> None:
+    requested = requested_topics(batch_of(tags))
+    assert (requested.to_pylist() if requested is not None else [None] * len(tags)) == [expected(each) for each in tags]
 
 
 def test_without_tags_nothing_is_looked_for() -> None:
@@ -32,12 +32,12 @@ def test_without_tags_nothing_is_looked_for() -> None:
 
 
 @given(st.lists(st.tuples(TAGS, st.none() | st.text(max_size=5)), min_size=1, max_size=20))
-def test_wishes_become_an_annotation_and_nothing_else_changes(rows: list[tuple[list[str], str | None]]) -> None:
+def test_requests_become_an_annotation_and_nothing_else_changes(rows: list[tuple[list[str], str | None]]) -> None:
     batch = batch_of([tags for tags, _ in rows])
-    wished = with_refused_requests(batch, pa.array([wish for _, wish in rows], pa.string()))
-    wished.validate(full=True)
-    assert wished.column("payload").equals(batch.column("payload"))
-    found = [dict(entry or []) for entry in wished.column("annotations").to_pylist()]
+    requested = with_refused_requests(batch, pa.array([request for _, request in rows], pa.string()))
+    requested.validate(full=True)
+    assert requested.column("payload").equals(batch.column("payload"))
+    found = [dict(entry or []) for entry in requested.column("annotations").to_pylist()]
     before = [dict(entry or []) for entry in batch.column("annotations").to_pylist()]
-    assert [entry.pop(TOPIC_REQUEST, None) for entry in found] == [wish for _, wish in rows]
+    assert [entry.pop(TOPIC_REQUEST, None) for entry in found] == [request for _, request in rows]
     assert found == before

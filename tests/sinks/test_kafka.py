@@ -96,14 +96,14 @@ def stored(broker: Broker, name: str, count: int, partitions: int = 1) -> list[c
     return sorted(found, key=lambda message: (message.value() or b"", message.offset()))
 
 
-def test_messages_arrive_with_their_keys_where_they_wish(kafka_broker: Broker, topic: Callable[[int], str]) -> None:
-    own, wished = topic(1), topic(1)
+def test_messages_arrive_with_their_keys_where_they_ask_to(kafka_broker: Broker, topic: Callable[[int], str]) -> None:
+    own, requested = topic(1), topic(1)
     kafka = handler({"bootstrap.servers": kafka_broker.address}, default_topic=own)
-    batch = messages(None, f"kt:{wished}\0pk:k", "pk:other", f"kt:{wished}", "kt:not allowed")
+    batch = messages(None, f"kt:{requested}\0pk:k", "pk:other", f"kt:{requested}", "kt:not allowed")
     assert kafka.deliver(batch, ORIGIN) == Delivered(5)
-    own_ones, wished_ones = stored(kafka_broker, own, 3), stored(kafka_broker, wished, 2)
+    own_ones, requested_ones = stored(kafka_broker, own, 3), stored(kafka_broker, requested, 2)
     assert [(m.value(), m.key()) for m in own_ones] == [(b"0", None), (b"2", b"other"), (b"4", None)]
-    assert [(m.value(), m.key()) for m in wished_ones] == [(b"1", b"k"), (b"3", None)]
+    assert [(m.value(), m.key()) for m in requested_ones] == [(b"1", b"k"), (b"3", None)]
     assert [m.headers() for m in own_ones] == [None, None, [("kt", b"not allowed")]]
     told = kafka.stat()["kafka"]
     assert (told["messageRate"]["count"], told["byteRate"]["count"]) == (5, 5)

@@ -233,13 +233,13 @@ KAFKA = {
 def test_tags_route_and_a_kafka_that_is_not_there_fails(pipes: Callable[..., Pipe]) -> None:
     handlers = toml([{"type": "log", "topic": "events"}, KAFKA])
     pipe = pipes(f"listener.events-udp.handlers={handlers}", "log.max_topics=3")
-    tags = [["kt:wished", "pk:k"], ["kt:Bad Name"], ["kt:third"], ["kt:one-too-many"], []]
+    tags = [["kt:asked", "pk:k"], ["kt:Bad Name"], ["kt:third"], ["kt:one-too-many"], []]
     for number, each in enumerate(tags):
         pipe.datagrams(*fragment(b"%d" % number, number, tags=each))
     until(lambda: pipe.counts(UDP)["accepted"] == 5)
     until(lambda: route(pipe.balance(), "kafka", UDP)["handler_failed"] == 3, 60)
     balance = pipe.settled()
-    assert {topic["topic"]: topic["logged"] for topic in balance["topics"]} == {"events": 3, "wished": 1, "third": 1}
+    assert {topic["topic"]: topic["logged"] for topic in balance["topics"]} == {"events": 3, "asked": 1, "third": 1}
     assert pipe.counts(UDP)["kt_refused"] == 2
     log, kafka = route(balance, "log", UDP), route(balance, "kafka", UDP)
     assert (log["accepted"], log["delivered"]) == (5, 5)
@@ -251,8 +251,8 @@ def test_tags_route_and_a_kafka_that_is_not_there_fails(pipes: Callable[..., Pip
     assert balance["unaccounted"] == 0
     until(lambda: handler_of(pipe.statistics(UDP), "kafka")["failed_to_send"] == 3)
     assert handler_of(pipe.statistics(UDP), "kafka")["kafka"]["failedSendRate"]["count"] == 3
-    wishes = [entry.get("annotations", {}).get("kt") for entry in logged(pipe)]
-    assert sorted(filter(None, wishes)) == ["Bad Name", "one-too-many"]
+    requested = [entry.get("annotations", {}).get("kt") for entry in logged(pipe)]
+    assert sorted(filter(None, requested)) == ["Bad Name", "one-too-many"]
 
 
 def logged(pipe: Pipe) -> list[dict[str, Any]]:
