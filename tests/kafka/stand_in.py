@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.kafka.client.consumer_state import ConsumerState
 from penstock.kafka.large.assembler import Assembler
-from penstock.kafka.large.record_processor import Committed
+from penstock.kafka.large.record_processor import Committed, Processor
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
 from tests.kafka.kafka_vectors import TP, Key, Record
 
@@ -33,7 +33,7 @@ class Consumer:
         self.tracker = DeliveredOffsets(options.pop("tracked", 500))
         bounds = options.pop("capacity", 32_000_000), options.pop("gap", 1000)
         self.assembler = Assembler(*bounds, exception_on_dropped=options.pop("exception_on_dropped", False))
-        self.state = ConsumerState(self.assembler, self.tracker, broker.committed.get, **options)
+        self.state = ConsumerState(Processor(self.assembler, self.tracker, broker.committed.get, **options))
         self.raw = {of: broker.committed[of].offset if of in broker.committed else 0 for of in self.assigned}
         self.paused: set[Key] = set()
 

@@ -13,7 +13,7 @@ import confluent_kafka
 from penstock.kafka.broker import Broker
 from penstock.kafka.client.consumer_state import ConsumerState
 from penstock.kafka.large.assembler import Assembler
-from penstock.kafka.large.record_processor import Committed
+from penstock.kafka.large.record_processor import Committed, Processor
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
 from penstock.kafka.large.segments import encode_segment
 from penstock.testing.pipe import Pipe
@@ -48,7 +48,7 @@ class Reader:
         self.state = self.another()
 
     def another(self) -> ConsumerState:
-        return ConsumerState(Assembler(), DeliveredOffsets(), self.committed.get)
+        return ConsumerState(Processor(Assembler(), DeliveredOffsets(), self.committed.get))
 
     def read(self, offset: int, record: str) -> tuple[str, str]:
         message = confluent_kafka.Message(topic="topic", partition=0, offset=offset, value=value(record))

@@ -17,38 +17,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from penstock.kafka.auditing.auditor import Auditor
 from penstock.kafka.errors import NoCommittedOffset, Partition, RecordFailed, RecordsFailed
-from penstock.kafka.large.assembler import Assembler, AssemblerSnapshot
-from penstock.kafka.large.record_processor import Committed, CommittedOf, Deserializer, Processor
-from penstock.kafka.large.safe_offsets import DeliveredOffsets, TopicAndPartition, metadata_in, offset_in, wrap_metadata
+from penstock.kafka.large.assembler import AssemblerSnapshot
+from penstock.kafka.large.record_processor import Committed, Processor
+from penstock.kafka.large.safe_offsets import TopicAndPartition, metadata_in, offset_in, wrap_metadata
 
 PositionOf = Callable[[TopicAndPartition], int]
 """The plain consumer's own position in a partition."""
 
 
 class ConsumerState:
-    """The state of one consumer. ``committed`` asks the broker what is stored for a partition, and may block."""
+    """The state of one consumer. ``processor`` asks the broker what is committed, and may block."""
 
-    def __init__(
-        self,
-        assembler: Assembler,
-        tracker: DeliveredOffsets,
-        committed: CommittedOf,
-        *,
-        auditor: Auditor | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
-    ) -> None:
-        self._processor = Processor(
-            assembler,
-            tracker,
-            committed,
-            auditor=auditor,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-        )
-        self._assembler, self._tracker, self._committed = assembler, tracker, committed
+    def __init__(self, processor: Processor) -> None:
+        self._processor = processor
+        self._assembler, self._tracker, self._committed = processor.assembler, processor.tracker, processor.committed
         self._failures: dict[TopicAndPartition, RecordFailed] = {}
         self._revoked: set[TopicAndPartition] = set()
 

@@ -23,7 +23,7 @@ from penstock.kafka.client.plugins import (
     properties_of,
 )
 from penstock.kafka.large.assembler import Assembler
-from penstock.kafka.large.record_processor import CommittedOf, Deserializer
+from penstock.kafka.large.record_processor import CommittedOf, Deserializer, Processor
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
 from penstock.kafka.large.segments import deserialize_segment, serialize_segment
 from penstock.kafka.large.splitter import MessageSplitter, Packer, random_id
@@ -71,7 +71,7 @@ def consumer_state(
         deserializer=deserialize_segment if given is None else load_segment_deserializer(given, plugged),
         bad_segments_as_payload=config.bad_segments_as_payload,
     )
-    return ConsumerState(
+    processor = Processor(
         assembler,
         DeliveredOffsets(config.most_tracked),
         committed,
@@ -79,6 +79,7 @@ def consumer_state(
         key_deserializer=_deserializer(config.key_deserializer, MessageField.KEY),
         value_deserializer=_deserializer(config.value_deserializer, MessageField.VALUE),
     )
+    return ConsumerState(processor)
 
 
 def _deserializer(given: Callable[[Any, SerializationContext], Any] | None, field: MessageField) -> Deserializer | None:

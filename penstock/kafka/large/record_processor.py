@@ -89,8 +89,8 @@ class Processor:
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
     ) -> None:
-        self.assembler, self.tracker = assembler, tracker
-        self._committed, self._auditor = committed, None if type(auditor) is NoOpAuditor else auditor
+        self.assembler, self.tracker, self.committed = assembler, tracker, committed
+        self._auditor = None if type(auditor) is NoOpAuditor else auditor
         self._key_of, self._value_of = key_deserializer, value_deserializer
         self._watermarks: dict[TopicAndPartition, DeliveredUpTo] = {}
         looks = self._auditor or key_deserializer or value_deserializer
@@ -195,7 +195,7 @@ class Processor:
         """The high watermark of a partition, at first by what is committed."""
         mark = self._watermarks.get(partition)
         if mark is None:
-            stored = self._committed(partition)
+            stored = self.committed(partition)
             offset = offset_in(stored.metadata) if stored else None
             mark = DeliveredUpTo(offset, offset, stored.offset) if stored and offset is not None else DeliveredUpTo()
             self._watermarks[partition] = mark
