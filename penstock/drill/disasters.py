@@ -103,6 +103,17 @@ def kill_pipeline(scene: Scene) -> str:
     return "the pipeline killed"
 
 
+def kill_kafka(scene: Scene) -> str:
+    """SIGKILL of Kafka's broker, which comes back."""
+    kafka = scene.pipe.kafka
+    assert kafka
+    kafka.kill()
+    seconds = scene.dice.uniform(1, 5)
+    time.sleep(seconds)
+    kafka.start()
+    return f"Kafka's broker killed, and away for {seconds:.1f} s"
+
+
 Disaster = Callable[[Scene], str]
 DISASTERS: tuple[Disaster, ...] = (
     kill_process,

@@ -17,6 +17,7 @@ from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.drill.faults import VARIABLE, Faults
 from penstock.errors import PenstockError
+from penstock.kafka.broker import Broker
 from penstock.process.child import Child
 from penstock.supervise.supervisor import ENDPOINTS
 from penstock.testing.pipe import alive
@@ -33,8 +34,8 @@ class NotBack(PenstockError, RuntimeError):
 class DrillPipe:
     """The pipe of ``settings`` in ``folder``, which has its data directory ``data``, its outputs and its faults."""
 
-    def __init__(self, settings: Settings, folder: Path, spark: bool) -> None:
-        self.settings, self.folder = settings, folder
+    def __init__(self, settings: Settings, folder: Path, spark: bool, kafka: Broker | None = None) -> None:
+        self.settings, self.folder, self.kafka = settings, folder, kafka
         self._faults = folder / "faults.json"
         self.faults(Faults())
         os.environ[VARIABLE] = str(self._faults)
@@ -146,4 +147,6 @@ class DrillPipe:
         for child in reversed(self._children()):
             child.stop()
             child.wait(end)
+        if self.kafka:
+            self.kafka.stop()
         self._client.close()

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.config import Settings
-from penstock.drill.disasters import DISASTERS, PATIENCE, Disaster, Scene, kill_pipeline
+from penstock.drill.disasters import DISASTERS, PATIENCE, Disaster, Scene, kill_kafka, kill_pipeline
+from penstock.drill.kafka import broker_in
 from penstock.drill.pipe import DrillPipe
 from penstock.drill.senders import senders_of
 from penstock.drill.settings import copied
@@ -43,20 +44,26 @@ class Drill:
     ``seed`` decides which disasters come in which order. ``say`` takes lines about what the copy leaves out.
     """
 
-    def __init__(self, settings: Settings, seed: int, *, spark: bool, say: Callable[[str], None], keep: bool) -> None:
+    def __init__(
+        self, settings: Settings, seed: int, say: Callable[[str], None], *, spark: bool, kafka: bool, keep: bool
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="penstock-drill-"))
-        copy, left_out = copied(settings, self.folder / "data")
+        broker = broker_in(self.folder / "kafka") if kafka else None
+        copy, left_out = copied(settings, self.folder / "data", broker.address if broker else "")
         copy.data_dir.mkdir()
         for line in left_out:
             say(line)
         self._keep = keep
-        self._pipe = DrillPipe(copy, self.folder, spark)
+        self._pipe = DrillPipe(copy, self.folder, spark, broker)
         self._senders = list(senders_of(self._pipe, RATE))
         self._scene = Scene(self._pipe, self._senders, random.Random(seed))
-        self._disasters: tuple[Disaster, ...] = (*DISASTERS, kill_pipeline) if spark else DISASTERS
+        further = [(spark, kill_pipeline), (kafka, kill_kafka)]
+        self._disasters: list[Disaster] = [*DISASTERS, *(one for wanted, one in further if wanted)]
 
     def __enter__(self) -> Drill:
         try:
+            if self._pipe.kafka:
+                self._pipe.kafka.start()
             self._pipe.start(PATIENCE)
         except BaseException:
             self.__exit__()

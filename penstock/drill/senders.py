@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -60,6 +61,15 @@ class Sender(threading.Thread):
         self._stopped.set()
         self._may_send.set()
         self.join()
+
+
+MARK = re.compile(rb'"uuid": "([a-z0-9_\-]+)-([0-9]+)"')
+
+
+def mark_of(payload: bytes) -> tuple[str, int] | None:
+    """Whose and which message it is; None for what no sender of a drill made."""
+    found = MARK.search(payload)
+    return (found[1].decode(), int(found[2])) if found else None
 
 
 def payload(sender: str, number: int) -> bytes:

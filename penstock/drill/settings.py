@@ -5,28 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.config import DiscardHandler, ForwardedHandler, HandlerConfig, ListenerConfig, Settings
+from penstock.config import DiscardHandler, ForwardedHandler, HandlerConfig, KafkaHandler, ListenerConfig, Settings
 from penstock.handover.frame import frame_length, least_frame
 from penstock.testing.pipe import free_ports
 
 HERE = "127.0.0.1"
 
 
-def copied(settings: Settings, data_dir: Path) -> tuple[Settings, list[str]]:
-    """``settings`` for a drill in ``data_dir``, and what they leave out, in words."""
+def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Settings, list[str]]:
+    """``settings`` for a drill in ``data_dir``, and what they leave out, in words.
+
+    With the address of a Kafka handlers of that type go there; where there is none, the first listener gets one.
+    """
     tree = settings.model_dump(mode="json")
     left_out = [
         f"{listener.name}: handler {handler.label} ({handler.type}) is replaced by one that discards"
         for listener in settings.listener
         for handler in listener.handlers
-        if _is_foreign(handler)
+        if _is_foreign(handler, kafka)
     ]
     if settings.security.tokens or settings.security.tls_cert:
         left_out.append("tokens and TLS are off")
     http, grpc, flight = (f"{HERE}:{port}" for port in free_ports(3))
     tree |= {
         "data_dir": str(data_dir),
-        "listener": [_listener(one) for one in settings.listener],
+        "listener": _with_kafka([_listener(one, kafka) for one in settings.listener], kafka),
         "log": tree["log"] | {"http": http, "grpc": grpc, "flight": flight},
         "buffer": tree["buffer"] | {"term_length": _term_length(settings)},
         "pipeline": tree["pipeline"] | {"tables": None},
@@ -44,17 +47,35 @@ def _term_length(settings: Settings) -> int:
     return length
 
 
-def _is_foreign(handler: HandlerConfig) -> bool:
-    """Whether a handler reaches something outside of the pipe."""
+def kafka_handlers(settings: Settings) -> dict[str, str]:
+    """The label of each listener's handler of type kafka."""
+    return {one.name: h.label for one in settings.listener for h in one.routed if isinstance(h, KafkaHandler)}
+
+
+def _is_foreign(handler: HandlerConfig, kafka: str) -> bool:
+    """Whether a handler reaches something outside of the drill."""
+    if isinstance(handler, KafkaHandler):
+        return not kafka
     return isinstance(handler, ForwardedHandler) and handler.type not in ("console", "discard")
 
 
-def _listener(listener: ListenerConfig) -> dict[str, Any]:
-    handlers = [_handler(one) for one in listener.handlers]
+def _with_kafka(listeners: list[dict[str, Any]], kafka: str) -> list[dict[str, Any]]:
+    handlers = [handler for listener in listeners for handler in listener["handlers"]]
+    if kafka and listeners and not any(handler["type"] == "kafka" for handler in handlers):
+        own = {"type": "kafka", "default_topic": "drill", "producer": {"bootstrap.servers": kafka}}
+        listeners[0]["handlers"].append(own)
+    return listeners
+
+
+def _listener(listener: ListenerConfig, kafka: str) -> dict[str, Any]:
+    handlers = [_handler(one, kafka) for one in listener.handlers]
     return listener.model_dump(mode="json") | {"host": HERE, "port": 0, "handlers": handlers}
 
 
-def _handler(handler: HandlerConfig) -> dict[str, Any]:
-    if not _is_foreign(handler):
+def _handler(handler: HandlerConfig, kafka: str) -> dict[str, Any]:
+    if isinstance(handler, KafkaHandler) and kafka:
+        plain = {"producer": {"bootstrap.servers": kafka}, "encryption": None, "default_topic": "drill"}
+        return handler.model_dump(mode="json") | plain
+    if not _is_foreign(handler, kafka):
         return handler.model_dump(mode="json")
     return DiscardHandler(type="discard", name=handler.label).model_dump(mode="json")

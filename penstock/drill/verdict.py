@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +10,10 @@ from typing import Any
 
 from penstock.client import Log
 from penstock.counts import Counts, lost
+from penstock.drill.kafka import marks_in, missing
 from penstock.drill.pipe import DrillPipe
-from penstock.drill.senders import TOPIC, Appender, DatagramSender, LineSender, Sender
-
-MARK = re.compile(rb'"uuid": "([a-z0-9_\-]+)-([0-9]+)"')
-"""Whose and which message it is."""
+from penstock.drill.senders import TOPIC, Appender, DatagramSender, LineSender, Sender, mark_of
+from penstock.drill.settings import kafka_handlers
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,9 @@ def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
             wrong += stored.missing(acknowledged)
         elif isinstance(sender, DatagramSender):
             wrong += _uncounted(balance, sender)
+    if pipe.kafka:
+        sent = {sender.name: sender.sent for sender in senders}
+        wrong += missing(balance, kafka_handlers(pipe.settings), marks_in(pipe.kafka.address), sent)
     losses = losses_of(balance).pruned()
     wrong += stored.without_name(senders, sum(losses.values()))
     broken_off = sum(sender.sent - stored.of(sender) for sender in senders if isinstance(sender, LineSender))
@@ -110,11 +111,11 @@ class Stored:
                 self._take(topic, offset, data)
 
     def _take(self, topic: str, offset: int, data: bytes) -> None:
-        found = MARK.search(data or b"")
-        if found is None:
+        mark = mark_of(data or b"")
+        if mark is None:
             self.unknown += 1
             return
-        name, number = found[1].decode(), int(found[2])
+        name, number = mark
         self.marks[name, number] += 1
         self._by_sender[name] += self.marks[name, number] == 1
         if topic == TOPIC:

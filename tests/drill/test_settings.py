@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.config import Settings, load
-from penstock.drill.settings import copied
+from penstock.config import KafkaHandler, Settings, load
+from penstock.drill.settings import copied, kafka_handlers
 
 CONFIG = """
 data_dir = "precious"
@@ -48,6 +48,19 @@ def test_folder_addresses_and_foreign_handlers_are_replaced(tmp_path: Path) -> N
         ("console", "console"),
     ]
     assert left_out == ["events: handler kafka (kafka) is replaced by one that discards"]
+
+
+def test_with_a_broker_of_the_drill_messages_for_kafka_go_there(tmp_path: Path) -> None:
+    copy, left_out = copied(loaded(tmp_path), tmp_path / "data", "127.0.0.1:9")
+    kafka = copy.listener[0].handlers[1]
+    assert isinstance(kafka, KafkaHandler)
+    assert (kafka.producer, left_out) == ({"bootstrap.servers": "127.0.0.1:9"}, [])
+    assert kafka_handlers(copy) == {"events": "kafka"}
+
+
+def test_where_nothing_goes_to_kafka_the_first_listener_does(tmp_path: Path) -> None:
+    copy, _ = copied(Settings(), tmp_path / "data", "127.0.0.1:9")
+    assert kafka_handlers(copy) == {copy.listener[0].name: "kafka"}
 
 
 def test_log_buffers_are_as_small_as_the_listeners_let_them_be(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ def drill(
     minutes: Annotated[float, typer.Option(help="How long disasters come.", min=0.05)] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Which disasters, in which order.", show_default=False)] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Sockets to log only: no Spark, no Java.")] = False,
+    kafka: Annotated[bool, typer.Option("--kafka", help="With a broker of its own, which goes away too.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the temporary folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +36,7 @@ def drill(
     say.words(f"seed {chosen}; a pipe of its own is starting")
     incidents: list[Incident] = []
     try:
-        with Drill(settings, chosen, spark=not no_spark, say=say.words, keep=keep) as running:
+        with Drill(settings, chosen, say.words, spark=not no_spark, kafka=kafka, keep=keep) as running:
             for incident in running.run(60 * minutes):
                 incidents.append(incident)
                 say.incident(incident)

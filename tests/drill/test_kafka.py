@@ -1,0 +1,31 @@
+"""What Kafka holds in the end is held against what was delivered."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from confluent_kafka import Producer
+
+from penstock.drill.kafka import marks_in, missing
+from penstock.drill.senders import payload
+from penstock.kafka.broker import Broker
+
+
+def test_messages_are_read_back_from_all_topics(kafka_broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    for topic, number in (("drill-one", 1), ("drill-two", 2), ("drill-two", 2)):
+        producer.produce(topic, payload("test-drill-kafka", number))
+    producer.flush(30)
+    found = marks_in(kafka_broker.address)
+    assert {mark: n for mark, n in found.items() if mark[0] == "test-drill-kafka"} == {
+        ("test-drill-kafka", 1): 1,
+        ("test-drill-kafka", 2): 2,
+    }
+
+
+def test_less_than_was_delivered_and_more_than_was_sent_are_wrong() -> None:
+    balance = {"routes": [{"source": "a", "handler": "kafka", "delivered": 2}, {"source": "a", "handler": "log"}]}
+    stored = Counter({("a", 0): 1, ("a", 1): 3})
+    assert list(missing(balance, {"a": "kafka"}, stored, {"a": 2})) == []
+    assert len(list(missing(balance, {"a": "kafka"}, Counter({("a", 0): 5}), {"a": 2}))) == 1
+    assert len(list(missing(balance, {"a": "kafka"}, stored, {"a": 1}))) == 1
