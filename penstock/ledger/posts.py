@@ -23,7 +23,9 @@ NO_UUIDS: Mapping[SourceBucket, Counts] = MappingProxyType({})
 ROWS, SUM = "rows.", "sum."
 """What the names of a post's ``uuids`` begin with; the fate follows."""
 LARGEST = 1 << 64
-"""What a number stays below: sums of hashes have 64 bits."""
+"""What a number stays below."""
+LARGEST_SUM = 1 << 128
+"""What a sum of 64-bit hashes is at most."""
 LAST_SECOND = 253_402_300_799
 """Of the year 9999."""
 LONGEST_SHOWN = 100
@@ -131,7 +133,12 @@ def _counts(document: Any, of: str = "source", named: str = "counts") -> dict[So
 
 
 def _told(value: object) -> Counts:
-    return Counts({_text(name): _natural(count) for name, count in _object(value).items()})
+    return Counts({_text(name): _natural(count, _most(name)) for name, count in _object(value).items()})
+
+
+def _most(name: str) -> int:
+    """Sums of 64-bit hashes grow with what is summed."""
+    return LARGEST_SUM if name.startswith(SUM) else LARGEST - 1
 
 
 def dump(post: Post) -> bytes:

@@ -75,3 +75,13 @@ def test_a_bad_post_of_an_auditor_is_refused_with_its_reason(change: dict[str, A
     with pytest.raises(BadPost) as caught:
         parse({**json.loads(dump(AUDIT)), **change})
     assert said in str(caught.value)
+
+
+def test_sums_of_hashes_may_be_larger_than_counts_and_have_a_bound_too() -> None:
+    def landed(total: int) -> dict[str, Any]:
+        entry = {"source": "u", "bucket": 0, "counts": {"landed.event": 3}, "uuids": {"rows.e": 3, "sum.e": total}}
+        return {"tier": "landed", "topic": "t", "version": 1, "through": 3, "counts": [entry]}
+
+    parse(landed(5 << 64))
+    with pytest.raises(BadPost, match="is not a count"):
+        parse(landed((1 << 128) + 1))
