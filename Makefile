@@ -12,7 +12,7 @@ demo: setup
 	$(BIN)/penstock up --demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2 -m "not soak"
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not soak"
 
 soak: setup
 	$(BIN)/python -m pytest -m soak
@@ -23,7 +23,7 @@ check: setup
 	$(BIN)/mypy
 
 fuzz: setup
-	$(BIN)/python -m pytest -n 2 -m "hypothesis and not soak" --hypothesis-profile=fuzz
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "hypothesis and not soak" --hypothesis-profile=fuzz
 
 audit: setup
 	test -x .venv/audit/bin/pip-audit || ($(PYTHON) -m venv .venv/audit && .venv/audit/bin/pip install --quiet pip-audit)
