@@ -23,7 +23,7 @@ from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
 from penstock.slogd.errors import BadRequest
 
-INTERNAL_TOKEN = "of the data directory"
+INTERNAL_TOKEN = "of-the-data-directory"
 
 
 def families() -> list[Family]:

@@ -16,7 +16,7 @@ import pytest
 from penstock.server.http.body_limits import BodyLimits, LimitedBodies
 from tests.server.running import Running
 
-HEAD = b"POST /topic/t/logs HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+HEAD = b"POST /topic/t/logs HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
 BODY = json.dumps({"logs": [{"raw_bytes": "eHh4" * 1000}]}).encode()
 
 
