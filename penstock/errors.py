@@ -19,6 +19,7 @@ PenstockError
     Unusable  (config.keys.tls)
     ConfigError  (config.keys.values)
     Away  (console.daemon_poll)
+    CannotRead  (drill.kafka)
     NotBack  (drill.pipe)
     FileError  (files.errors)
         DamagedFile

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.drill.senders import mark_of
+from penstock.errors import PenstockError
 from penstock.kafka.broker import Broker
 from penstock.testing.pipe import free_ports
 
 TOPIC = "drill"
 PATIENCE = 60.0
 """Seconds for a broker to answer."""
+
+
+class CannotRead(PenstockError, RuntimeError):
+    """What a broker holds does not come."""
 
 
 def broker_in(folder: Path) -> Broker:
@@ -25,24 +31,32 @@ def marks_in(address: str) -> Counter[tuple[str, int]]:
     """Whose and which messages all topics of a broker hold, and how often."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "drill", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "drill", "enable.auto.commit": False, "enable.partition.eof": True}
+    )
     try:
-        names = [name for name in consumer.list_topics(timeout=PATIENCE).topics if not name.startswith("__")]
-        partitions = [TopicPartition(name, 0, 0) for name in names]
-        ends = {of.topic: consumer.get_watermark_offsets(of, timeout=PATIENCE)[1] for of in partitions}
+        topics = consumer.list_topics(timeout=PATIENCE).topics.values()
+        own = [topic for topic in topics if not topic.topic.startswith("__")]
+        partitions = [TopicPartition(topic.topic, number, 0) for topic in own for number in topic.partitions]
         consumer.assign(partitions)
-        return Counter(filter(None, (mark_of(value) for value in _values(consumer, ends))))
+        return Counter(filter(None, (mark_of(value) for value in _values(consumer, len(partitions)))))
     finally:
         consumer.close()
 
 
-def _values(consumer: Any, ends: Mapping[str, int]) -> Iterator[bytes]:
-    left = {topic for topic, end in ends.items() if end}
-    while left:
-        for message in consumer.consume(1000, PATIENCE):
-            if message.offset() + 1 >= ends[message.topic()]:
-                left.discard(message.topic())
-            yield message.value() or b""
+def _values(consumer: Any, partitions: int) -> Iterator[bytes]:
+    """Of all records until each partition has come to its end. Raises CannotRead."""
+    from confluent_kafka import KafkaError
+
+    end = time.monotonic() + PATIENCE
+    while partitions:
+        if time.monotonic() > end:
+            raise CannotRead(f"Kafka's messages cannot be read within {PATIENCE:g} s")
+        for message in consumer.consume(1000, 1.0):
+            if message.error() is None:
+                yield message.value() or b""
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                partitions -= 1
 
 
 def missing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ def test_the_examples_of_the_page_pass(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
+        env=os.environ | {"PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
         timeout=120,
