@@ -42,7 +42,8 @@ class StatePage:
         self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, size)
+            if not _has_all_its_blocks(os.fstat(descriptor), size):
+                os.posix_fallocate(descriptor, 0, size)  # a sparse map on a full disk would be a SIGBUS
             self._map = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
@@ -90,3 +91,7 @@ class StatePage:
 
 def _checksum(sequence: int, data: bytes) -> int:
     return crc32c.crc32c(data, crc32c.crc32c(struct.pack("<QI", sequence, len(data))))
+
+
+def _has_all_its_blocks(found: os.stat_result, size: int) -> bool:
+    return found.st_size >= size and found.st_blocks * 512 >= size

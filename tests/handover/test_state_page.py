@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import crc32c
@@ -69,3 +71,19 @@ def test_a_text_of_before_whose_checksum_covers_its_bytes_alone_is_read(tmp_path
     data[:22] = HALF_HEADER.pack(1, 6, crc32c.crc32c(b'"text"')) + b'"text"'
     (tmp_path / "state").write_bytes(data)
     assert StatePage(tmp_path / "state").read(0) == "text"
+
+
+def test_one_that_is_there_is_opened_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = StatePage(tmp_path / "page")
+    page.write(0, {"a": 1})
+    page.close()
+
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    again = StatePage(tmp_path / "page")
+    assert again.read(0) == {"a": 1}
+    again.close()
+    with pytest.raises(OSError, match="No space"):
+        StatePage(tmp_path / "another")
