@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ import httpx
 
 from penstock.errors import PenstockError
 
+OWN_PORTS = range(12_000, 32_000)
+"""Below those that Linux gives to whoever connects."""
 LISTENERS = ("events-udp", "events-tcp", "syslog-udp", "syslog-tcp")
 SMALL = [
     "buffer.term_length=2MiB",
@@ -35,12 +38,21 @@ class PipeFailed(PenstockError, AssertionError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on just now."""
+    """Ports of loopback that nobody has just now, and that the kernel gives to nobody while a pipe is stopped."""
     with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in socks:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in socks]
+        socks = [stack.enter_context(_bound()) for _ in range(count)]
+        return [int(sock.getsockname()[1]) for sock in socks]
+
+
+def _bound() -> socket.socket:
+    while True:
+        sock = socket.socket()
+        try:
+            sock.bind(("127.0.0.1", secrets.choice(OWN_PORTS)))
+        except OSError:
+            sock.close()
+        else:
+            return sock
 
 
 def until(done: Callable[[], Any], seconds: float = 30, what: str = "") -> Any:
