@@ -6,7 +6,6 @@ Where ``[security]`` has tokens, they use one that lies in the data directory, r
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import ssl
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.config import Settings, split_address
 from penstock.config.keys.tls import client_context
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS
+from penstock.files.file_system import create_once
 
 if TYPE_CHECKING:
     import httpx
@@ -32,16 +31,7 @@ def internal_token(data_dir: Path) -> str:
     with contextlib.suppress(FileNotFoundError):
         return _read(path)
     data_dir.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):  # another process was faster
-        os.link(draft, path)
-    draft.unlink()
-    OS.sync_directory(data_dir)
+    create_once(path, secrets.token_hex(32).encode(), 0o600)
     return _read(path)
 
 

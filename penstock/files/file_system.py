@@ -18,6 +18,8 @@ from penstock.files.errors import Locked
 Bytes = Any
 """Any object with the buffer protocol."""
 _PASSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+FILE_MODE = 0o640
+"""What is in the data directory is for owner and group alone."""
 MAX_PARTS = 1024
 """IOV_MAX of Linux: buffers that one system call takes."""
 
@@ -101,6 +103,25 @@ def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "",
         fs.sync_directory(path.parent)
 
 
+def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
+    """Have ``path`` made with ``data``, durably and whole; where another process was first, its file stands.
+
+    Raises OSError.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+    OS.sync_directory(path.parent)
+
+
 def _write(fs: FileSystem, path: Path, data: Bytes, synced: bool) -> None:
     file = fs.open(path, create=True)
     try:
@@ -126,7 +147,7 @@ class SystemFile:
     """A file of the operating system."""
 
     def __init__(self, path: Path, create: bool) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640)
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE)
 
     def write(self, parts: Sequence[Bytes], position: int) -> int:
         rest = [memoryview(part).cast("B") for part in parts if len(memoryview(part))]
@@ -213,7 +234,7 @@ class SystemFiles:
             os.close(fd)
 
     def lock(self, path: Path) -> Callable[[], None]:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -80,7 +80,7 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     publication = publication or Publication.create(path, parameters, readers=known)
     page = StatePage(state_file(folder, listener.name))
     page.tell_damage()
-    total = last_total(publication, page)
+    total = last_total(last_receipt(publication), page)
     topic = listener.log.topic if listener.log else None
     TopicByPosition(page).lead(topic, publication.position, places.get(files[0], 0))
     page.close()
@@ -95,13 +95,12 @@ def _wanted(listener: ListenerConfig) -> list[tuple[str, bool, bool]]:
     return [first, *((handler.label, handler.overflow == "drop", True) for handler in listener.forwarded)]
 
 
-def last_total(publication: Publication, page: StatePage, position: ReaderPosition | None = None) -> int:
-    """The total of messages accepted into the log buffer: by its last whole frame, or as was told of a later one.
+def last_total(last: Receipt | None, page: StatePage, position: ReaderPosition | None = None) -> int:
+    """The total of messages accepted into the log buffer: by its ``last_receipt``, or as was told of a later frame.
 
     ``position`` is that of the log daemon.
     """
-    receipt = last_receipt(publication)
-    told = int((page.read(STATISTICS) or {}).get("total", 0)) if receipt is None else receipt.total
+    told = int((page.read(STATISTICS) or {}).get("total", 0)) if last is None else last.total
     return max(told, position.total if position else 0)
 
 

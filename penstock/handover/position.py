@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.files.checked_word import MOST, decode_word, encode_word
+from penstock.files.file_system import create_once
 from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
 from penstock.logbuffer.errors import LogBufferError
-from penstock.logbuffer.mapped import require_x86_64, sync_folder
+from penstock.logbuffer.mapped import require_x86_64
 
 UNKNOWN: Final = -1
 """The mark of a reader that cannot know how many messages there were before."""
@@ -51,7 +52,7 @@ class ReaderPosition:
         self.path = Path(path)
         _check(start)
         if not self.path.exists():
-            _create(self.path, start, mark)
+            create_once(self.path, _packed(start, 0, mark))
         self._file = open(self.path, "r+b")  # noqa: SIM115
         self._mutex = threading.Lock()
         try:
@@ -264,16 +265,3 @@ def _packed(
         for copy in (_FIRST, _SECOND):
             struct.pack_into("<q", packed, 8 * (copy + word), encode_word(value))
     return bytes(packed)
-
-
-def _create(path: Path, start: int, mark: int) -> None:
-    """Under another name first, so that no crash leaves half a file."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.new")
-    with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o640)) as file:
-        file.write(_packed(start, 0, mark))
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):  # another process was first: its file stands
-        os.link(unfinished, path)
-    unfinished.unlink()
-    sync_folder(path.parent)

@@ -72,7 +72,7 @@ class FrameWriter:
         self.before = before or Receipt(Origin(source, 0, 0, 0))
         self.published = _published(frame) if frame else (0, 0)
         self.incarnation = self.before.incarnation + 1
-        self.total = last_total(publication, page, readers[0].position)  # so that a loss shows
+        self.total = last_total(before, page, readers[0].position)  # so that a loss shows
         self._is_behind = before is not None and self.total > before.total
         self.drops = (self.before.socket_id, self.before.drops)
         self.clock = BucketClock(bucket=self.before.origin.bucket)

@@ -16,7 +16,7 @@ def test_files_are_made_for_owner_and_group(tmp_path: Path) -> None:
     try:
         OS.open(tmp_path / "data", create=True).close()
         OS.lock(tmp_path / "lock")()
-        position._create(tmp_path / "position", 0, 0)
+        position.ReaderPosition(tmp_path / "position").close()
         mapped.create_file(tmp_path / "buffer", Parameters(1 << 16, 1408, 1, 1, 0), 0)
     finally:
         os.umask(before)

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from penstock.files.errors import Locked
-from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, map_file, replace_durably
+from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, create_once, map_file, replace_durably
 from penstock.testing.crashes import CrashingFileSystem
 
 
@@ -78,3 +78,21 @@ def test_processes_that_write_the_same_file_have_drafts_of_their_own(tmp_path):
     replace_durably(OS, tmp_path / "f", b"mine", draft="f.mine")
     assert sorted(OS.names(tmp_path)) == ["f", "f.tmp"]
     assert OS.read(tmp_path / "f.tmp") == b"another's"
+
+
+def test_of_several_that_make_a_file_the_first_one_stands(tmp_path):
+    create_once(tmp_path / "f", b"first", 0o600)
+    create_once(tmp_path / "f", b"second")
+    assert (tmp_path / "f").read_bytes() == b"first"
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [tmp_path / "f"]
+
+
+def test_a_file_that_cannot_be_synced_is_not_made(tmp_path, monkeypatch):
+    def failed(_):
+        raise OSError(errno.EIO, "failed")
+
+    monkeypatch.setattr(os, "fsync", failed)
+    with pytest.raises(OSError, match="failed"):
+        create_once(tmp_path / "f", b"data")
+    assert list(tmp_path.iterdir()) == []
