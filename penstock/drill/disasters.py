@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.drill.faults import Faults
-from penstock.drill.pipe import DrillPipe
+from penstock.drill.pipe import DrillPipe, datagrams_of
 from penstock.drill.senders import DatagramSender, Sender
 from penstock.testing.damage import damage_one
 
@@ -149,8 +149,7 @@ def _kill_all(scene: Scene) -> None:
 
 
 def _has_come(pipe: DrillPipe, sender: Sender) -> bool:
-    counts: dict[str, int] = next((x["counts"] for x in pipe.balance()["listeners"] if x["name"] == sender.name), {})
-    return counts.get("taken", 0) + counts.get("kernel_dropped", 0) >= sender.sent
+    return datagrams_of(pipe.balance(), sender.name) >= sender.sent
 
 
 def _start(scene: Scene) -> float:

@@ -31,11 +31,9 @@ class Faults:
     failing: bool = False
     clock: float = 0.0
 
-    def switch(self, path: Path) -> None:
-        """Have them in force in all processes that look at ``path``."""
-        draft = path.with_suffix(".new")
-        draft.write_text(json.dumps(asdict(self)))
-        draft.replace(path)
+    def encode(self) -> bytes:
+        """The file's bytes; whoever writes them replaces the file, so that nobody reads half of it."""
+        return json.dumps(asdict(self)).encode()
 
 
 class Watched:

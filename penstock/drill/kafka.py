@@ -13,7 +13,6 @@ from penstock.errors import PenstockError
 from penstock.kafka.broker import Broker
 from penstock.testing.pipe import free_ports
 
-TOPIC = "drill"
 PATIENCE = 60.0
 """Seconds for a broker to answer."""
 

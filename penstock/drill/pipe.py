@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import httpx
 
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
+from penstock.counts import Counts, Name
 from penstock.drill.faults import VARIABLE, Faults
 from penstock.errors import PenstockError
+from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.broker import Broker
 from penstock.process.child import Child
 from penstock.supervise.supervisor import ENDPOINTS
@@ -64,7 +66,7 @@ class DrillPipe:
 
     def faults(self, faults: Faults) -> None:
         """Switch the faults of all processes."""
-        faults.switch(self._faults)
+        replace_durably(OS, self._faults, faults.encode(), synced=False)
 
     def wait_back(self, gone: dict[str, int], patience: float) -> None:
         """Until the daemon answers and no process of ``gone`` (id by name) is the one that runs. Raises NotBack."""
@@ -150,3 +152,9 @@ class DrillPipe:
         if self.kafka:
             self.kafka.stop()
         self._client.close()
+
+
+def datagrams_of(balance: Mapping[str, Any], listener: str) -> int:
+    """How many datagrams came to a listener: taken, or dropped by the kernel."""
+    counts = Counts(next((one["counts"] for one in balance["listeners"] if one["name"] == listener), {}))
+    return counts[Name.TAKEN] + counts[Name.KERNEL_DROPPED]

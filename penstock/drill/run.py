@@ -17,6 +17,7 @@ from penstock.drill.pipe import DrillPipe
 from penstock.drill.senders import senders_of
 from penstock.drill.settings import copied
 from penstock.drill.verdict import Verdict, judge, losses_of
+from penstock.errors import PenstockError
 
 RATE = 500.0
 """Messages per second of each sender."""
@@ -65,14 +66,15 @@ class Drill:
             if self._pipe.kafka:
                 self._pipe.kafka.start()
             self._pipe.start(PATIENCE)
-        except BaseException:
-            self.__exit__()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._pipe.stop()
-        if not self._keep:
+        points_into_it = kind is not None and issubclass(kind, PenstockError)
+        if not (self._keep or points_into_it):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, seconds: float) -> Iterator[Incident]:

@@ -7,6 +7,7 @@ import json
 import re
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from penstock.client import ClientError, Log
@@ -20,7 +21,7 @@ BURST = 20
 """Messages that a sender sends at once."""
 
 
-class Sender(threading.Thread):
+class Sender(threading.Thread, ABC):
     """Sends bursts until it is told to stop; ``sent`` counts messages, each numbered from 0 on."""
 
     def __init__(self, name: str, rate: float) -> None:
@@ -38,9 +39,9 @@ class Sender(threading.Thread):
                 if self._may_send.is_set():
                     self.burst()
 
+    @abstractmethod
     def burst(self) -> None:
         """Send some messages."""
-        raise NotImplementedError
 
     def payloads(self) -> list[bytes]:
         """The next ones."""

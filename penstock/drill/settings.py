@@ -10,6 +10,7 @@ from penstock.handover.frame import frame_length, least_frame
 from penstock.testing.pipe import free_ports
 
 HERE = "127.0.0.1"
+KAFKA_TOPIC = "drill"
 
 
 def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Settings, list[str]]:
@@ -62,7 +63,7 @@ def _is_foreign(handler: HandlerConfig, kafka: str) -> bool:
 def _with_kafka(listeners: list[dict[str, Any]], kafka: str) -> list[dict[str, Any]]:
     handlers = [handler for listener in listeners for handler in listener["handlers"]]
     if kafka and listeners and not any(handler["type"] == "kafka" for handler in handlers):
-        own = {"type": "kafka", "default_topic": "drill", "producer": {"bootstrap.servers": kafka}}
+        own = {"type": "kafka", "default_topic": KAFKA_TOPIC, "producer": {"bootstrap.servers": kafka}}
         listeners[0]["handlers"].append(own)
     return listeners
 
@@ -74,7 +75,7 @@ def _listener(listener: ListenerConfig, kafka: str) -> dict[str, Any]:
 
 def _handler(handler: HandlerConfig, kafka: str) -> dict[str, Any]:
     if isinstance(handler, KafkaHandler) and kafka:
-        plain = {"producer": {"bootstrap.servers": kafka}, "encryption": None, "default_topic": "drill"}
+        plain = {"producer": {"bootstrap.servers": kafka}, "encryption": None, "default_topic": KAFKA_TOPIC}
         return handler.model_dump(mode="json") | plain
     if not _is_foreign(handler, kafka):
         return handler.model_dump(mode="json")

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.client import Log
 from penstock.counts import Counts, lost
 from penstock.drill.kafka import marks_in, missing
-from penstock.drill.pipe import DrillPipe
+from penstock.drill.pipe import DrillPipe, datagrams_of
 from penstock.drill.senders import TOPIC, Appender, DatagramSender, LineSender, Sender, mark_of
 from penstock.drill.settings import kafka_handlers
 
@@ -83,9 +83,7 @@ def _open(balance: Mapping[str, Any]) -> Iterator[str]:
 
 def _uncounted(balance: Mapping[str, Any], sender: Sender) -> Iterator[str]:
     """Datagrams that the kernel took for a listener, and that it counts neither as taken nor as dropped."""
-    counts = Counts(next((x["counts"] for x in balance["listeners"] if x["name"] == sender.name), {}))
-    came = counts["taken"] + counts["kernel_dropped"]
-    if came != sender.sent:
+    if (came := datagrams_of(balance, sender.name)) != sender.sent:
         yield f"{sender.name}: {sender.sent:,} datagrams sent, {came:,} counted"
 
 

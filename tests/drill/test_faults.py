@@ -28,7 +28,7 @@ for folder in ("data", "other"):
 def said(folder: Path, faults: Faults, script: str = WRITES) -> list[str]:
     for name in ("data", "other"):
         (folder / name).mkdir(exist_ok=True)
-    faults.switch(folder / "faults.json")
+    (folder / "faults.json").write_bytes(faults.encode())
     environment = {**os.environ, "PYTHONPATH": f"{INJECTED}:{Path(__file__).parents[2]}"}
     environment[VARIABLE] = str(folder / "faults.json")
     done = subprocess.run(

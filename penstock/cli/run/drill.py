@@ -6,16 +6,16 @@ import json
 import secrets
 import sys
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Configured
-from penstock.drill.disasters import PATIENCE
-from penstock.drill.pipe import NotBack
 from penstock.drill.run import Drill, Incident
 from penstock.drill.verdict import Verdict
+from penstock.errors import PenstockError
 
 
 def drill(
@@ -44,8 +44,8 @@ def drill(
             verdict = running.verdict()
             if keep:
                 say.words(f"kept: {running.folder}")
-    except NotBack as error:
-        fail(f"{error} (within {PATIENCE:g} s); seed {chosen}")
+    except PenstockError as error:  # the pipe or the broker does not come up
+        fail(f"{error}; seed {chosen}")
     say.verdict(chosen, incidents, verdict)
     sys.exit(1 if verdict.wrong else 0)
 
@@ -70,7 +70,7 @@ class Lines:
     def verdict(self, seed: int, incidents: list[Incident], verdict: Verdict) -> None:
         """The end."""
         if self._as_json:
-            told: dict[str, Any] = {"seed": seed, "disasters": [vars_of(one) for one in incidents]}
+            told: dict[str, Any] = {"seed": seed, "disasters": [asdict(one) for one in incidents]}
             print(json.dumps(told | verdict.document(), indent=2))
             return
         sent = f"{len(incidents)} disasters, {verdict.sent:,} messages sent, {verdict.acknowledged:,} acknowledged"
@@ -86,8 +86,3 @@ class Lines:
         else:
             good = "nothing acknowledged was lost, nothing stored twice, nothing invented; unaccounted for: 0"
             console.print(good, style="green", soft_wrap=True)
-
-
-def vars_of(incident: Incident) -> dict[str, Any]:
-    """JSON-ready."""
-    return {"second": incident.second, "what": incident.what, "cost": incident.cost}

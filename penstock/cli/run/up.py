@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -104,11 +102,9 @@ def _demo(config: Path | None, override: list[str] | None, spark: bool) -> int:
 
 def _free_ports(data_dir: Path) -> list[str]:
     """Overrides that keep out of everybody's way; the listeners' ports are the kernel's choice."""
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(socket.socket()) for _ in ("http", "grpc", "flight")]
-        for sock in socks:
-            sock.bind(("127.0.0.1", 0))
-        ports = [sock.getsockname()[1] for sock in socks]
+    from penstock.testing.pipe import free_ports  # it needs httpx, which is slow to import
+
+    ports = free_ports(3)
     listeners = ["events-udp", "events-tcp", "syslog-udp", "syslog-tcp"]
     return [
         f"data_dir={data_dir}",
