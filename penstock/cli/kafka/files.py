@@ -13,6 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaE
 
 from penstock.files.file_system import OS, replace_durably
 from penstock.kafka import Consumer, Producer
+from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.large.headers import find_last
 
 FILE_HEADER = "file"
@@ -136,11 +137,8 @@ class Reading:
 def receive_files(consumer: Consumer, reading: Reading, stopped: Callable[[], bool] = lambda: False) -> Iterator[Moved]:
     """Write each message into a file of its own. Raises KafkaException, LargeMessageError, OSError."""
     reading.into.mkdir(parents=True, exist_ok=True)
-    partitions = _partitions(consumer, reading.topic)
-    ends = {
-        number: consumer.get_watermark_offsets(TopicPartition(reading.topic, number), ANSWER_SECONDS)[1]
-        for number in partitions
-    }
+    partitions = partition_numbers(consumer, reading.topic, ANSWER_SECONDS)
+    ends = {number: end_offset(consumer, (reading.topic, number), ANSWER_SECONDS) for number in partitions}
     consumer.assign([TopicPartition(reading.topic, number, reading.start) for number in partitions])
     done = 0
     while not stopped() and done != reading.most:
@@ -155,13 +153,6 @@ def receive_files(consumer: Consumer, reading: Reading, stopped: Callable[[], bo
         if reading.commits:
             consumer.commit(message)
         done += 1
-
-
-def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    told = consumer.list_topics(topic, ANSWER_SECONDS).topics[topic]
-    if told.error:
-        raise KafkaException(told.error)
-    return sorted(told.partitions)
 
 
 def _at_ends(consumer: Consumer, ends: Mapping[int, int]) -> bool:

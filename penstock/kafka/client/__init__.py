@@ -1,6 +1,6 @@
 """``Producer`` and ``Consumer`` with the interface of confluent-kafka, for messages of any size.
 
-Read ``config`` with ``properties``, ``producer`` (with ``message_batch``, ``delivery_reports`` and
+Read ``config`` with ``properties``, ``broker_answers``, ``producer`` (with ``message_batch``, ``delivery_reports`` and
 ``claim_check_advice``), ``consumer`` with ``consumer_state``, ``seekable_consumer`` and ``start_offsets``; then
 ``plugins`` with ``plugin_instances``, the partitioners and ``encryption``. Imports ``kafka.errors``, ``kafka.large``
 and ``kafka.auditing``, and needs confluent-kafka.
@@ -9,6 +9,7 @@ and ``kafka.auditing``, and needs confluent-kafka.
 __all__ = [  # noqa: RUF022 reading order
     "config",
     "properties",
+    "broker_answers",
     "producer",
     "message_batch",
     "delivery_reports",

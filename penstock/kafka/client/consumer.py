@@ -16,12 +16,12 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
+from penstock.kafka.client.broker_answers import ANSWER_SECONDS
 from penstock.kafka.client.config import ConsumerConfig, consumer_config
 from penstock.kafka.client.plugin_instances import consumer_state, declared_properties
 from penstock.kafka.client.plugins import load_auditor
 from penstock.kafka.client.properties import names
 from penstock.kafka.client.seekable_consumer import (
-    ANSWER_SECONDS,
     PlainConsumer,
     events,
     stored_metadata,

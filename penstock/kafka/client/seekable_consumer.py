@@ -5,7 +5,6 @@ Offsets here are those of records, segments included. librdkafka neither commits
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -23,32 +22,17 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from penstock.kafka.client.broker_answers import ANSWER_SECONDS, patiently
 from penstock.kafka.client.config import checked, consumer_names
 from penstock.kafka.errors import Partition
 from penstock.kafka.large.record_processor import Committed
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 
-ANSWER_SECONDS = 30.0
-"""How long the broker may take to answer a question."""
 BATCH_BYTES = 8 << 20
 """About so many bytes of records are taken at a time: the queue before them is bounded, a batch by its number alone."""
 FIRST_BATCH = 16
 SAMPLE = 16
 """So many records of a batch tell the size of the next."""
-AGAIN_SECONDS = 0.1
-PASSING = frozenset(
-    (
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError._WAIT_COORD,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError._TRANSPORT,
-    )
-)
-"""Answers of a broker that is just starting, or has just handed over."""
 _error = Message.error
 
 
@@ -211,7 +195,7 @@ class PlainConsumer:
         """What the broker holds for partitions, as it is stored. Raises KafkaException."""
         timeout = timeout or self._seconds or ANSWER_SECONDS
         asked = [TopicPartition(*key) for key in keys]
-        told = _patiently(lambda left: self.client.committed(asked, timeout=left), timeout) if asked else []
+        told = _ask(lambda left: self.client.committed(asked, timeout=left), timeout) if asked else []
         return {_at(one): Committed(one.offset, stored_metadata(one)) if one.offset >= 0 else None for one in told}
 
     def remember_committed(self, stored: Mapping[TopicAndPartition, Committed | None]) -> None:
@@ -238,7 +222,7 @@ class PlainConsumer:
         """librdkafka itself waits as long as it likes; so where there is a limit it waits beside."""
         commit = partial(self.client.commit, offsets=given, asynchronous=False)
         if self._seconds is None:
-            return _patiently(lambda _: commit(), ANSWER_SECONDS)
+            return _ask(lambda _: commit(), ANSWER_SECONDS)
         answer: Queue[Any] = Queue()
         Thread(target=_put_answer, args=(answer, commit), daemon=True).start()
         try:
@@ -255,24 +239,21 @@ class PlainConsumer:
         which = OFFSET_BEGINNING if beginning else OFFSET_END
         asked = [_placed(key, which) for key in keys]
         ask = self.client.offsets_for_times
-        told = _patiently(lambda left: ask(asked, timeout=left), self._seconds or ANSWER_SECONDS) if asked else []
+        told = _ask(lambda left: ask(asked, timeout=left), self._seconds or ANSWER_SECONDS) if asked else []
         return {_at(one): one.offset for one in told}
 
 
-def _patiently(ask: Callable[[float], list[TopicPartition]], seconds: float) -> list[TopicPartition]:
-    """What the broker answers within so many seconds; it may just be looking for itself. Raises KafkaException."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            told = ask(max(0.1, until - time.monotonic()))
-            for one in told:
-                if one.error:
-                    raise KafkaException(one.error)
-            return told
-        except KafkaException as error:
-            if error.args[0].code() not in PASSING or time.monotonic() >= until:
-                raise
-            time.sleep(AGAIN_SECONDS)
+def _ask(ask: Callable[[float], list[TopicPartition]], seconds: float) -> list[TopicPartition]:
+    """What the broker answers within so many seconds, an error of one place among them. Raises KafkaException."""
+
+    def answered(left: float) -> list[TopicPartition]:
+        told = ask(left)
+        for one in told:
+            if one.error:
+                raise KafkaException(one.error)
+        return told
+
+    return patiently(answered, seconds)
 
 
 def _put_answer(answer: Queue[Any], ask: Callable[[], Any]) -> None:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
 from penstock.kafka import Producer
+from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.read_back import consumer, read
 from penstock.landing.from_kafka.rows import OWN
@@ -64,10 +65,10 @@ class KafkaOut:
         return [offset for _, offset in self.send(topic, records)]
 
     def has(self, topic: str, producer: tuple[str, int], since: int) -> bool:
-        """Whether a batch was committed since a time (milliseconds)."""
+        """Whether a batch was committed since a time (milliseconds). Raises CannotSend."""
         wanted = f"{producer[0]}:{producer[1]}".encode()
-        with consumer(self._kafka) as client:
-            known = client.list_topics(topic, PATIENCE).topics[topic].partitions
+        with _told(f"topic {topic}"), consumer(self._kafka) as client:
+            known = partition_numbers(client, topic, PATIENCE)
             places = [TopicPartition(topic, number, max(since - 1, 0)) for number in known]
             begins = client.offsets_for_times(places, PATIENCE)
         return any(
@@ -146,7 +147,7 @@ def marks(kafka: Mapping[str, str], place: TopicAndPartition, begin: int, header
     What a transaction that has not ended keeps back is waited for. Raises CannotReadBack.
     """
     with consumer({**kafka, "isolation.level": "read_uncommitted"}) as client:
-        _, end = client.get_watermark_offsets(TopicPartition(*place), timeout=PATIENCE)
+        end = end_offset(client, place, PATIENCE)
     with consumer({**kafka, "enable.partition.eof": "false"}) as client:
         for batch in read(client, place, begin, end) if begin < end else ():
             columns = (batch.column(name).to_pylist() for name in ("offset", "headers"))

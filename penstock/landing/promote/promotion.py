@@ -8,18 +8,18 @@ uuids of the duplicate window stay, so that nothing is lost or lands twice.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented there
 
 from penstock.counts import BUCKET_SECONDS
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.files.file_system import OS, replace_durably
+from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.landing.backfill.requests import requests
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
@@ -104,13 +104,8 @@ class Promotion:
                 admin = AdminClient({k: v for k, v in self._kafka.items() if k != "transactional.id"})
                 if name not in admin.list_topics(timeout=PATIENCE).topics:
                     admin.create_topics([NewTopic(name, partitions)])[name].result(PATIENCE)
-                known, deadline = admin.list_topics(name, PATIENCE).topics[name].partitions, time.monotonic() + PATIENCE
-                while not known and time.monotonic() < deadline:  # a new topic is not known at once
-                    time.sleep(0.05)
-                    known = admin.list_topics(name, PATIENCE).topics[name].partitions
-                if not known:
-                    raise CannotSend(f"topic {name}: it has no partitions")
-                return {p: client.get_watermark_offsets(TopicPartition(name, p), timeout=PATIENCE)[1] for p in known}
+                known = partition_numbers(admin, name, PATIENCE, new=True)
+                return {number: end_offset(client, (name, number), PATIENCE) for number in known}
         except KafkaException as error:
             raise CannotSend(f"topic {name}: {error.args[0].str()}") from error
 

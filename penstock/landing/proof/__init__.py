@@ -2,7 +2,7 @@
 
 Read ``prover`` (which judges each offset that is no row: a duplicate, a gap, or lost), ``evidence``, ``reread`` with
 ``reread_flight``, ``kafka_records`` and ``reread_kafka``, ``uuid_sums``, ``ledger_posts``, ``table_posts``. Imports
-``landing``, ``log``, ``kafka.large``, ``client``, ``ledger`` and ``config``.
+``landing``, ``log``, ``kafka.large``, ``kafka.client``, ``client``, ``ledger`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
 from penstock.counts import SourceBucket
+from penstock.kafka.client.broker_answers import end_offset
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
@@ -39,7 +40,7 @@ class KafkaRecords:
         name, _, partition = topic.rpartition(PARTITION_MARK)
         try:
             with consumer(self._kafka) as client:
-                return int(client.get_watermark_offsets(TopicPartition(name, int(partition)), timeout=5)[1])
+                return end_offset(client, (name, int(partition)), 5)
         except KafkaException:
             return 0
 
