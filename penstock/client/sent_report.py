@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Mapping
 
 from penstock.errors import PenstockError
+from penstock.files.json_values import parse_object
 
 
 class ReportFailed(PenstockError, OSError):
@@ -54,14 +55,16 @@ class LedgerReport:
             with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as answer:
                 answer.read()
         except urllib.error.HTTPError as error:
-            raise ReportFailed(f"the ledger at {self._url} answers {error.code}: {_said(error)}") from None
+            why = refusal_in(error.read(1000))
+            raise ReportFailed(f"the ledger at {self._url} answers {error.code}: {why}") from None
         except OSError as error:
             raise ReportFailed(f"no ledger answers at {self._url}: {getattr(error, 'reason', error)}") from None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    text = error.read(1000).decode(errors="replace").strip()
+def refusal_in(answer: bytes) -> str:
+    """What an answer says of why it refuses: its ``error``, else its text."""
+    text = answer.decode(errors="replace").strip()
     try:
-        return str(json.loads(text)["error"])
-    except (ValueError, KeyError, TypeError):
+        return str(parse_object(text)["error"])
+    except (ValueError, KeyError):
         return text

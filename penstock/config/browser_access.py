@@ -23,12 +23,20 @@ def refusal(host: str, origin: str | None, names: Collection[str]) -> str:
 
     An address needs no name that could be pointed elsewhere; a page's origin has to be the host it asks.
     """
-    name, page = _name(host), urlsplit(origin or "").netloc.lower()
+    name, page = _name(host), _page(origin)
     if host and ANY not in names and not (_is_local(name) or name in names):
         return f"the host {host[:100]!r} is not known here: security.hosts names those that are"
     if origin is not None and page != host.strip().lower() and _name(page) not in names:
         return f"pages of {origin[:100]!r} may not ask this"
     return ""
+
+
+def _page(origin: str | None) -> str:
+    """The host of a page's origin; empty where it is none."""
+    try:
+        return urlsplit(origin or "").netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _name(host: str) -> str:

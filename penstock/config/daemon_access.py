@@ -29,16 +29,17 @@ def internal_token(data_dir: Path) -> str:
     """The token of this data directory; made when it is first asked for. Raises OSError and DamagedFile."""
     path = data_dir / TOKEN_FILE
     with contextlib.suppress(FileNotFoundError):
-        return _read(path)
+        return read_token(path)
     data_dir.mkdir(parents=True, exist_ok=True)
     create_once(path, secrets.token_hex(32).encode(), 0o600)
-    return _read(path)
+    return read_token(path)
 
 
-def _read(path: Path) -> str:
-    token = path.read_bytes()
-    if not token or not all(0x20 < byte < 0x7F for byte in token):
-        raise DamagedFile(f"{path} is damaged: remove it, and the next start makes another one")
+def read_token(path: Path) -> str:
+    """The token in a file, without what is blank around it. Raises OSError and DamagedFile."""
+    token = path.read_bytes().strip()
+    if not token or not all(0x20 <= byte < 0x7F for byte in token):
+        raise DamagedFile(f"{path} is damaged, or no token; a data directory's may be removed: a start makes another")
     return token.decode()
 
 

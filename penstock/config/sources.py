@@ -47,6 +47,7 @@ def gather(
         if not equals:
             raise ConfigError(f"-o {override}: write it as key=value")
         _set(given, key.strip().split("."), _value(text.strip()), f"-o {key}")
+    _check_listener_names(tree["listener"])  # it may have been given as a whole
     given.ignored = drop_ignored(tree)
     _inherit(given)
     return given
@@ -118,11 +119,13 @@ def _inherit(given: Given) -> None:
     """Fill what a listener leaves out from [defaults.udp] or [defaults.tcp], a topic's from log.topic_defaults."""
     tree = given.tree
     defaults = tree.pop("defaults", {})
+    if not isinstance(defaults, dict) or not all(isinstance(values, dict) for values in defaults.values()):
+        raise ConfigError("defaults: write it as [defaults.udp] and [defaults.tcp]")
     for key in defaults:
         if key not in ("udp", "tcp"):
             raise ConfigError(f"defaults.{key}: unknown key{nearest(key, ['udp', 'tcp'])}")
     for item in tree["listener"]:
-        _fill(given, f"listener.{item.get('name')}", item, defaults.get(item.get("protocol"), {}))
+        _fill(given, f"listener.{item.get('name')}", item, defaults.get(str(item.get("protocol")), {}))
     topic_defaults = tree.get("log", {}).get("topic_defaults", {}) if isinstance(tree.get("log"), dict) else {}
     for name, settings in tree["topic"].items() if isinstance(tree.get("topic"), dict) else ():
         _fill(given, f"topic.{name}", settings, topic_defaults)

@@ -11,6 +11,7 @@ from crc32c import crc32c
 
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.files.file_system import OS, FileSystem, replace_durably
+from penstock.files.json_values import parse_object
 
 FORMAT = 1
 
@@ -25,14 +26,13 @@ def decode(data: bytes, path: Path) -> dict[str, Any] | None:
     """The object of the file's bytes; None when they are damaged. Raises UnknownFormat, naming ``path``."""
     if data[:8] != b"%08x" % crc32c(data[8:]):
         return None
-    try:
-        document = json.loads(data[8:])
-        version = document.get("format", FORMAT)
-    except (ValueError, AttributeError, RecursionError):
+    document = _object(data[8:])
+    if document is None:
         return None
+    version = document.get("format", FORMAT)
     if version != FORMAT:
         raise UnknownFormat(f"{path.name} has format {version}, this Penstock knows {FORMAT}")
-    return dict(document)
+    return document
 
 
 def write_document(path: Path, document: Mapping[str, Any], fs: FileSystem = OS) -> None:
@@ -46,15 +46,14 @@ def read_document(path: Path, fs: FileSystem = OS) -> dict[str, Any]:
     Raises FileNotFoundError and other OSErrors; DamagedFile and UnknownFormat, which name the file.
     """
     data = fs.read(path)
-    document = _unchecked(data) if data.startswith(b"{") else decode(data, path)
+    document = _object(data) if data.startswith(b"{") else decode(data, path)
     if document is None:
         raise DamagedFile(f"{path} is damaged")
     return document
 
 
-def _unchecked(data: bytes) -> dict[str, Any] | None:
+def _object(data: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
+        return parse_object(data)
+    except ValueError:
         return None
-    return document if isinstance(document, dict) else None

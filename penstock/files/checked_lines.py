@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from penstock.files.errors import UnknownFormat
 from penstock.files.file_system import OS, File, FileSystem
+from penstock.files.json_values import parse_object
 
 VERSION = 1
 _DIGITS = 8
@@ -186,13 +187,13 @@ def _document(line: bytes, path: Path) -> dict[str, Any] | None:
     if not line.endswith(b"\n") or (checked and line[:_DIGITS] != b"%08x" % crc32c(text)):
         return None
     try:
-        document = json.loads(text)
+        document = parse_object(text)
         version = document.pop("v") if checked else VERSION
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except (ValueError, KeyError):
         return None
     if version != VERSION:
         raise UnknownFormat(f"{path} has lines of format {version}, this Penstock knows {VERSION}")
-    return None if "v" in document else dict(document)
+    return None if "v" in document else document
 
 
 def _cut(fs: FileSystem, path: Path, length: int) -> None:

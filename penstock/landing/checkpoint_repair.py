@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, read_journal, read_plan
 from penstock.landing.table_files import DeltaLog, table_list
 from penstock.landing.table_paths import Layout
@@ -83,7 +83,7 @@ def _is_whole(entry: Path) -> bool:
     try:
         for line in lines:
             if line != b"-":
-                json.loads(line)
+                parse_json(line)
     except ValueError:
         return False
     return version.startswith(b"v")

@@ -6,7 +6,6 @@ after a hundred batches, and which batch wrote a file when it compacts its list.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.files.checked_lines import append_lines, read_lines
+from penstock.files.errors import DamagedFile
+from penstock.files.json_values import parse_object
 from penstock.landing.table_files import table_list
 from penstock.landing.table_paths import Layout
 
@@ -84,16 +85,17 @@ class Planned:
 
 
 def read_plan(checkpoint: Path, batch: int) -> Planned:
-    """The plan of a batch. Raises FileNotFoundError where Spark has none, ValueError where it cannot be read."""
-    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    """The plan of a batch. Raises FileNotFoundError where Spark has none, DamagedFile where it cannot be read."""
+    data = (checkpoint / "offsets" / str(batch)).read_bytes()
     try:
+        lines = data.decode().splitlines()
         if len(lines) != 3 or not lines[0].startswith("v"):
             raise ValueError("not a version, a line of metadata and one source")
-        metadata = json.loads(lines[1])
-        end = {} if lines[2] == "-" else json.loads(lines[2])
+        metadata = parse_object(lines[1])
+        end = {} if lines[2] == "-" else parse_object(lines[2])
         return Planned(_flat(end), int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{checkpoint}/offsets/{batch}: {error}") from None
+        raise DamagedFile(f"{checkpoint}/offsets/{batch}: {error}") from None
 
 
 def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:

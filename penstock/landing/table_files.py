@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
+from penstock.files.errors import DamagedFile
+from penstock.files.json_values import parse_object
 from penstock.landing.table_paths import Layout
 
 DELTA_LOG = "_delta_log"
@@ -84,8 +86,9 @@ class SinkLog:
         return {int(path.name): path for path in found if path.name.isdecimal()} | compact
 
     def _listed(self, entry: Path) -> list[str]:
-        documents = _documents(entry.read_text().splitlines()[1:])
-        return [self._relative(str(d["path"])) for d in documents if d.get("action", "add") == "add"]
+        with _damage_named(entry):
+            documents = _documents(entry, 1)
+            return [self._relative(str(d["path"])) for d in documents if d.get("action", "add") == "add"]
 
     def _relative(self, path: str) -> str:
         """A path of the list (a URL) as one below the table's folder, also where the tables were moved."""
@@ -118,9 +121,10 @@ class DeltaLog:
         version, files = self._checkpoint()
         for name in self._names():
             if int(name[:-5]) > version:
-                for action in _documents((self._folder / name).read_text().splitlines()):
-                    files |= {action["add"]["path"]} if "add" in action else set()
-                    files -= {action["remove"]["path"]} if "remove" in action else set()
+                with _damage_named(self._folder / name):
+                    for action in _documents(self._folder / name):
+                        files |= {str(action["add"]["path"])} if "add" in action else set()
+                        files -= {str(action["remove"]["path"])} if "remove" in action else set()
         return sorted(unquote(path) for path in files)
 
     def _checkpoint(self) -> tuple[int, set[str]]:
@@ -142,15 +146,25 @@ class DeltaLog:
 
     def _commits(self) -> Iterator[tuple[int, list[str]]]:
         """The batches in the log, newest first. Other commits, such as OPTIMIZE's, are no batches."""
-        names = sorted(
-            (n for n in os.listdir(self._folder) if n.endswith(".json") and n[:-5].isdecimal()), reverse=True
-        )
-        for name in names:
-            actions = list(_documents((self._folder / name).read_text().splitlines()))
-            batch = next((int(action["txn"]["version"]) for action in actions if "txn" in action), None)
+        for name in reversed(self._names()):
+            with _damage_named(self._folder / name):
+                actions = list(_documents(self._folder / name))
+                batch = next((int(action["txn"]["version"]) for action in actions if "txn" in action), None)
+                files = [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
             if batch is not None:
-                yield batch, [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
+                yield batch, files
 
 
-def _documents(lines: list[str]) -> Iterator[dict[str, Any]]:
-    return (json.loads(line) for line in lines if line.strip())
+def _documents(entry: Path, heads: int = 0) -> Iterator[dict[str, Any]]:
+    """The objects of a list's entry, one a line, behind ``heads`` lines. Raises ValueError."""
+    lines = entry.read_bytes().split(b"\n")[heads:]
+    return (parse_object(line) for line in lines if line.strip())
+
+
+@contextlib.contextmanager
+def _damage_named(entry: Path) -> Iterator[None]:
+    """What cannot be read of an entry is a DamagedFile."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedFile(f"{entry} is damaged: it is no list of files ({error})") from None

@@ -5,7 +5,6 @@ Blocking: to be called on threads. Everything raises ApiError.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -16,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 
 from penstock.config import TopicConfig
+from penstock.files.json_values import parse_json
 from penstock.log import CorruptBatch, Cursors, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
 from penstock.log.store.segment import first_offsets
 from penstock.server.auth.rights import Principal
@@ -147,8 +147,8 @@ class AdminApi:
         if self._post is None:
             raise NotAllowed("This server keeps no ledger")
         try:
-            return bool(self._post(json.loads(document))["new"])
-        except (ValueError, RecursionError) as error:
+            return bool(self._post(parse_json(document))["new"])
+        except ValueError as error:
             raise BadRequest(f"document: not JSON: {error}") from None
 
 

@@ -17,8 +17,10 @@ from types import FrameType
 from penstock.config import ConfigError, Settings
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
+from penstock.files.json_values import parse_object
+from penstock.process.endpoints import read_endpoints
 from penstock.supervise.sd_notify import Service
-from penstock.supervise.supervisor import ENDPOINTS, LOCK, Supervisor
+from penstock.supervise.supervisor import LOCK, Supervisor
 
 OUTCOME = "reloaded.json"
 """In the data directory: what became of the last reload."""
@@ -129,13 +131,22 @@ def ask_reload(data_dir: Path, patience: float) -> Outcome:
     os.kill(pid, signal.SIGHUP)
     until = time.monotonic() + patience
     while time.monotonic() < until:
-        with contextlib.suppress(FileNotFoundError):
-            outcome = Outcome(**json.loads((data_dir / OUTCOME).read_text()))
-            if outcome.began >= asked:
-                return outcome
+        outcome = outcome_of(data_dir / OUTCOME)
+        if outcome and outcome.began >= asked:
+            return outcome
         _supervisor(data_dir)
         time.sleep(LOOK_EVERY)
     raise NoAnswer(f"process {pid} has not said within {patience:g} s what became of it")
+
+
+def outcome_of(path: Path) -> Outcome | None:
+    """What was told of the last reload; None where that cannot be read, as of another penstock."""
+    try:
+        told = parse_object(path.read_bytes())
+        lines = {name: [str(line) for line in told.get(name, ())] for name in ("applied", "waiting")}
+        return Outcome(int(told["began"]), str(told.get("error", "")), **lines)
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
+        return None
 
 
 def running_supervisor(data_dir: Path) -> int | None:
@@ -156,9 +167,9 @@ def _supervisor(data_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         with contextlib.suppress(FileNotFoundError):
-            pid = int(json.loads((data_dir / ENDPOINTS).read_text())["supervisor"])
-            if _has_open(pid, os.fstat(descriptor)):  # else the file is that of one that was killed
-                return pid
+            told = read_endpoints(data_dir)
+            if told and _has_open(told.supervisor, os.fstat(descriptor)):  # else they are of one that was killed
+                return told.supervisor
         raise NotRunning(f"the penstock that runs on {data_dir} is just starting: try again") from None
     finally:
         os.close(descriptor)

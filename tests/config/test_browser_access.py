@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.config.browser_access import BrowserAccess, refusal
 
@@ -62,3 +64,12 @@ def test_a_websocket_of_others_is_closed_before_it_is_open() -> None:
     asyncio.run(ask("websocket", b"localhost"))
     asyncio.run(ask("lifespan", b"evil.example"))
     assert sent == ["served", "served"]
+
+
+LATIN = st.text(st.characters(max_codepoint=255), max_size=30)
+
+
+@given(LATIN, st.none() | LATIN | LATIN.map("http://{}".format) | st.just("http://["))
+def test_any_headers_are_let_in_or_refused_with_a_reason(host: str, origin: str | None) -> None:
+    why = refusal(host, origin, NAMES)
+    assert why == "" or "known here" in why or "may not ask" in why

@@ -6,10 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.console import login
 from penstock.console.login import LASTS, LoggedIn, Sessions
 from penstock.testing import FakeClock
+from tests.fuzzed import RAW
 
 
 def test_a_session_ends_by_itself_and_when_it_is_ended() -> None:
@@ -70,3 +73,17 @@ def test_an_open_page_is_told_no_more_once_its_session_has_ended() -> None:
     }
     asyncio.run(LoggedIn(page, sessions)(scope, send, send))  # type: ignore[arg-type]
     assert sent == [{"type": "websocket.send", "text": "first"}, {"type": "websocket.close", "code": 1008}]
+
+
+@given(RAW | st.binary(max_size=20).map(b"penstock=".__add__))
+def test_any_cookie_is_a_session_or_none(data: bytes) -> None:
+    number = login._number({"type": "http", "headers": [(b"cookie", data)]})
+    assert type(number) is str
+    assert Sessions(FakeClock().monotonic).token(number) == ""
+
+
+@given(RAW | st.binary(max_size=30).map(b"token=".__add__))
+def test_any_form_is_a_token_that_a_header_can_carry_or_none(data: bytes) -> None:
+    token = login._token(data)
+    assert token.isascii()
+    assert token.isprintable()

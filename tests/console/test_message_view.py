@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.console.pages.topics import LONGEST, whole
+from penstock.console.pages.topics import LONGEST, payload, preview, whole
+from tests.fuzzed import JSON, RAW, json_texts
 
 
 def shown(data: bytes) -> str:
@@ -27,3 +31,14 @@ def test_a_long_message_is_cut_and_says_so() -> None:
 
 def test_json_is_shown_in_lines_and_nothing_is_markup() -> None:
     assert "&quot;a&quot;: &quot;&lt;b&gt;&quot;" in shown(json.dumps({"a": "<b>"}).encode())
+
+
+@given(RAW | json_texts("a"))
+def test_any_message_is_shown(data: bytes) -> None:
+    assert "<pre>" in shown(data)
+    assert preview({"rawBytes": base64.b64encode(data).decode()}).count("\n") == 0
+
+
+@given(st.dictionaries(st.sampled_from(["rawBytes", "raw_bytes", "protobuf"]), JSON))
+def test_any_entry_has_a_payload(entry: dict[str, Any]) -> None:
+    assert isinstance(payload(entry), bytes)

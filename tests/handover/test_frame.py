@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
+import crc32c
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -10,10 +14,13 @@ from hypothesis import strategies as st
 from penstock.config import ListenerConfig, load
 from penstock.counts import Counts, Origin
 from penstock.handover.frame import (
+    TRAILER,
+    TRAILER_MARK,
     FrameEncoder,
     Receipt,
     decode_frame,
     encode_frame,
+    frame_head,
     frame_length,
     frame_receipt,
     is_whole,
@@ -22,6 +29,7 @@ from penstock.handover.frame import (
     reserved_value,
 )
 from penstock.records import EMPTY_BODY, BadBatch, body, encode
+from tests.fuzzed import RAW, objects
 
 RECEIPT = Receipt(
     Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})), 3, 10, 1, 4, "abc", 5, 6, "e"
@@ -83,3 +91,20 @@ def test_an_encoder_that_uses_its_memory_again_gives_the_same_frames() -> None:
 def test_a_frame_of_the_largest_length_fits_an_encoder() -> None:
     length = len(b"".join(bytes(part) for part in encode_frame(body([b"x" * 9000]), RECEIPT)))
     assert len(b"".join(FrameEncoder(length).encode(body([b"x" * 9000]), RECEIPT))) == length
+
+
+RECEIPTS = objects("open", "socket", "slots", "incarnation", "total", "missed", "epoch", "source", "bucket", "counts")
+
+
+@given(RAW)
+def test_any_payload_with_a_good_checksum_is_a_frame_or_bad(data: bytes) -> None:
+    payload = memoryview(data + TRAILER.pack(crc32c.crc32c(data), TRAILER_MARK))
+    for read in (decode_frame, frame_receipt, lambda whole: frame_receipt(frame_head(whole))):
+        with contextlib.suppress(BadBatch):
+            read(payload)
+
+
+@given(RECEIPTS)
+def test_any_document_is_a_receipt_or_bad(document: dict[str, Any]) -> None:
+    with contextlib.suppress(BadBatch):
+        assert isinstance(Receipt.of(document), Receipt)

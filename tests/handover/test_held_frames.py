@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
@@ -17,6 +19,7 @@ from penstock.handover.held_frames import kept_frames
 from penstock.handover.paths import held_file
 from penstock.handover.position import UNKNOWN
 from penstock.log import Log
+from tests.fuzzed import RAW
 from tests.handover.test_drain import payloads
 from tests.handover.test_writer import publish
 from tests.ingest.ingest_life import Life, live
@@ -160,3 +163,11 @@ def test_a_daemon_that_is_only_slow_is_waited_for(life: Life, held: Path, monkey
         time.sleep(0.01)
         life.position.claim = max(life.publication.position, life.position.position)
     assert not held.exists()
+
+
+@given(st.lists(RAW | st.binary(min_size=24, max_size=24), max_size=4).map(b"".join))
+def test_of_a_file_of_any_bytes_nothing_is_invented(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("buffers") / "held"
+    path.write_bytes(data)
+    frames, _ = kept_frames(path)
+    assert all(not len(frame.data) for frame in frames), "no bytes at all have a checksum of 0"

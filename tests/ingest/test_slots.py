@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.ingest import slots as slots_module
 from penstock.ingest.slots import Slots
@@ -239,3 +241,21 @@ def test_a_file_of_before_is_taken_over(left: Path) -> None:
     slots = Slots(left, SLOTS)
     assert (slots.round, held(slots), aside(left)) == (1, FILLED, [])
     assert left.read_bytes()[:8] == b"PSTKSLT3"
+
+
+@given(st.data())
+def test_of_a_file_of_any_bytes_no_slot_is_longer_than_a_datagram(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("buffers") / "slots"
+    whole = bytearray(Slots(path, 2)._map[:])
+    for _ in range(data.draw(st.integers(0, 6))):
+        at, found = data.draw(st.integers(0, 3 * 4096)), data.draw(st.binary(min_size=1, max_size=64))
+        whole[at : at + len(found)] = found
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)) | st.just(len(whole)))])
+    slots = Slots(path, 2)
+    slots.drop_unreadable(0)
+    assert all(0 <= length <= slots_module.LARGEST for length in slots.lengths(0, slots.filled))
+    assert len(held(slots)) == slots.filled
+    assert 0 < slots.round < slots_module.MOST_ROUNDS + 2
+    assert all(len(slots.sender(slot)) == 2 for slot in range(slots.filled))

@@ -1,13 +1,18 @@
 """Named cursors."""
 
 import json
+from contextlib import suppress
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given
 
+from penstock.files.file_system import OS
 from penstock.log import Gap, Lag, LogFull, TopicSettings, UnknownFormat, WriteFailed
+from penstock.log.cursors import LAST_OFFSET, Cursors
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.testing import CrashingFileSystem, FakeClock
+from tests.fuzzed import documents
 from tests.log.log_helpers import fill, opened
 
 
@@ -109,3 +114,12 @@ def test_an_offset_that_none_can_be_is_refused_and_an_old_one_is_healed(tmp_path
         text = json.dumps({"format": 1, "offset": 2**64}).encode()
         (topic.path / "cursors" / "old.cursor").write_bytes(b"%08x" % crc32c(text) + text)
         assert topic.cursors.all() == {"last": 2**63 - 1, "old": 0}
+
+
+@given(documents("offset"))
+def test_any_bytes_are_an_offset_that_can_be_read_from(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("topic")
+    (folder / "cursors").mkdir()
+    (folder / "cursors" / "a.cursor").write_bytes(data)
+    with suppress(UnknownFormat):
+        assert 0 <= Cursors(OS, folder).all()["a"] <= LAST_OFFSET

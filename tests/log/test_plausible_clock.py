@@ -1,10 +1,13 @@
 """A clock that cannot be right is noticed, costs nothing, and is believed again when it is right."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.log import Limits, Log, ProducerSequence, TopicSettings
-from penstock.log.plausible_clock import BEHIND, JUMP, OFF, STEADY, kept_state
+from penstock.log.plausible_clock import BEHIND, FILE_NAME, JUMP, OFF, STEADY, PlausibleClock, kept_state
 from penstock.testing import FakeClock
+from tests.fuzzed import documents
 from tests.log.log_helpers import UNSYNCED, fill, origin, payloads, rows
 
 YEAR = 365 * 86_400.0
@@ -190,3 +193,12 @@ def test_a_damaged_file_is_as_none(tmp_path, clock, data):
     log = opened(tmp_path, clock)
     assert not log.clock.right
     log.close()
+
+
+@given(documents("time", "ahead"), st.sampled_from([0, 1_790_000_000]))
+def test_any_bytes_in_its_file_are_no_reason_not_to_start(tmp_path_factory, data, newest):
+    folder = tmp_path_factory.mktemp("topics")
+    (folder / FILE_NAME).write_bytes(data)
+    assert isinstance(kept_state(folder, FakeClock()).text(), str)
+    clock = PlausibleClock(FakeClock(), UNSYNCED, folder / FILE_NAME, lambda: newest * 1_000_000)
+    assert isinstance(clock.state().text(), str)

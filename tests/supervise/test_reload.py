@@ -11,9 +11,20 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
 from penstock.supervise import reload
-from penstock.supervise.reload import NoAnswer, NotRunning, Outcome, Signals, ask_reload, running_supervisor
+from penstock.supervise.reload import (
+    OUTCOME,
+    NoAnswer,
+    NotRunning,
+    Outcome,
+    Signals,
+    ask_reload,
+    outcome_of,
+    running_supervisor,
+)
+from tests.fuzzed import json_texts
 
 
 @pytest.fixture
@@ -90,3 +101,11 @@ def test_who_does_not_answer_is_named(tmp_path: Path) -> None:
         ask_reload(tmp_path, 0.1)
     assert signals.take_reload()
     os.close(lock)
+
+
+@given(json_texts("began", "error", "applied", "waiting"))
+def test_any_bytes_are_an_outcome_or_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("data") / OUTCOME
+    path.write_bytes(data)
+    found = outcome_of(path)
+    assert found is None or all(isinstance(line, str) for line in found.lines)

@@ -18,6 +18,7 @@ from penstock.cli.listener.listener_commands import Asking, NoAnswer
 from penstock.cli.listener.listeners import address_of, listener_of
 from penstock.cli.options import AsJson, Commands, Config, MadeOf, Override, settings_of
 from penstock.config import ListenerConfig, Settings
+from penstock.files.json_values import parse_object
 
 ctl = Commands(help="Ask a listener, or end its receiver.", no_args_is_help=True)
 Listener = Annotated[str | None, typer.Option(help="A listener by name; else the first.", show_default=False)]
@@ -139,7 +140,7 @@ def _ask(target: Listened, verb: str, trail: bytes = b"") -> bytes:
 
 def _parsed(name: str, answer: bytes) -> dict[str, Any]:
     try:
-        return dict(json.loads(answer))
+        return parse_object(answer)
     except ValueError:
         fail(f"listener {name!r} answers something else: {answer[:100]!r}")
 

@@ -16,7 +16,8 @@ from penstock.cli.options import Config, MadeOf, Override, settings_of
 from penstock.client import ClientError, Log, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config import ConfigError, Settings
-from penstock.config.daemon_access import Access
+from penstock.config.daemon_access import Access, read_token
+from penstock.files.errors import DamagedFile
 
 Rpc = Annotated[
     str | None, typer.Option("--rpc", metavar="HOST:PORT", help="The log's gRPC address.", show_default="log.grpc")
@@ -53,9 +54,9 @@ class Where:
         settings = settings_of(config, override)
         access = Access(settings)
         try:
-            token = access.token if token_file is None else token_file.read_text().strip()
+            token = access.token if token_file is None else read_token(token_file)
             return cls(settings, rpc or access.rpc_address, token, _tls(access, ca))
-        except (OSError, ConfigError) as error:
+        except (OSError, ConfigError, DamagedFile) as error:
             fail(error, 2)
 
     def log(self, retry_for: float = RETRY_FOR) -> Log:

@@ -128,8 +128,8 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
     if not mounts.exists():
         return ""
     kinds = {}
-    for line in mounts.read_text().splitlines():
-        _, at, kind, *_ = line.split(" ")
+    for line in os.fsdecode(mounts.read_bytes()).splitlines():
+        _, at, kind, *_ = [*line.split(" "), "", ""]
         kinds[Path(at.replace("\\040", " "))] = kind
     real = folder.resolve()
     return next((kinds[path] for path in (real, *real.parents) if path in kinds), "")

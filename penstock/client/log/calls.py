@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -11,7 +12,7 @@ import grpc
 import pyarrow as pa
 from google.protobuf.any_pb2 import Any as ProtobufAny
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.client.log import types
@@ -55,6 +56,20 @@ class Call(Generic[T]):
     """Whether it does no harm when it is made twice."""
     timeout: float | None = None
     """Seconds, where it goes through whole topics."""
+
+    def answered(self, data: bytes) -> T:
+        """What an answer means. Raises ClientError where it means nothing."""
+        with understood(self.method):
+            return self.take(data)
+
+
+@contextlib.contextmanager
+def understood(method: str) -> Iterator[None]:
+    """What cannot be read of an answer to ``method`` is a ClientError."""
+    try:
+        yield
+    except (DecodeError, ValueError, OverflowError) as error:  # ArrowInvalid is a ValueError
+        raise ClientError(f"this is no log daemon, or a later one: {method} is answered with {error}") from None
 
 
 def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] | None = None) -> ClientError:

@@ -101,7 +101,9 @@ class Operations(Administration, ArrowReading):
             request = calls.logs_request(topic, start, filter=filter)
             async with aclosing(self._caller.stream("StreamLogs", request, patience)) as answers:
                 async for answer in answers:
-                    if (page := calls.page(answer, start)) is not None:
+                    with calls.understood("StreamLogs"):
+                        page = calls.page(answer, start)
+                    if page is not None:
                         yield page
                         start = page.next
 

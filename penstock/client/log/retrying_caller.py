@@ -41,7 +41,7 @@ class RetryingCaller:
             except grpc.RpcError as error:
                 await self.pause(patience, self._typed(error, call))
             else:
-                return call.take(answer)
+                return call.answered(answer)
 
     async def stream(self, method: str, request: bytes, patience: RetryBackoff) -> AsyncGenerator[bytes]:
         """The answers of a call until its connection breaks, and then a pause. Raises ClientError."""

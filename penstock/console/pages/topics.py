@@ -138,7 +138,7 @@ def payload(entry: dict[str, Any]) -> bytes:
     if raw is None:
         return json.dumps(entry.get("protobuf", {})).encode()
     try:
-        return base64.b64decode(raw)
+        return base64.b64decode(str(raw))
     except (binascii.Error, ValueError):
         return b""
 

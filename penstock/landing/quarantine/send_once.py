@@ -70,7 +70,7 @@ class Resender:
                 continue
             name, number = plan["producer"]
             taken = self._has is not None and self._has(plan["topic"], (name, number), plan["at"])
-            self._append(plan, None if taken else _read_body(self._body_file(plan), plan.get("crc32c")))
+            self._append(plan, None if taken else read_body(self._body_file(plan), plan.get("crc32c")))
 
     def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch) -> None:
         """Send rows (as ``records.BODY``) that have these keys."""
@@ -137,8 +137,8 @@ def _write_body(path: Path, body: pa.RecordBatch) -> int:
     return int(crc32c(data))
 
 
-def _read_body(path: Path, crc: int | None) -> pa.RecordBatch:
-    """Raises DamagedFile. Files of before 0.2 have no ``crc``."""
+def read_body(path: Path, crc: int | None) -> pa.RecordBatch:
+    """The rows in a file. Raises DamagedFile. Those of before 0.2 have no ``crc``."""
     data = path.read_bytes()
     try:
         if crc is None or crc == crc32c(data):

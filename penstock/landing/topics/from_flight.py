@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.client import ClientError, NoSuchTopic, NotAllowed, Unavailable
 from penstock.client.log.connection import RetryBackoff
 from penstock.client.log.flight_reads import call_options, flight_client, flight_ticket
+from penstock.files.json_values import parse_object
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, refuse_gaps, shaped
 from penstock.log.store.gaps import Gap
@@ -124,7 +125,7 @@ class FlightStore:
         def once() -> list[dict[str, Any]]:
             with self._typed() as client:
                 answers = client.do_action(action, call_options(self._connection.link, CALL_SECONDS))
-                return [json.loads(answer.body.to_pybytes()) for answer in answers]
+                return [answered(answer.body.to_pybytes()) for answer in answers]
 
         return self._patiently(once)
 
@@ -172,6 +173,14 @@ class FlightStore:
         client, self._client = self._client, None
         if client is not None:
             client.close()
+
+
+def answered(body: bytes) -> dict[str, Any]:
+    """The document in an answer. Raises ClientError."""
+    try:
+        return parse_object(body)
+    except ValueError as error:
+        raise ClientError(f"this is no log daemon, or a later one: it answers with {error}") from None
 
 
 def _short(error: Exception) -> str:

@@ -102,12 +102,16 @@ class AtomicCommit:
 def undo(fs: FileSystem, intent: Path, topics: Path) -> None:
     """Take back a transaction that was not decided when the writer died. Raises OSError, UnknownFormat."""
     document = decode(fs.read(intent), intent)
-    if document is None:
+    try:
+        lengths = [
+            (Files(topics / name, int(first)), int(length), int(batches))
+            for name, (first, length, batches) in (document or {})["places"].items()
+        ]
+    except (KeyError, TypeError, ValueError, AttributeError):
         _LOGGER.error("%s cannot be read; a transaction may be stored in part", intent)
         fs.rename(intent, intent.with_suffix(".damaged"))
         return
-    for name, (first, length, batches) in document["places"].items():
-        files = Files(topics / name, first)
+    for files, length, batches in lengths:
         _cut(fs, files.data, length)
         _cut(fs, files.index, index.HEADER_SIZE + batches * index.RECORD.itemsize)
     fs.remove(intent)

@@ -152,4 +152,4 @@ def _configured(token: str) -> str:
 
 
 def _digest(token: str) -> str:
-    return _HASHED + hashlib.sha256(token.encode()).hexdigest()
+    return _HASHED + hashlib.sha256(token.encode(errors="backslashreplace")).hexdigest()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, Topic, TopicReader
 from penstock.log.store.segment import stored_bytes
 from penstock.log.topic_patterns import is_selected
@@ -96,12 +96,9 @@ def _guarded(topic: Topic, documents: _Documents) -> _Documents:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        given = json.loads(body or b"{}")
-    except (ValueError, RecursionError):
-        given = None
-    if not isinstance(given, dict):
-        raise BadRequest("an action's body is a JSON object")
-    return given
+        return parse_object(body or b"{}")
+    except ValueError:
+        raise BadRequest("an action's body is a JSON object") from None
 
 
 def _number(given: dict[str, Any], name: str, least: int) -> int:

@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from penstock.files.json_values import parse_object
 from penstock.log import Appended, LogError, ProducerSequence, Topic
 from penstock.records import BODY, SCHEMA
 from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
@@ -123,7 +124,7 @@ class FlightServer(flight.FlightServerBase):
     def do_put(self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
         """Append batches, each all or none, each answered once it is stored."""
         with _as_flight():
-            name, producer, sequence = _destination(descriptor)
+            name, producer, sequence = destination_of(descriptor)
             topic = self._topics.writable(name, _caller(context))
             put = _Put(self._topics, topic, writer)
             for number, chunk in enumerate(_chunks(reader)):
@@ -192,15 +193,15 @@ def _nulls(batch: pa.RecordBatch, field: pa.Field[Any]) -> pa.Array[Any]:
     return nulls
 
 
-def _destination(descriptor: flight.FlightDescriptor) -> tuple[str, str, int]:
+def destination_of(descriptor: flight.FlightDescriptor) -> tuple[str, str, int]:
     """Topic, producer id and first sequence number. Raises BadRequest."""
     if descriptor.path:
         return _one(descriptor.path), "", 0
     try:
-        command = json.loads(descriptor.command or b"null")
+        command = parse_object(descriptor.command or b"null")
     except ValueError:
-        command = None
-    if not isinstance(command, dict) or not isinstance(command.get("topic"), str):
+        command = {}
+    if not isinstance(command.get("topic"), str):
         raise BadRequest('a descriptor is the path [topic] or a command {"topic": ...}')
     producer, sequence = command.get("producer_id", ""), command.get("sequence", 0)
     if not isinstance(producer, str) or type(sequence) is not int or not 0 <= sequence < 2**63:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, Stored, Topic
 from penstock.log.read.filters import Filter
 from penstock.log.store.provenance import PROVENANCE, with_provenance
@@ -38,10 +39,10 @@ class Ticket:
     def parse(cls, data: bytes) -> Ticket:
         """Raises BadRequest and nothing else."""
         try:
-            given = json.loads(data)
-        except (ValueError, RecursionError):
-            given = None
-        if not isinstance(given, dict) or not isinstance(given.get("topic"), str):
+            given = parse_object(data)
+        except ValueError:
+            given = {}
+        if not isinstance(given.get("topic"), str):
             raise BadRequest('a ticket is a JSON object: {"topic": ..., "from", "to", "filter", "columns"}')
         if unknown := set(given) - set(_KEYS):
             raise BadRequest(f"a ticket has no {min(unknown)!r}; it has {', '.join(_KEYS)}")

@@ -13,6 +13,8 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.cli.run import machine_checks
 from penstock.cli.run.machine_checks import Finding, addresses, clock, clock_jump, descriptors, disk, file_system, java
@@ -141,3 +143,10 @@ def test_few_file_descriptors_are_warned_of(hard: int, state: str, monkeypatch: 
     finding = next(descriptors(Settings()))
     assert finding.state == state
     assert ("ulimit" in finding.advice) == (state == "warning")
+
+
+@given(st.binary(max_size=100) | st.lists(st.sampled_from([b"a", b"/", b"ext4", b" ", b"\n", b"\\040"])).map(b"".join))
+def test_any_list_of_mounts_is_read(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    mounts = tmp_path_factory.mktemp("proc") / "mounts"
+    mounts.write_bytes(data)
+    assert isinstance(file_system(mounts, mounts), str)

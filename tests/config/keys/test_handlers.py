@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.config import ConfigError, ListenerConfig, Settings, load, masked
-from penstock.config.keys.handlers import forwarded_handler
+from penstock.config.keys.handlers import KEY_LENGTHS, EncryptionConfig, forwarded_handler
 
 KAFKA = {"type": "kafka", "default_topic": "events", "producer": {"bootstrap.servers": "127.0.0.1:9092"}}
 AES = {"key": "0123456789abcdef", "algorithm": "AES"}
@@ -118,8 +120,8 @@ def test_a_handler_that_does_not_propagate_is_the_last_to_get_messages() -> None
 
 
 def test_a_handler_comes_back_from_what_it_is_dumped_as() -> None:
-    for given in ({**KAFKA, "encryption": AES, "max_parallelism": 128}, {"type": "console", "format": "json"}):
-        (handler,) = listener(given).handlers
+    for settings in ({**KAFKA, "encryption": AES, "max_parallelism": 128}, {"type": "console", "format": "json"}):
+        (handler,) = listener(settings).handlers
         assert forwarded_handler(handler.model_dump(mode="json")) == handler
 
 
@@ -138,3 +140,13 @@ def test_secrets_are_masked_wherever_they_stand() -> None:
     (kafka,) = masked(settings.listener[0])["handlers"]
     assert kafka["encryption"]["key"] == kafka["producer"]["sasl.password"] == "********"
     assert kafka["encryption"]["algorithm"] == "AES"
+
+
+@given(st.binary(max_size=40))
+def test_a_key_file_of_any_bytes_is_a_key_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.mktemp("etc") / "key"
+    path.write_bytes(data)
+    try:
+        assert len(EncryptionConfig(algorithm="AES", key_file=path).key_bytes()) in KEY_LENGTHS
+    except ValueError as error:
+        assert "a key of AES has" in str(error)  # noqa: PT017 some bytes are a key

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.config import ConfigError, is_loopback, load, masked
+from penstock.config import ConfigError, SecurityConfig, is_loopback, load, masked
+from tests.fuzzed import RAW
 
 TOKEN = "security.tokens.writer.token=0123456789abcdef"
 OPEN = "log.http=0.0.0.0:8844"
@@ -70,3 +73,16 @@ def test_an_incomplete_group_stops_the_start(override: list[str], said: str) -> 
 
 def test_a_token_is_masked() -> None:
     assert "0123456789abcdef" not in str(masked(load(None, [TOKEN], {})))
+
+
+PEM = st.binary(max_size=60).map(lambda data: b"-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n" % data)
+
+
+@given(RAW | PEM)
+def test_certificates_of_any_bytes_are_refused_naming_the_key(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    cert = tmp_path_factory.mktemp("etc") / "cert.pem"
+    cert.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"^security\.tls_(cert|key): "):
+        SecurityConfig(tls_cert=cert, tls_key=cert).check_files()

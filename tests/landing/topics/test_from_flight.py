@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,14 +14,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
 
-from penstock.client import NotAllowed, Unavailable
+from penstock.client import ClientError, NotAllowed, Unavailable
 from penstock.config import TokenConfig
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics import from_flight
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
 from penstock.server.auth.rights import TokenAuthenticator
+from tests.fuzzed import json_texts
 from tests.server.certificates import make
 from tests.spark.spark_flight import Served, served
 from tests.spark.spark_helpers import append
@@ -141,3 +144,9 @@ def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> 
         stranger = {"uri": known["uri"], "tlsca": known["tlsca"], "retryfor": "200ms"}
         with pytest.raises(Unavailable, match="does not answer"):
             FlightStore(DaemonConnection.of(stranger)).views(["t"])
+
+
+@given(json_texts("topic", "start", "micros"))
+def test_any_answer_is_a_document_or_an_error_of_the_client(data: bytes) -> None:
+    with contextlib.suppress(ClientError):
+        assert isinstance(from_flight.answered(data), dict)

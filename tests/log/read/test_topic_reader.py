@@ -8,9 +8,12 @@ import textwrap
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.log import CorruptBatch, Gap, Log, TopicReader, TopicSettings
 from penstock.testing import FakeClock
+from tests.fuzzed import RAW
 from tests.log.log_helpers import UNSYNCED, fill, flip, last_files, offsets, opened, origin, payloads, rows
 
 MANY = TopicSettings(segment_size_limit=2500)
@@ -209,3 +212,14 @@ def test_reading_many_segments_keeps_few_files_open(topic):
     assert len(os.listdir("/proc/self/fd")) < 60
     assert sum(b.num_rows for b in batches) == 130
     assert batches[40].column("payload")[0].as_py() == b"x" * 3000
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(synced=RAW, index=RAW, kept=st.integers(0, 200))
+def test_a_reader_takes_side_files_of_any_bytes_and_finds_nothing_that_is_not_there(topic, synced, index, kept):
+    files = last_files(topic.path)
+    files.synced.write_bytes(synced)
+    files.index.write_bytes(files.index.read_bytes()[:kept] + index)
+    found = offsets(TopicReader(topic.path))
+    assert found == list(range(len(found)))
+    assert len(found) <= 30

@@ -3,9 +3,12 @@
 import threading
 import time
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from penstock.files.file_system import OS
 from penstock.log import Log, TopicReader
-from penstock.log.store.visibility import DECIDING, FREE, PUBLISHING, CommitBarrier, ReaderGate
+from penstock.log.store.visibility import DECIDING, FILE_NAME, FREE, PUBLISHING, CommitBarrier, ReaderGate
 from tests.log.log_helpers import UNSYNCED, fill, opened, payloads
 
 
@@ -101,3 +104,13 @@ def test_a_word_of_before_without_a_check_is_read(tmp_path):
     assert CommitBarrier(OS, tmp_path).died
     (tmp_path / "BARRIER").write_bytes((4 * 7 + FREE).to_bytes(8, "little"))
     assert not CommitBarrier(OS, tmp_path).died
+
+
+@given(st.binary(max_size=16) | st.binary(min_size=8, max_size=8))
+def test_any_bytes_are_a_word_that_readers_get_past(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("topics")
+    (folder / FILE_NAME).write_bytes(data)
+    barrier = CommitBarrier(OS, folder)
+    barrier.free()
+    assert ReaderGate(folder).take(lambda: 7, 0) == 7
+    barrier.close()

@@ -6,6 +6,8 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.files.file_system import MappedIntegers
 from penstock.log import (
@@ -21,10 +23,14 @@ from penstock.log import (
     TopicReader,
     TopicSettings,
     TransactionTimedOut,
+    UnknownFormat,
     UnknownTopic,
     UnknownTransaction,
+    WriteFailed,
 )
+from penstock.log.transactions.atomic_commit import SUFFIX, undo
 from penstock.testing import CrashingFileSystem, FakeClock
+from tests.fuzzed import documents
 from tests.log.log_helpers import UNSYNCED, UnsyncedFiles, fill, offsets, origin, payloads, rows
 
 
@@ -350,3 +356,31 @@ def test_many_commits_over_the_same_topics_at_once_all_come_through(log):
     assert a == payloads(log.topic("b"))
     assert len(set(a)) == 40
     assert offsets(log.topic("a")) == list(range(80))
+
+
+@given(documents("places"))
+def test_any_bytes_of_an_intent_are_taken_back_or_put_aside(tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("topics")
+    intent = folder / f"TRANSACTION{SUFFIX}"
+    intent.write_bytes(data)
+    with suppress(UnknownFormat):
+        undo(UNSYNCED, intent, folder)
+        assert not intent.exists()
+
+
+@given(st.data())
+def test_what_is_staged_is_committed_as_it_was_or_not_at_all(tmp_path_factory, data):
+    log = Log(tmp_path_factory.mktemp("log"), fs=UNSYNCED, clock=FakeClock())
+    transaction = log.transactions.begin()
+    put(log, transaction, "a", b"1", b"2")
+    put(log, transaction, "a", b"3")
+    (path,) = log.directory.glob("TRANSACTION*")
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    with suppress(WriteFailed):
+        log.transactions.commit(transaction)
+    stored = payloads(log.topic("a")) if "a" in log.names() else []
+    assert stored in ([], [b"1", b"2", b"3"])
+    log.close()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.config import TokenConfig
 from penstock.log import TopicSettings
@@ -77,3 +79,12 @@ def test_a_refusal_names_the_topic() -> None:
         Principal("x").check_read("t", OPEN)
     with pytest.raises(NotAllowed, match="Topic may not be written: t"):
         Principal("x").check_write("t", OPEN)
+
+
+ANY_TEXT = st.text(st.characters(categories=("L", "Cs", "Cc", "Zs")), max_size=20)
+
+
+@given(ANY_TEXT | ANY_TEXT.map("Bearer {}".format) | ANY_TEXT.map("BEARER {}".format))
+def test_no_header_is_anybody_but_one_with_a_token(shown: str) -> None:
+    with pytest.raises(Unauthenticated):
+        TokenAuthenticator(TOKENS).caller(shown)

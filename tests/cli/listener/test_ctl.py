@@ -1,0 +1,16 @@
+"""What a listener answers to commands."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from penstock.cli.listener.ctl import _parsed
+from tests.fuzzed import json_texts
+
+
+@given(json_texts("uptime"))
+def test_any_answer_is_an_object_or_ends_the_command_in_one_line(data: bytes) -> None:
+    try:
+        assert isinstance(_parsed("in", data), dict)
+    except SystemExit as ended:
+        assert ended.code  # noqa: PT017 some bytes are an object

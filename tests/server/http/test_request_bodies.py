@@ -1,0 +1,60 @@
+"""Bodies of requests may hold anything."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+from typing import Any
+
+import pytest
+from fastapi import Request
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message, Receive, Scope, Send
+
+from penstock.server.http.request_bodies import RequestBodies, json_object
+from penstock.slogd.errors import ApiError, TooLong
+from tests.fuzzed import json_texts
+
+LIMIT = 1000
+ENCODINGS = [b"", b"identity", b"gzip", b"x-gzip", b"GZip ", b"br", b"\xff"]
+
+
+def read(data: bytes, encoding: bytes = b"", size: int = LIMIT) -> dict[str, Any]:
+    """What a route reads of a body that comes ``size`` bytes at a time. Raises ApiError."""
+    parts = [data[begin : begin + size] for begin in range(0, len(data), size)] or [b""]
+    coming = iter([{"body": part, "more_body": number < len(parts)} for number, part in enumerate(parts, 1)])
+    found: list[dict[str, Any]] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", **next(coming)}
+
+    async def send(_: Message) -> None:
+        """Nothing is answered here."""
+
+    async def app(scope: Scope, receive: Receive, _: Send) -> None:
+        found.append(await json_object(Request(scope, receive)))
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-encoding", encoding)]}
+    asyncio.run(RequestBodies(app, lambda: LIMIT)(scope, receive, send))
+    return found[0]
+
+
+@given(json_texts("topic", "logs"), st.sampled_from(ENCODINGS), st.integers(1, LIMIT))
+def test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api(data: bytes, encoding: bytes, size: int) -> None:
+    with contextlib.suppress(ApiError):
+        assert isinstance(read(data, encoding, max(size, len(data) // 20)), dict)
+
+
+@given(st.text(max_size=100), st.integers(1, 50), st.integers(0, 60))
+def test_a_packed_body_is_unpacked_however_it_comes(text: str, size: int, split: int) -> None:
+    plain = json.dumps({"a": text}).encode()
+    packed = gzip.compress(plain[:split]) + gzip.compress(plain[split:])
+    assert read(packed, b"gzip", size) == {"a": text}
+
+
+def test_a_small_body_that_becomes_a_large_one_is_refused() -> None:
+    with pytest.raises(TooLong):
+        read(gzip.compress(b" " * 10_000_000), b"gzip")

@@ -1,0 +1,277 @@
+"""Every parser that meets a socket or a file has a property test that hands it anything: what ``make fuzz`` runs.
+
+A module parses where it calls something that makes values of bytes or of a file; all of ``wire/`` does. A new one
+has to be entered below: with its test, or with the reason why what it reads cannot be anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PARSING = {
+    *("loads", "unpack", "unpack_from", "iter_unpack", "frombuffer", "from_bytes", "fromhex", "fromfile", "b64decode"),
+    *("FromString", "MergeFromString", "ParseDict", "parse_json", "parse_object", "decode_word", "decompressobj"),
+    *("read_message", "read_record_batch", "read_schema", "open_stream", "open_file", "read_lines", "read_lines_from"),
+    *("read_document", "read_text", "read_bytes", "pread", "preadv", "recv", "recv_into", "recvmsg", "recvmsg_into"),
+    *("recvfrom", "recv_fds"),
+}
+"""Names of functions."""
+OF_FILES, OF_FORMATS = ("read", "map"), ("load",)
+"""Further ones, of a file system (``fs.read``) and of a format's module (``json.load``)."""
+FORMATS = ("json", "tomllib", "pickle", "yaml", "np")
+
+DAMAGED_FILES = "landing/test_damaged_files.py::test_any_bytes_are_read_or_an_error_of_ours"
+DATAGRAMS = "wire/test_properties.py::test_any_bytes_are_counted"
+GARBAGE = "logbuffer/test_reshape.py::test_garbage_in_the_metadata_and_frames_raises_nothing_else"
+OLD_PAGES = "logbuffer/test_recovery.py::test_after_a_power_cut_it_goes_on_whatever_pages_are_old"
+ANY_INDEX = "log/store/test_scan.py::test_any_index_is_taken_without_an_error"
+TOPIC_FILES = (
+    "log/store/test_recovery.py::test_whatever_happens_to_the_files_the_topic_opens_and_offsets_are_rows_or_gaps"
+)
+TOKEN = "config/test_daemon_access.py::test_any_bytes_are_a_token_that_a_header_can_carry_or_damage"
+TOML = "config/test_sources.py::test_a_file_of_any_bytes_is_a_configuration_or_a_config_error"
+ENDPOINTS = "process/test_endpoints.py::test_any_bytes_are_endpoints_or_none"
+REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_refused"
+ANSWERS = "client/log/test_calls.py::test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client"
+BODIES = "server/http/test_request_bodies.py::test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api"
+CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_ends_the_command_in_one_line"
+HASHES = "kafka/client/test_java_partitioner.py::test_many_keys_at_once_have_the_same_hashes"
+CERTIFICATES = "config/keys/test_security.py::test_certificates_of_any_bytes_are_refused_naming_the_key"
+PROTOBUF = "slogd/columns/test_decode.py::test_any_bytes_are_read_as_protobuf_reads_them_or_refused"
+VALUES = "files/test_json_values.py::test_any_bytes_are_a_value_or_a_value_error"
+POSTS = "ledger/test_posts.py::test_any_document_is_a_post_or_a_bad_post"
+TARGETS = {
+    "cli/listener/ctl.py": CTL,
+    "cli/listener/listener_commands.py": CTL,
+    "cli/log/connect.py": TOKEN,
+    "cli/run/machine_checks.py": "cli/run/test_machine_checks.py::test_any_list_of_mounts_is_read",
+    "client/log/admin_calls.py": ANSWERS,
+    "client/log/calls.py": ANSWERS,
+    "client/sent_report.py": "client/test_sent_report.py::test_any_answer_is_a_text",
+    "config/browser_access.py": ("config/test_browser_access.py::test_any_headers_are_let_in_or_refused_with_a_reason"),
+    "config/daemon_access.py": TOKEN,
+    "config/keys/handlers.py": "config/keys/test_handlers.py::test_a_key_file_of_any_bytes_is_a_key_or_refused",
+    "config/keys/tls.py": CERTIFICATES,
+    "config/keys/values.py": "config/keys/test_tree.py::test_any_text_is_a_size_and_a_time_or_a_value_error",
+    "config/sources.py": TOML,
+    "console/login.py": "console/test_login.py::test_any_cookie_is_a_session_or_none",
+    "console/pages/topics.py": "console/test_message_view.py::test_any_message_is_shown",
+    "files/checked_document.py": "files/test_checked_document.py::test_a_file_that_is_no_document_is_named",
+    "files/checked_lines.py": "files/test_checked_lines.py::test_bytes_of_any_kind_raise_nothing",
+    "files/checked_word.py": "files/test_checked_word.py::test_a_flipped_bit_anywhere_is_found",
+    "files/json_values.py": VALUES,
+    "handover/frame.py": "handover/test_frame.py::test_any_payload_with_a_good_checksum_is_a_frame_or_bad",
+    "handover/held_frames.py": "handover/test_held_frames.py::test_of_a_file_of_any_bytes_nothing_is_invented",
+    "handover/position.py": "handover/test_position.py::test_any_other_file_is_refused",
+    "handover/receipt.py": "handover/test_frame.py::test_any_document_is_a_receipt_or_bad",
+    "handover/state_page.py": "handover/test_state_page.py::test_a_changed_byte_leaves_a_whole_text",
+    "handover/topic_requests.py": "handover/test_topic_requests.py::test_the_last_kt_tag_is_the_request",
+    "ingest/slots.py": ("ingest/test_slots.py::test_of_a_file_of_any_bytes_no_slot_is_longer_than_a_datagram"),
+    "ingest/tcp.py": "ingest/test_tcp.py::test_any_bytes_close_the_books",
+    "ingest/udp.py": DATAGRAMS,
+    "kafka/client/encryption.py": "kafka/client/test_encryption.py::test_any_value_gives_a_message_or_is_not_decrypted",
+    "kafka/client/flink_partitioner.py": "kafka/client/test_flink_partitioner.py::test_any_key_has_a_partition",
+    "kafka/client/java_partitioner.py": HASHES,
+    "kafka/large/assembler.py": "kafka/large/test_assembler.py::test_any_record_is_taken_or_refused",
+    "kafka/large/headers.py": "kafka/large/test_headers.py::test_any_value_is_a_header_or_refused",
+    "kafka/large/safe_offsets.py": "kafka/large/test_safe_offsets.py::test_any_metadata_is_somebodys",
+    "kafka/large/segments.py": "kafka/large/test_segments.py::test_any_bytes_are_a_segment_or_not",
+    "landing/admitted_types.py": DAMAGED_FILES,
+    "landing/backfill/requests.py": DAMAGED_FILES,
+    "landing/checkpoint_repair.py": DAMAGED_FILES,
+    "landing/daemon_connection.py": (
+        "landing/test_daemon_connection.py::test_no_text_raises_anything_but_bad_connection"
+    ),
+    "landing/event_rules.py": "landing/test_event_rules.py::test_no_bytes_raise_anything",
+    "landing/from_kafka/range_assembler.py": (
+        "landing/from_kafka/test_range_assembler.py::test_any_bytes_are_messages_or_segments_and_never_an_error"
+    ),
+    "landing/journal.py": DAMAGED_FILES,
+    "landing/promote/offset_map.py": DAMAGED_FILES,
+    "landing/promote/promotion.py": DAMAGED_FILES,
+    "landing/proof/prover.py": DAMAGED_FILES,
+    "landing/quarantine/send_once.py": DAMAGED_FILES,
+    "landing/table_files.py": DAMAGED_FILES,
+    "landing/topics/from_flight.py": (
+        "landing/topics/test_from_flight.py::test_any_answer_is_a_document_or_an_error_of_the_client"
+    ),
+    "ledger/book_from_topics.py": POSTS,
+    "ledger/checkpoint.py": (
+        "ledger/test_checkpoint.py::test_lines_that_no_ledger_wrote_are_refused_and_never_break_anything"
+    ),
+    "ledger/posts.py": POSTS,
+    "log/cursors.py": "log/test_cursors.py::test_any_bytes_are_an_offset_that_can_be_read_from",
+    "log/plausible_clock.py": ("log/test_plausible_clock.py::test_any_bytes_in_its_file_are_no_reason_not_to_start"),
+    "log/read/filter_syntax.py": "log/read/test_filters.py::test_no_text_raises_anything_but_bad_filter",
+    "log/read/segment_view.py": (
+        "log/read/test_topic_reader.py::test_a_reader_takes_side_files_of_any_bytes_and_finds_nothing_that_is_not_there"
+    ),
+    "log/retention/compaction.py": ANY_INDEX,
+    "log/settings.py": "log/test_settings.py::test_any_changes_give_settings_or_a_clear_error",
+    "log/store/batch_format.py": "log/store/test_batch_format.py::test_any_bytes_are_a_bad_batch_and_nothing_worse",
+    "log/store/gaps.py": "log/store/test_gaps.py::test_any_bytes_are_read_without_an_error",
+    "log/store/index.py": ANY_INDEX,
+    "log/store/recovery.py": TOPIC_FILES,
+    "log/store/scan.py": "log/store/test_scan.py::test_any_bytes_are_scanned_without_an_error",
+    "log/store/segment.py": TOPIC_FILES,
+    "log/store/visibility.py": "log/store/test_visibility.py::test_any_bytes_are_a_word_that_readers_get_past",
+    "log/topic_state.py": "log/test_topic_state.py::test_any_bytes_are_settings_or_refused",
+    "log/transactions/atomic_commit.py": (
+        "log/transactions/test_transactions.py::test_any_bytes_of_an_intent_are_taken_back_or_put_aside"
+    ),
+    "log/transactions/staging.py": (
+        "log/transactions/test_transactions.py::test_what_is_staged_is_committed_as_it_was_or_not_at_all"
+    ),
+    "logbuffer/aeron/blocks.py": "logbuffer/aeron/test_blocks.py::test_a_block_ends_where_aerons_scanner_ends",
+    "logbuffer/aeron/inspector.py": "logbuffer/aeron/test_inspector.py::test_a_damaged_file_is_shown_or_refused",
+    "logbuffer/frame_search.py": GARBAGE,
+    "logbuffer/mapped.py": GARBAGE,
+    "logbuffer/recovery.py": OLD_PAGES,
+    "logbuffer/reshape.py": "logbuffer/test_reshape.py::test_a_file_of_garbage_is_refused_with_one_line",
+    "process/endpoints.py": ENDPOINTS,
+    "records.py": "test_records.py::test_any_bytes_are_a_batch_or_a_bad_batch",
+    "server/admin_api.py": VALUES,
+    "server/auth/rights.py": "server/auth/test_rights.py::test_no_header_is_anybody_but_one_with_a_token",
+    "server/auth/server_tls.py": CERTIFICATES,
+    "server/flight/actions.py": (
+        "server/flight/test_actions.py::test_no_question_raises_anything_but_an_error_of_the_api"
+    ),
+    "server/flight/server.py": "server/flight/test_tickets.py::test_any_command_of_a_put_is_a_destination_or_refused",
+    "server/flight/tickets.py": (
+        "server/flight/test_tickets.py::test_any_bytes_are_a_ticket_that_is_written_as_it_is_read_or_refused"
+    ),
+    "server/grpc/call_errors.py": REQUESTS,
+    "server/grpc/service.py": REQUESTS,
+    "server/http/request_bodies.py": BODIES,
+    "server/http/routes.py": (
+        "server/http/test_openapi_examples.py::test_every_answer_is_one_that_the_document_promises"
+    ),
+    "server/read_query.py": "server/test_read_query.py::test_no_query_raises_anything_but_bad_request",
+    "slogd/columns/decode.py": PROTOBUF,
+    "slogd/columns/plain_payloads.py": PROTOBUF,
+    "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_no_bytes_raise_anything_but_bad_request",
+    "slogd/json/entry_documents.py": "slogd/json/test_entry_documents.py::test_every_any_can_be_read",
+    "slogd/json/values.py": "slogd/json/test_values.py::test_any_bytes_are_a_value_or_refused",
+    "spark/query/proof_worker.py": DAMAGED_FILES,
+    "spark/source/options.py": "spark/source/test_options.py::test_no_text_raises_anything_but_bad_option",
+    "spark/source/type_admission.py": "spark/source/test_type_admission.py::test_no_bytes_raise_anything",
+    "spark/views.py": DAMAGED_FILES,
+    "supervise/reload.py": "supervise/test_reload.py::test_any_bytes_are_an_outcome_or_none",
+    "wire/datagrams.py": "wire/test_datagrams.py::test_payloads_are_the_datagrams_wherever_they_lie",
+    "wire/decoded.py": ("wire/test_decoded.py::test_tags_are_those_of_plog_without_empty_ones_and_the_last_key_counts"),
+    "wire/lines.py": "wire/test_lines.py::test_how_bytes_arrive_makes_no_difference",
+    "wire/plog/codec.py": DATAGRAMS,
+    "wire/plog/commands.py": "wire/plog/test_commands.py::test_any_bytes_are_a_known_verb_or_none",
+    "wire/plog/fragments.py": DATAGRAMS,
+    "wire/plog/grouping.py": DATAGRAMS,
+    "wire/plog/header.py": DATAGRAMS,
+    "wire/plog/holes.py": "wire/plog/test_holes.py::test_any_ids_in_one_batch_or_one_by_one_count_the_same",
+    "wire/plog/reassembly.py": DATAGRAMS,
+    "wire/raw.py": "wire/test_raw.py::test_every_datagram_that_is_not_empty_is_a_message_as_it_is",
+    "wire/sender_text.py": "wire/test_sender_text.py::test_columns_become_valid_strings",
+    "wire/source_annotations.py": (
+        "wire/test_source_annotations.py::test_the_address_stands_behind_what_was_annotated_before"
+    ),
+    "wire/syslog.py": "wire/test_syslog.py::test_any_bytes_are_a_message",
+}
+"""The test of each parser, below ``tests``."""
+KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent", "compared as bytes, not parsed"
+PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
+NO_PARSERS = {
+    "cli/kafka/files.py": PASSED_ON,
+    "cli/run/api_reference.py": PACKAGE,
+    "cli/run/sample_messages.py": PASSED_ON,
+    "cli/run/serve.py": PARENT,
+    "cli/tables/pipeline.py": PARENT,
+    "client/log/connection.py": "PEM, for OpenSSL",
+    "client/send_many.py": OWN,
+    "console/main.py": PARENT,
+    "console/theme.py": PACKAGE,
+    "drill/faults.py": "the drill's own word to its processes",
+    "files/file_system.py": PASSED_ON,
+    "handover/lock_holder.py": KERNEL,
+    "ingest/receiver.py": PARENT,
+    "ingest/sockets.py": KERNEL,
+    "java/runtime.py": COMPARED,
+    "kafka/broker.py": "a test broker's log, shown when it does not start",
+    "landing/proof/uuid_sums.py": OWN,
+    "logbuffer/aeron/appender.py": OWN,
+    "logbuffer/aeron/publication.py": OWN,
+    "process/boot_id.py": KERNEL,
+    "server/daemon.py": PARENT,
+    "server/grpc/reflection.py": PACKAGE,
+    "sinks/forwarder.py": PARENT,
+    "sinks/handler_check.py": PARENT,
+    "sinks/kafka.py": "statistics from librdkafka, in this process",
+    "spark/package_zip.py": COMPARED,
+    "spark/session.py": COMPARED,
+    "spark/source/sink.py": OWN,
+    "supervise/daemon_channel.py": "a pair of sockets of one supervisor and its daemon",
+    "supervise/handler_checks.py": KERNEL,
+    "wire/meters.py": "numbers of its own",
+    "wire/plog/cutting.py": "for senders",
+    "wire/plog/statistics.py": "numbers of its own",
+}
+"""Why a module that looks like a parser needs no such test."""
+
+
+def parses(path: Path) -> bool:
+    """Whether a module calls something that makes values of bytes or of a file."""
+    calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    return any(map(_parses, calls))
+
+
+def _parses(call: ast.expr) -> bool:
+    if isinstance(call, ast.Name):
+        return call.id in PARSING
+    if not isinstance(call, ast.Attribute):
+        return False
+    owner = getattr(call.value, "attr", getattr(call.value, "id", "")).lstrip("_")
+    of_files = call.attr in OF_FILES and owner in ("fs", "OS")
+    return call.attr in PARSING or of_files or (call.attr in OF_FORMATS and owner in FORMATS)
+
+
+def modules() -> Iterator[str]:
+    """All modules that parse."""
+    for path in sorted((ROOT / "penstock").rglob("*.py")):
+        name = str(path.relative_to(ROOT / "penstock"))
+        if path.name == "__init__.py" or name.startswith("testing/"):
+            continue
+        if name.startswith("wire/") or parses(path):
+            yield name
+
+
+def test_every_parser_has_a_fuzz_target_or_a_reason_for_none() -> None:
+    unknown = [name for name in modules() if name not in TARGETS and name not in NO_PARSERS]
+    assert not unknown, "enter each in TARGETS with its test, or in NO_PARSERS with a reason"
+
+
+def test_the_lists_name_modules_that_are_there_and_each_once() -> None:
+    gone = [name for name in (*TARGETS, *NO_PARSERS) if not (ROOT / "penstock" / name).exists()]
+    assert not gone
+    assert not TARGETS.keys() & NO_PARSERS.keys()
+    assert NO_PARSERS.keys() <= set(modules()), "no reason is needed for what is no parser"
+
+
+@pytest.mark.parametrize("target", sorted(set(TARGETS.values())))
+def test_a_target_is_a_property_test_that_make_fuzz_runs(target: str) -> None:
+    name, _, wanted = target.partition("::")
+    tree = ast.parse((ROOT / "tests" / name).read_text())
+    (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == wanted)
+    marks = [ast.unparse(mark) for node in ast.walk(test) for mark in getattr(node, "decorator_list", ())]
+    assert any(re.match(r"(hypothesis\.)?given\(", mark) for mark in marks), "it is a property test"
+    assert not any("soak" in mark for mark in marks), "soak tests are left out"
+
+
+def test_a_new_parser_would_be_noticed(tmp_path: Path) -> None:
+    for code in ("json.loads(x)", "parse_object(x)", "self._fs.read(p)", "p.read_bytes()", "json.load(f)", "s.recv(9)"):
+        (tmp_path / "new.py").write_text(f"{code}\n")
+        assert parses(tmp_path / "new.py"), code
+    (tmp_path / "new.py").write_text("log.load(x)\nfile.read()\n")
+    assert not parses(tmp_path / "new.py")
