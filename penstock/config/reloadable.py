@@ -16,6 +16,7 @@ AT_START = (
     "log.http",
     "log.flight",
     "log.max_bodies",
+    "log.max_connections",
     "log.request_timeout",
     "transactions.producer_memory",
     "security.tls_cert",

@@ -1,14 +1,17 @@
-"""The drains of all listeners: more of them while the daemon runs, all emptied at its end."""
+"""The drains of all listeners: more of them or fewer while the daemon runs, all emptied at its end."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from penstock.handover.drain import Drain
 from penstock.log import Log
+
+PATIENCE = 1.0
+"""Seconds for which the end of a drain is waited for."""
 
 
 class Drains:
@@ -35,8 +38,20 @@ class Drains:
                 self._drains[name] = Drain(name, self._folder, self._log, wake)
                 self._drains[name].start()
 
+    def keep(self, configured: Collection[str]) -> None:
+        """No receiver fills the other log buffers any more: their drains end once they have emptied them."""
+        with self._lock:
+            gone = {name: drain for name, drain in self._drains.items() if name not in configured}
+            for drain in gone.values():
+                drain.leave()
+            for name, drain in gone.items():
+                drain.join(PATIENCE)
+                if not drain.is_alive():  # else it is seen to the next time
+                    del self._drains[name]
+                    self._close(name)
+
     def _close(self, name: str) -> None:
-        if (wake := self._wakes.get(name)) is not None:
+        if (wake := self._wakes.pop(name, None)) is not None:
             os.close(wake)
 
     def stop(self) -> None:

@@ -59,6 +59,7 @@ class FrameReader(threading.Thread):
         self._group_bytes, self._group_frames = group_bytes, group_frames
         self._wake = wake
         self._stopping = threading.Event()
+        self._leaving = False
         self._next = 0.0
         self._poll = select.poll()
         if wake is not None:
@@ -67,6 +68,10 @@ class FrameReader(threading.Thread):
     def stop(self) -> None:
         """Take what is there, then end."""
         self._stopping.set()
+
+    def leave(self) -> None:
+        """Nothing comes any more: end once all there is could be taken."""
+        self._leaving = True
 
     def run(self) -> None:
         """Until stopped, and then until the buffer is empty. Whatever goes wrong is reported, and tried again."""
@@ -97,7 +102,7 @@ class FrameReader(threading.Thread):
     def _finished(self) -> bool:
         paths = buffer_file(self.folder, self.listener), position_file(self.folder, self.listener, self.reader)
         if not all(path.exists() for path in paths):
-            return self._stopping.is_set()
+            return self._leaving or self._stopping.is_set()
         try:
             with ReaderPosition(paths[1]) as position:
                 self.resume(paths[0], position)
@@ -110,7 +115,7 @@ class FrameReader(threading.Thread):
         """Read one log buffer file until it is empty and this is to stop (True), or another stands in its place."""
         with Subscription(path, position.position, in_order=True) as subscription:
             while True:
-                last_look = self._stopping.is_set()
+                last_look = self._leaving or self._stopping.is_set()
                 self._gather()
                 if self._round(subscription, position):
                     continue

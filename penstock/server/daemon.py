@@ -28,7 +28,7 @@ from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.body_limits import BodyLimits
+from penstock.server.http.body_limits import HttpLimits
 from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
@@ -60,7 +60,9 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         internal = internal_token(settings.data_dir) if settings.security.tokens else None
         drains = Drains(settings.buffers, log)
         drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
-    reports = MonitoringApi(settings, log, ledger)
+        drains.keep(wakes)
+    limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, settings.log.max_connections)
+    reports = MonitoringApi(settings, log, ledger, limits.family)
     api = EntriesApi(log, TokenAuthenticator.of(settings.security, internal), reports.post)
     sweeper, keeper = Sweeper(log), CheckpointKeeper(ledger)
     sweeper.start()
@@ -75,7 +77,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         routers=[reports.router()],
         open_paths=OPEN_PATHS if settings.security.open_reflection else (),
         hosts=(*settings.security.hosts, split_address(settings.log.http)[0]),
-        limits=BodyLimits(settings.log.max_bodies, settings.log.request_timeout),
+        limits=limits,
     )
     export = start_export(settings.otel, reports.metrics)
     await serve(
@@ -86,7 +88,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         flight_address=settings.log.flight,
         security=settings.security,
         stop=stop,
-        http_timeout=settings.log.request_timeout,
+        http_limits=limits,
     )
     await asyncio.to_thread(drains.stop)
     if export:

@@ -66,8 +66,10 @@ class Reconfigurer(threading.Thread):
             try:
                 if (told := self._end.receive()) is None:
                     return
-                self.apply(Settings.model_validate(told.settings))
+                settings = Settings.model_validate(told.settings)
+                self.apply(settings)
                 self._drains.start(told.wakes)
+                self._drains.keep([listener.name for listener in settings.listener])
                 self._end.answer(told)
             except Exception as error:  # noqa: BLE001 - the next settings may do
                 _LOGGER.error("new settings are not in force as a whole: %s", error)

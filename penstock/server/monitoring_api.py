@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -36,8 +36,9 @@ ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 class MonitoringApi:
     """Answers for one daemon. Blocking: to be called on threads."""
 
-    def __init__(self, settings: Settings, log: Log, ledger: Ledger) -> None:
-        self.settings, self._log, self._ledger = settings, log, ledger
+    def __init__(self, settings: Settings, log: Log, ledger: Ledger, *further: Callable[[], Family]) -> None:
+        """``further``: metrics of others."""
+        self.settings, self._log, self._ledger, self._further = settings, log, ledger, further
 
     def stat(self) -> dict[str, Any]:
         """plog's statistics by listener, and in sum."""
@@ -91,6 +92,7 @@ class MonitoringApi:
             Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
+            *(family() for family in self._further),
         ]
 
     def series(self, since: int = 0, step: int = 60) -> dict[str, Any]:
@@ -110,8 +112,13 @@ class MonitoringApi:
         return {"keys": [asdict(key) for key in keys_of(self.settings)]}
 
     def clock(self) -> dict[str, Any]:
-        """Since a jump it is not: then ``text`` says what waits, and for how long."""
+        """Whether the clock is believed."""
         return self._log.clock.state().document()
+
+    def _clock(self, request: Request) -> dict[str, Any]:
+        """Since a jump it is not: then ``text`` says what waits, and for how long. For those who may ``monitor``."""
+        request.state.caller.check_monitor()
+        return self.clock()
 
     def _accept(self, request: Request) -> dict[str, Any]:
         request.state.caller.check_admin()
@@ -124,7 +131,7 @@ class MonitoringApi:
         for path, method, call, summary, extra in (
             ("/config", "GET", self._config, "The configuration in force", None),
             ("/balance/series", "GET", self._series, "The balance over time", query_parameters(SeriesQuery)),
-            ("/clock", "GET", self.clock, "Whether the clock is believed", None),
+            ("/clock", "GET", self._clock, "Whether the clock is believed", None),
             ("/clock", "POST", self._accept, "Believe the clock as it is", None),
             ("/watermarks", "GET", self._watermarks, "How far tables are complete", None),
             ("/ledger", "GET", self._landed, "What has landed, by topic", None),

@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.server.auth.server_tls import ServerTls
 from penstock.server.entries_api import EntriesApi
 from penstock.server.grpc.service import Rpc, create_server
-from penstock.server.http.body_limits import TIMEOUT, timed_protocol
+from penstock.server.http.body_limits import HttpLimits, limited_protocol
 
 if TYPE_CHECKING:
     from penstock.server.flight.server import FlightServer
@@ -54,7 +54,7 @@ async def serve(
     stop: asyncio.Event,
     security: SecurityConfig | None = None,
     ready: Callable[[Bound], None] | None = None,
-    http_timeout: float = TIMEOUT,
+    http_limits: HttpLimits | None = None,
 ) -> None:
     """Serve until ``stop`` is set. Port 0 takes a free port; ``ready`` is told what was taken.
 
@@ -72,7 +72,7 @@ async def serve(
         at_flight = _name(flight_address, flight.port) if flight else ""
         bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight)
         await rpc.start()
-        web = _Uvicorn(_config(app, tls, http_timeout))
+        web = _Uvicorn(_config(app, tls, http_limits or HttpLimits()))
         served = asyncio.create_task(web.serve(sockets=[listener]))
         _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
@@ -111,12 +111,12 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _config(app: FastAPI, tls: ServerTls, timeout: float) -> uvicorn.Config:
+def _config(app: FastAPI, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         # Named, so that what else is installed (uvloop, httptools) changes nothing.
         loop="asyncio",
-        http=timed_protocol(timeout),
+        http=limited_protocol(limits),
         ws="none",
         lifespan="off",
         log_config=None,

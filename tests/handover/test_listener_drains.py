@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config import ListenerConfig
+from penstock.handover import listener_drains
 from penstock.handover.listener_drains import Drains
-from penstock.log import Log
+from penstock.log import Log, LogFull
+from penstock.testing import until
+from tests.handover.test_drain import payloads, publish
+from tests.ingest.ingest_life import live
 
 
 @pytest.fixture
@@ -20,6 +25,46 @@ def drains(tmp_path: Path) -> Iterator[Drains]:
     yield made
     made.stop()
     log.close()
+
+
+LISTENER = ListenerConfig.model_validate({"name": "a", "protocol": "udp", "handlers": [{"type": "log", "topic": "in"}]})
+
+
+def test_of_a_listener_that_is_gone_what_waits_is_stored_and_the_drain_ends(tmp_path: Path, drains: Drains) -> None:
+    wake = os.eventfd(0, os.EFD_NONBLOCK)
+    life = live(tmp_path, LISTENER)
+    publish(life, b"one", b"two")
+    life.end()
+    drains.start({"a": wake, "b": None})
+    drains.keep(["b"])
+    assert running() == ["log-b"]
+    assert payloads(drains._log) == [b"one", b"two"]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(wake)
+    drains.start({"a": None})
+    assert running() == ["log-a", "log-b"]
+
+
+def test_a_drain_that_cannot_store_what_waits_goes_on_until_it_can(
+    tmp_path: Path, drains: Drains, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_drains, "PATIENCE", 0.1)
+    life = live(tmp_path, LISTENER)
+    publish(life, b"one")
+    life.end()
+    real = drains._log.topic
+    monkeypatch.setattr(drains._log, "topic", full)
+    drains.start({"a": None})
+    drains.keep([])
+    assert running() == ["log-a"]
+    monkeypatch.setattr(drains._log, "topic", real)
+    until(lambda: running() == [])
+    drains.keep([])
+    assert payloads(drains._log) == [b"one"]
+
+
+def full(*_: object, **__: object) -> None:
+    raise LogFull("no space left")
 
 
 def running() -> list[str]:

@@ -17,7 +17,7 @@ from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.body_limits import BodyLimits
+from penstock.server.http.body_limits import HttpLimits
 from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
@@ -41,9 +41,9 @@ def posted(document: dict[str, int]) -> dict[str, Any]:
 class Running:
     """A daemon's API in a thread of its own."""
 
-    def __init__(self, folder: Path, security: SecurityConfig | None = None, limits: BodyLimits | None = None) -> None:
+    def __init__(self, folder: Path, security: SecurityConfig | None = None, limits: HttpLimits | None = None) -> None:
         self.folder = folder
-        self.limits = limits or BodyLimits()
+        self.limits = limits or HttpLimits()
         self._security = security or SecurityConfig()
         self.log = Log(folder, TopicSettings())
         self.bound = Bound("", "")
@@ -81,7 +81,7 @@ class Running:
             security=self._security,
             stop=self._stop,
             ready=self._started,
-            http_timeout=self.limits.timeout,
+            http_limits=self.limits,
         )
 
     def _started(self, bound: Bound) -> None:

@@ -25,7 +25,7 @@ RIGHTS: dict[str, dict[str, Any]] = {
     "auditor": {"ledger": True},
 }
 TOKENS = {name: TokenConfig(token=f"the secret of the {name}", **rights) for name, rights in RIGHTS.items()}
-PATHS = ("/config", "/stat", "/balance/series", "/ledger")
+PATHS = ("/config", "/stat", "/clock", "/balance/series", "/ledger")
 ONE = {"logs": [{"raw_bytes": "eA=="}]}
 
 
@@ -59,9 +59,9 @@ def test_the_whole_is_for_those_who_watch(app: FastAPI) -> None:
     def statuses(name: str) -> list[int]:
         return [answer.status_code for answer in answers(app, *((name, "GET", path, None) for path in PATHS))]
 
-    assert statuses("watcher") == [200, 200, 200, 200]
-    assert statuses("web") == [403, 403, 403, 403]
-    assert statuses("auditor") == [403, 403, 403, 200]
+    assert statuses("watcher") == [200, 200, 200, 200, 200]
+    assert statuses("web") == [403, 403, 403, 403, 403]
+    assert statuses("auditor") == [403, 403, 403, 403, 200]
 
 
 def test_others_see_the_balance_of_their_topics(app: FastAPI) -> None:

@@ -43,6 +43,7 @@ class LogConfig(Section):
     http: Address = Field("127.0.0.1:8844", description="address of the HTTP server")
     flight: AddressOrOff = Field("127.0.0.1:8846", description='address of the Arrow Flight server; "" = off')
     max_bodies: Size = Field(256 << 20, ge=1, description="most bytes of HTTP requests' bodies under way at once")
+    max_connections: int = Field(1000, ge=1, description="most connections of HTTP clients at once")
     request_timeout: Seconds = Field(30, gt=0, description="how long an HTTP client may take for a head or small body")
     max_topics: int = Field(1000, ge=1, description="most topics there may be")
     max_bytes: Size = Field(0, description="appends are refused when all topics together are larger; 0 = no limit")

@@ -1,28 +1,44 @@
-"""Bodies of requests: how much of them may be under way in all, and how long a slow client may take for one."""
+"""Limits of HTTP: connections, bodies of requests under way in all, and how long a slow client may take."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, NamedTuple
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
 
 import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from penstock.server.metrics.prometheus import Family
 from penstock.slogd.errors import Busy, TooSlow
 
 LEAST_RATE = 16 << 10
 """Bytes a second that a body has to come at, once its time has passed."""
 TIMEOUT = 30.0
+CONNECTION, BODY, SLOW = "connection", "body", "slow"
+"""Why something is refused."""
 _LOGGER = logging.getLogger(__name__)
 
 
-class BodyLimits(NamedTuple):
-    """``most`` bytes of bodies under way; ``timeout``: seconds for a request's head, and for a body that is small."""
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """``most`` bytes of bodies under way; ``timeout``: seconds for a request's head, and for a body that is small.
+
+    ``refused`` counts by reason what was refused: ``connection``, ``body``, ``slow``.
+    """
 
     most: int = 256 << 20
     timeout: float = TIMEOUT
+    connections: int = 1000
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def family(self) -> Family:
+        """What was refused, as a metric."""
+        samples = [({"reason": reason}, self.refused[reason]) for reason in (CONNECTION, BODY, SLOW)]
+        return Family("penstock_http_refused_total", "counter", "What HTTP clients were refused, by reason", samples)
 
 
 class LimitedBodies:
@@ -32,8 +48,8 @@ class LimitedBodies:
     comes too slowly is given up (408).
     """
 
-    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
-        self._app, self._limits = app, limits
+    def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
+        self._app, self.limits = app, limits
         self._under_way: set[_Body] = set()
         self._held = 0
 
@@ -50,17 +66,18 @@ class LimitedBodies:
 
     def time_for(self, size: int) -> float:
         """Seconds that a body may take of which ``size`` bytes have come."""
-        return self._limits.timeout + size / LEAST_RATE
+        return self.limits.timeout + size / LEAST_RATE
 
     def grown(self, body: _Body, size: int) -> None:
         """More of ``body`` has come."""
         self._under_way.add(body)
         body.size += size
         self._held += size
-        while self._held > self._limits.most and (waiting := [one for one in self._under_way if not one.ended]):
+        while self._held > self.limits.most and (waiting := [one for one in self._under_way if not one.ended]):
             self._give_up(max(waiting, key=lambda one: one.size))
 
     def _give_up(self, body: _Body) -> None:
+        self.limits.refused[BODY] += 1
         _LOGGER.warning("a request of HTTP is refused: bodies of %d bytes are under way (log.max_bodies)", self._held)
         self._held -= body.size
         body.size = 0
@@ -89,6 +106,7 @@ class _Body:
         except TimeoutError:
             self._waiting = None
             if not self._refused:
+                self._bodies.limits.refused[SLOW] += 1
                 _LOGGER.warning("a request of HTTP is given up: its body comes too slowly (log.request_timeout)")
                 self.refuse(TooSlow("The body of the request does not come"))
             assert self._refused
@@ -113,24 +131,44 @@ class _Body:
         await self._send(message)
 
 
-class TimedProtocol(H11Protocol):
-    """Closes a connection whose client is waited for too long.
+class LimitedProtocol(H11Protocol):
+    """Closes a connection whose client is waited for too long, and one where there are too many.
 
-    That is for the head of a request, or for the rest of one that is answered already. What a body may take that is
-    being read, ``LimitedBodies`` knows.
+    It is waited for the head of a request, or for the rest of one that is answered already. What a body may take that
+    is being read, ``LimitedBodies`` knows.
     """
 
-    timeout = TIMEOUT
+    limits = HttpLimits()
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._patience: asyncio.TimerHandle | None = None
+        self._heard = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._look()
+        if len(self.connections) > self.limits.connections:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Close the one that is silent for the longest time, with no request that is being answered; else this one."""
+        idle = [one for one in self.connections if isinstance(one, LimitedProtocol) and one.is_idle]
+        first = min(idle, key=lambda one: one._heard, default=self)
+        self.limits.refused[CONNECTION] += 1
+        _LOGGER.warning(
+            "a connection of HTTP is closed: there are more than %d (log.max_connections)", self.limits.connections
+        )
+        first.transport.abort()
+        first.connections.discard(first)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being read or answered."""
+        return self.cycle is None or self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
+        self._heard = self.loop.time()
         super().data_received(data)
         self._look()
 
@@ -139,11 +177,15 @@ class TimedProtocol(H11Protocol):
         self._calm()
 
     def _look(self) -> None:
-        answered = self.cycle is not None and self.cycle.response_complete
+        answered = self.cycle is not None and self.is_idle
         if self.conn.their_state is not h11.IDLE and not answered:
             self._calm()
         elif self._patience is None:
-            self._patience = self.loop.call_later(self.timeout, self.transport.close)
+            self._patience = self.loop.call_later(self.limits.timeout, self._give_up)
+
+    def _give_up(self) -> None:
+        self.limits.refused[SLOW] += 1
+        self.transport.close()
 
     def _calm(self) -> None:
         if self._patience is not None:
@@ -151,6 +193,6 @@ class TimedProtocol(H11Protocol):
             self._patience = None
 
 
-def timed_protocol(timeout: float) -> type[TimedProtocol]:
-    """A protocol that waits ``timeout`` seconds."""
-    return type("TimedProtocol", (TimedProtocol,), {"timeout": timeout})
+def limited_protocol(limits: HttpLimits) -> type[LimitedProtocol]:
+    """The protocol with these limits."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})

@@ -29,7 +29,7 @@ from penstock.config.browser_access import BrowserAccess
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
-from penstock.server.http.body_limits import BodyLimits, LimitedBodies
+from penstock.server.http.body_limits import HttpLimits, LimitedBodies
 from penstock.server.http.docs_page import docs_page
 from penstock.server.http.openapi import AppendBody, BalanceQuery, Error, ReadQuery, json_body, query_parameters
 from penstock.server.http.request_bodies import RequestBodies
@@ -60,7 +60,7 @@ def create_app(
     routers: Sequence[APIRouter] = (),
     open_paths: Sequence[str] = OPEN_PATHS,
     hosts: Sequence[str] = (),
-    limits: BodyLimits | None = None,
+    limits: HttpLimits | None = None,
 ) -> FastAPI:
     """The application; ``routers`` bring further routes, such as those of the ledger.
 
@@ -96,7 +96,7 @@ def create_app(
     for router in routers:
         app.include_router(router)
     _add_error_handlers(app)
-    app.add_middleware(LimitedBodies, limits=limits or BodyLimits())
+    app.add_middleware(LimitedBodies, limits=limits or HttpLimits())
     app.add_middleware(CleanPaths)
     app.add_middleware(RequestBodies, limit=lambda: MAX_BODY)
     app.add_middleware(HeadAsGet)

@@ -1,4 +1,4 @@
-"""Bodies of requests under way: how much in all, and how long a slow client is waited for. Real connections."""
+"""Limits of HTTP: connections, bodies under way, and how long a slow client is waited for. Real connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.server.http.body_limits import BodyLimits, LimitedBodies
+from penstock.server.http.body_limits import HttpLimits, LimitedBodies
 from tests.server.running import Running
 
 HEAD = b"POST /topic/t/logs HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
@@ -21,11 +21,11 @@ BODY = json.dumps({"logs": [{"raw_bytes": "eHh4" * 1000}]}).encode()
 
 
 @pytest.fixture
-def limited(tmp_path: Path) -> Iterator[Callable[[int, float], Running]]:
+def limited(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def start(most: int, timeout: float) -> Running:
-        started.append(Running(tmp_path, limits=BodyLimits(most, timeout)))
+    def start(most: int, timeout: float, connections: int = 100) -> Running:
+        started.append(Running(tmp_path, limits=HttpLimits(most, timeout, connections)))
         return started[-1]
 
     yield start
@@ -51,11 +51,20 @@ def answer(sock: socket.socket) -> tuple[int, bool]:
     return (int(got.split()[1]) if got else 0), True
 
 
+def has_ended(sock: socket.socket) -> bool:
+    """Whether the server has ended the connection, whatever it has sent before."""
+    with contextlib.suppress(ConnectionResetError):
+        while sock.recv(65536):
+            continue
+    return True
+
+
 def test_a_body_that_does_not_come_is_given_up(limited: Callable[[int, float], Running]) -> None:
     running = limited(1 << 20, 0.3)
     with connected(running) as slow:
         slow.sendall(HEAD % len(BODY) + BODY[:100])
         assert answer(slow) == (408, True)
+    assert running.limits.refused == {"slow": 1}
 
 
 def test_a_head_that_does_not_come_is_given_up(limited: Callable[[int, float], Running]) -> None:
@@ -63,6 +72,7 @@ def test_a_head_that_does_not_come_is_given_up(limited: Callable[[int, float], R
     with connected(running) as slow, connected(running) as silent:
         slow.sendall(HEAD[:20])
         assert (answer(slow), answer(silent)) == ((0, True), (0, True))
+    assert running.limits.refused == {"slow": 2}
 
 
 def test_a_body_that_comes_a_byte_at_a_time_is_given_up(
@@ -115,6 +125,7 @@ def test_where_there_is_no_room_the_largest_that_is_not_whole_goes(limited: Call
         newcomer.sendall(HEAD % len(BODY) + BODY)
         assert answer(newcomer) == (200, False)
         assert answer(large) == (503, True)
+        assert running.limits.refused == {"body": 1}
         small.sendall(BODY[1000:])
         assert answer(small) == (200, False)
         held(running, 0)
@@ -128,6 +139,46 @@ def test_bodies_that_come_in_time_are_taken_on_one_connection(limited: Callable[
             threading.Event().wait(0.05)
             sock.sendall(BODY[2000:])
             assert answer(sock) == (200, False)
+
+
+def test_where_there_are_too_many_the_one_that_is_silent_for_the_longest_time_goes(
+    limited: Callable[..., Running], caplog: pytest.LogCaptureFixture
+) -> None:
+    running = limited(1 << 20, 60, 3)
+    with connected(running) as first, connected(running) as second, connected(running) as busy:
+        for sock in (second, first):
+            sock.sendall(HEAD % len(BODY) + BODY)
+            assert answer(sock) == (200, False)
+        busy.sendall(HEAD % len(BODY) + BODY[:100])
+        held(running, 100)
+        with connected(running) as newcomer:
+            newcomer.sendall(HEAD % len(BODY) + BODY)
+            assert answer(newcomer) == (200, False)
+            assert has_ended(second)
+            for sock, rest in ((first, HEAD % len(BODY) + BODY), (busy, BODY[100:])):
+                sock.sendall(rest)
+                assert answer(sock) == (200, False)
+    assert running.limits.refused == {"connection": 1}
+    assert "there are more than 3 (log.max_connections)" in caplog.text
+
+
+def test_where_all_are_busy_the_newcomer_goes(limited: Callable[..., Running]) -> None:
+    running = limited(1 << 20, 60, 1)
+    with connected(running) as busy:
+        busy.sendall(HEAD % len(BODY) + BODY[:100])
+        held(running, 100)
+        with connected(running) as newcomer:
+            with contextlib.suppress(OSError):
+                newcomer.sendall(HEAD % len(BODY) + BODY)
+            assert answer(newcomer) == (0, True)
+        busy.sendall(BODY[100:])
+        assert answer(busy) == (200, False)
+
+
+def test_what_is_refused_is_a_metric() -> None:
+    limits = HttpLimits()
+    limits.refused["body"] += 2
+    assert [value for _, value in limits.family().samples] == [0, 2, 0]
 
 
 def held(running: Running, size: int) -> None:
