@@ -57,6 +57,17 @@ def report(damage: Damage) -> None:
     _LOGGER.warning("%s", damage)
 
 
+Older = Callable[[bytes], dict[str, Any] | None]
+
+
+def unchecked(text: bytes) -> dict[str, Any] | None:
+    """The object of a line without a checksum; None where it is damaged."""
+    with contextlib.suppress(ValueError):
+        document = parse_object(text)
+        return None if "v" in document else document
+    return None
+
+
 def encode_line(document: Mapping[str, Any]) -> bytes:
     """A JSON object as a line; it may have no entry ``v``."""
     text = json.dumps({"v": VERSION, **document}, separators=(",", ":")).encode()
@@ -72,13 +83,14 @@ def append_lines(path: Path, documents: Iterable[Mapping[str, Any]], fs: FileSys
     file = fs.open(path, create=True)
     try:
         size = fs.size(path)
+        text = text if _ends_a_line(path, size) else b"\n" + text
         try:
-            file.write([b"" if _ends_a_line(path, size) else b"\n", text], size)
+            file.write([text], size)
             file.sync()
             if not size:
                 fs.sync_directory(path.parent)
         except OSError:
-            _take_back(file, size)
+            _take_back(file, size, len(text))
             raise
     finally:
         file.close()
@@ -93,10 +105,14 @@ def _ends_a_line(path: Path, size: int) -> bool:
         return file.read(1) == b"\n"
 
 
-def _take_back(file: File, size: int) -> None:
-    """What could not be synced is not to come to light after a crash either, if that can be had."""
-    with contextlib.suppress(OSError):
+def _take_back(file: File, size: int, length: int) -> None:
+    """What could not be synced is not to come to light after a crash either: it is cut off, or at least no line."""
+    try:
         file.truncate(size)
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.write([bytes(length)], size)
+    with contextlib.suppress(OSError):
         file.sync()
 
 
@@ -106,15 +122,16 @@ def read_lines(
     *,
     repair: bool = False,
     damaged: Report = report,
+    older: Older = unchecked,
     fs: FileSystem = OS,
 ) -> Iterator[T]:
     """The objects of a journal, each as ``of`` makes it of the JSON; none where there is no file.
 
     ``damaged`` hears of each line that is passed over, and with ``repair``, which is for the file's owner, of an end
-    that was cut. What ``of`` raises as KeyError, TypeError, ValueError or AttributeError is such a line too. Raises
-    OSError and UnknownFormat.
+    that was cut. ``older`` reads lines that begin with ``{``. What ``of`` raises as KeyError, TypeError, ValueError or
+    AttributeError is such a line too. Raises OSError and UnknownFormat.
     """
-    for _, found in read_lines_from(path, of, repair=repair, damaged=damaged, fs=fs):
+    for _, found in read_lines_from(path, of, repair=repair, damaged=damaged, older=older, fs=fs):
         yield found
 
 
@@ -125,13 +142,14 @@ def read_lines_from(
     *,
     repair: bool = False,
     damaged: Report = report,
+    older: Older = unchecked,
     fs: FileSystem = OS,
 ) -> Iterator[tuple[int, T]]:
     """The same from a byte position on, each with the position after it: to go on there later."""
     good, waiting, torn = position, list[Damage](), False
     for begin, line in _lines_of(path, position):
         position = begin + len(line)
-        documents = list(_documents(line, path))
+        documents = list(_documents(line, path, older))
         if documents:
             good = position
             for damage in waiting:
@@ -169,31 +187,34 @@ def _made(of: Callable[[dict[str, Any]], T], document: dict[str, Any]) -> tuple[
         return None
 
 
-def _documents(line: bytes, path: Path) -> Iterator[dict[str, Any]]:
+def _documents(line: bytes, path: Path, older: Older) -> Iterator[dict[str, Any]]:
     """The object of a line; those of several where the line end between them is damaged."""
-    document = _document(line, path)
+    document = _document(line, path, older)
     if document is not None:
         yield document
         return
     for begin, end in pairwise([*(found.start() for found in _BEGIN.finditer(line)), len(line)]):
-        if (document := _document(line[begin : end - 1] + b"\n", path)) is not None:
+        if (document := _document(line[begin : end - 1] + b"\n", path, older)) is not None:
             yield document
 
 
-def _document(line: bytes, path: Path) -> dict[str, Any] | None:
+def _document(line: bytes, path: Path, older: Older) -> dict[str, Any] | None:
     """The object of a whole line; None where that is damaged. Raises UnknownFormat."""
-    checked = not line.startswith(b"{")
-    text = line[_DIGITS:-1] if checked else line
-    if not line.endswith(b"\n") or (checked and line[:_DIGITS] != b"%08x" % crc32c(text)):
+    if not line.endswith(b"\n"):
+        return None
+    if line.startswith(b"{"):
+        return older(line[:-1])
+    text = line[_DIGITS:-1]
+    if line[:_DIGITS] != b"%08x" % crc32c(text):
         return None
     try:
         document = parse_object(text)
-        version = document.pop("v") if checked else VERSION
+        version = document.pop("v")
     except (ValueError, KeyError):
         return None
     if version != VERSION:
         raise UnknownFormat(f"{path} has lines of format {version}, this Penstock knows {VERSION}")
-    return None if "v" in document else document
+    return document
 
 
 def _cut(fs: FileSystem, path: Path, length: int) -> None:

@@ -187,3 +187,15 @@ def test_a_crash_at_any_point_keeps_what_was_appended_and_nothing_by_halves(tmp_
             fs.crash()
         found = numbers(folder / "j", repair=True)
         assert found in ([*range(kept)], [*range(asked)])
+
+
+def test_what_could_be_neither_synced_nor_cut_off_is_no_line(tmp_path: Path) -> None:
+    fs, path = CrashingFileSystem(tmp_path), tmp_path / "j"
+    append_lines(path, WRITTEN[:1], fs)
+    fs.failures = dict.fromkeys(("sync", "truncate"), errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        append_lines(path, WRITTEN[1:2], fs)
+    assert numbers(path) == [0]
+    fs.failures = {}
+    append_lines(path, WRITTEN[2:3], fs)
+    assert numbers(path) == [0, 2]

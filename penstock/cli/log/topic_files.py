@@ -21,8 +21,7 @@ from penstock.cli.log.topics import size
 from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Compacted, Gap, Log, Unavailable
-from penstock.files.file_system import OS
-from penstock.log.store.gaps import CORRUPT, Gaps
+from penstock.log.store.gaps import CORRUPT, FILE_NAME, load
 
 log = Commands(help="Check and rewrite the files of the log.", no_args_is_help=True)
 Topics = Annotated[
@@ -200,6 +199,6 @@ def _files(where: Where, error: Unavailable) -> Iterator[_Topics]:
 
 def _known_gaps(topic: Path) -> set[tuple[int, int]]:
     """The gaps of a topic's folder; none where their format is not known: such a topic is not opened."""
-    with contextlib.suppress(files.UnknownFormat):
-        return {(gap.begin, gap.end) for gap in Gaps(OS, topic).all()}
+    with contextlib.suppress(files.UnknownFormat, FileNotFoundError):
+        return {(gap.begin, gap.end) for gap in load(topic / FILE_NAME)}
     return set()

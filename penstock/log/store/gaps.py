@@ -1,13 +1,11 @@
 """Gaps of a topic: offsets that hold no rows any more, why, and how many of which source and bucket.
 
-``gaps.jsonl`` grows at its end, one JSON object a line with a format version and a CRC32C of its own; a line that is
-torn or damaged is ignored (what it covered is found missing, and entered, again). From time to time it is replaced by
-one in which gaps that follow each other are one.
+``gaps.jsonl`` is a journal of checked lines; what a damaged one covered is found missing, and entered, again. From time
+to time it is replaced by one in which gaps that follow each other are one.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from bisect import bisect_right
@@ -19,11 +17,13 @@ from typing import Any
 
 from crc32c import crc32c
 
+from penstock.files import errors as file_errors
+from penstock.files.checked_lines import VERSION, Damage, append_lines, encode_line, read_lines_from
 from penstock.files.file_system import FileSystem, replace_durably
+from penstock.files.json_values import parse_object
 from penstock.log.errors import UnknownFormat
 
 FILE_NAME = "gaps.jsonl"
-VERSION = 1
 CORRUPT = "corrupt"
 DELETED = "deleted"
 EXPIRED_READ = "expired_read"
@@ -34,7 +34,7 @@ JOINED_BUCKETS = 5000
 """Sources and buckets of one gap made of several, at most: what is written anew is not one ever longer line."""
 KEPT_FILES = 256
 """Topics whose gaps are kept in memory for the readers of this process."""
-_BLANK = "00000000"
+_BLANK = b"00000000"
 _TAIL = 64
 
 
@@ -62,9 +62,7 @@ class Gap:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Gap:
-        """From ``document``. Raises KeyError, ValueError, TypeError or AttributeError, and UnknownFormat."""
-        if (version := document.get("v", VERSION)) != VERSION:
-            raise UnknownFormat(f"{FILE_NAME} has format {version}, this Penstock knows {VERSION}")
+        """From ``document``. Raises KeyError, ValueError, TypeError or AttributeError."""
         counts = {s: {int(b): int(n) for b, n in buckets.items()} for s, buckets in document["counts"].items()}
         return cls(
             int(document["begin"]), int(document["end"]), str(document["reason"]), counts, _received_of(document)
@@ -96,29 +94,33 @@ def _received_of(document: Mapping[str, Any]) -> dict[str, dict[int, dict[str, i
 
 def line(gap: Gap) -> bytes:
     """A gap as a line of the file."""
-    text = json.dumps({"v": VERSION, **gap.document(), "crc32c": _BLANK}, separators=(",", ":"))
-    crc = f"{crc32c(text.encode()):08x}"
-    return (text[: -len(_BLANK) - 2] + crc + '"}\n').encode()
+    return encode_line(gap.document())
 
 
-def parse(data: bytes) -> list[Gap]:
-    """The gaps of the file's bytes, sorted; lines that are torn or damaged are left out. Raises UnknownFormat."""
-    return _sorted(gap for text in data.split(b"\n") if (gap := _parse_line(text)) is not None)
+def _read(path: Path, position: int = 0, **more: Any) -> list[tuple[int, Gap]]:
+    """The gaps from a byte position on, each with the position after it. Raises OSError, UnknownFormat."""
+    try:
+        return list(read_lines_from(path, Gap.of, position, older=_old_line, **more))
+    except file_errors.UnknownFormat as error:
+        raise UnknownFormat(str(error)) from None
+
+
+def _old_line(text: bytes) -> dict[str, Any] | None:
+    """The document of a line as versions before 0.2 wrote them, with its checksum at the end."""
+    tail = len(_BLANK) + 2
+    if text[-tail:-2] != b"%08x" % crc32c(text[:-tail] + _BLANK + text[-2:]):
+        return None
+    try:
+        document = parse_object(text)
+    except ValueError:
+        return None
+    if (version := document.pop("v", VERSION)) != VERSION:
+        raise UnknownFormat(f"{FILE_NAME} has format {version}, this Penstock knows {VERSION}")
+    return document
 
 
 def _sorted(gaps: Iterable[Gap]) -> list[Gap]:
     return sorted(gaps, key=lambda gap: (gap.begin, gap.end))
-
-
-def _parse_line(text: bytes) -> Gap | None:
-    tail = len(_BLANK) + 2
-    try:
-        blank = text[:-tail] + _BLANK.encode() + text[-2:]
-        if len(text) < tail or text[-tail:-2] != b"%08x" % crc32c(blank):
-            return None
-        return Gap.of(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
 
 
 def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, int]]:
@@ -182,7 +184,7 @@ class _Read:
     """What was read of a file: which one, how much, how that ended, and the gaps in it."""
 
     inode: int
-    size: int
+    position: int
     tail: bytes
     gaps: list[Gap]
 
@@ -195,28 +197,26 @@ class _Files:
         self._known: OrderedDict[str, _Read] = OrderedDict()
 
     def read(self, path: Path) -> list[Gap]:
-        with open(path, "rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
+        while True:
+            inode = os.stat(path).st_ino
             known = self._of(path, inode)
-            file.seek(known.size - len(known.tail))
-            data = file.read()
-            if not data.startswith(known.tail):  # another file that got its number
-                known = _Read(inode, 0, b"", [])
-                file.seek(0)
-                data = file.read()
-        new = data[len(known.tail) :]
-        whole = new.rfind(b"\n") + 1
-        if whole:
-            tail = data[: len(known.tail) + whole][-_TAIL:]
-            known = _Read(inode, known.size + whole, tail, _sorted([*known.gaps, *parse(new[:whole])]))
-            self._keep(path, known)
-        torn = parse(new[whole:])  # its line end alone may be missing
-        return _sorted([*known.gaps, *torn]) if torn else known.gaps
+            found = _read(path, known.position, damaged=_pass_over)
+            position = found[-1][0] if found else known.position
+            tail = _tail(path, position)
+            if os.stat(path).st_ino == inode:  # else it was replaced meanwhile
+                break
+        if not found:
+            return known.gaps
+        gaps = _sorted([*known.gaps, *(gap for _, gap in found)])
+        self._keep(path, _Read(inode, position, tail, gaps))
+        return gaps
 
     def _of(self, path: Path, inode: int) -> _Read:
         with self._lock:
             known = self._known.get(str(path))
-        return known if known is not None and known.inode == inode else _Read(inode, 0, b"", [])
+        # The tail tells another file that got its number.
+        is_same = known is not None and known.inode == inode and _tail(path, known.position) == known.tail
+        return known if known and is_same else _Read(inode, 0, b"", [])
 
     def _keep(self, path: Path, read: _Read) -> None:
         with self._lock:
@@ -224,6 +224,16 @@ class _Files:
             self._known.move_to_end(str(path))
             if len(self._known) > KEPT_FILES:
                 self._known.popitem(last=False)
+
+
+def _tail(path: Path, position: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(max(position - _TAIL, 0))
+        return file.read(min(position, _TAIL))
+
+
+def _pass_over(_: Damage) -> None:
+    """The owner tells of it."""
 
 
 _FILES = _Files()
@@ -235,19 +245,13 @@ def load(path: Path) -> list[Gap]:
 
 
 class Gaps:
-    """The gaps of a topic, for its writer. From any thread. Raises UnknownFormat."""
+    """The gaps of a topic, for its writer. From any thread. Raises UnknownFormat, OSError."""
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._lock = threading.Lock()
         self._fs = fs
         self._path = directory / FILE_NAME
-        try:
-            data = fs.read(self._path)
-        except FileNotFoundError:
-            data = b""
-        self._size = len(data)
-        self._torn = bool(data) and not data.endswith(b"\n")
-        self._gaps = parse(data)
+        self._gaps = _sorted(gap for _, gap in _read(self._path, repair=True, fs=fs))
 
     def all(self) -> list[Gap]:
         """All gaps, sorted by offset."""
@@ -259,11 +263,7 @@ class Gaps:
         if not added:
             return
         with self._lock:
-            lead = b"\n" if self._torn else b""  # a torn line stays one line
-            text = lead + b"".join(line(gap) for gap in added)
-            self._append(text)
-            self._size += len(text)
-            self._torn = False
+            append_lines(self._path, (gap.document() for gap in added), self._fs)
             self._gaps = _sorted([*self._gaps, *added])
 
     def join(self, through: int) -> None:
@@ -275,20 +275,5 @@ class Gaps:
             fewer = joined(self._gaps, through)
             if len(self._gaps) - len(fewer) < JOIN_FROM:
                 return
-            text = b"".join(map(line, fewer))
-            replace_durably(self._fs, self._path, text)
-            self._gaps, self._size, self._torn = fewer, len(text), False
-
-    def _append(self, text: bytes) -> None:
-        created = not self._size
-        file = self._fs.open(self._path, create=True)
-        try:
-            file.write([text], self._size)
-            file.sync()
-        except OSError:
-            file.truncate(self._size)
-            raise
-        finally:
-            file.close()
-        if created:
-            self._fs.sync_directory(self._path.parent)
+            replace_durably(self._fs, self._path, b"".join(map(line, fewer)))
+            self._gaps = fewer

@@ -1,7 +1,10 @@
 """Gaps and their file."""
 
+import errno
 import json
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from crc32c import crc32c
@@ -10,13 +13,30 @@ from hypothesis import strategies as st
 
 from penstock.files.file_system import OS
 from penstock.log import UnknownFormat
-from penstock.log.store.gaps import JOIN_FROM, Gap, Gaps, joined, line, load, parse, uncovered
+from penstock.log.store.gaps import FILE_NAME, JOIN_FROM, Gap, Gaps, joined, line, load, uncovered
 from penstock.testing import CrashingFileSystem
+from tests.fuzzed import RAW, journals
 
 ONE = Gap(3, 9, "corrupt", {"events": {60: 4, 120: 2}})
 TWO = Gap(9, 12, "expired unread", {})
 ONE_LATER = Gap(500, 501, "corrupt")
-ENDS = [(ONE, len(line(ONE)) - 1), (TWO, len(line(ONE) + line(TWO)) - 1)]
+ENDS = [(ONE, len(line(ONE))), (TWO, len(line(ONE) + line(TWO)))]
+
+
+def parse(data):
+    """The gaps in a file of these bytes: as its owner reads it, after any other process."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, FILE_NAME)
+        path.write_bytes(data)
+        found = load(path)
+        assert Gaps(OS, path.parent).all() == found
+        return found
+
+
+def old_line(gap, version=1):
+    """As versions before 0.2 wrote it."""
+    told = json.dumps({"v": version, **gap.document(), "crc32c": "00000000"}, separators=(",", ":"))
+    return (told.replace("00000000", f"{crc32c(told.encode()):08x}") + "\n").encode()
 
 
 def test_gaps_are_there_when_the_file_is_opened_again(tmp_path):
@@ -38,9 +58,32 @@ def test_a_flipped_byte_costs_its_line_only(position, mask):
     assert parse(bytes(bad) + line(TWO)) == [TWO]
 
 
-@given(st.binary())
+@given(RAW | journals("begin", "end", "reason", "counts", "received"))
 def test_any_bytes_are_read_without_an_error(data):
-    assert parse(data) == []
+    assert all(isinstance(gap, Gap) for gap in parse(data))
+
+
+@given(st.integers(0, len(old_line(ONE)) - 2), st.integers(1, 255))
+def test_lines_of_before_are_read_and_checked(position, mask):
+    bad = bytearray(old_line(ONE))
+    bad[position] ^= mask
+    assert parse(old_line(ONE) + bytes(bad) + line(TWO)) == [ONE, TWO]
+
+
+@pytest.mark.parametrize("fails", [{"sync"}, {"sync", "truncate"}])
+def test_what_could_not_be_synced_is_not_there_after_a_kill(tmp_path, fails):
+    fs = CrashingFileSystem(tmp_path)
+    gaps = Gaps(fs, tmp_path)
+    gaps.add([ONE])
+    fs.failures = dict.fromkeys(fails, errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        gaps.add([TWO])
+    assert gaps.all() == load(tmp_path / FILE_NAME) == [ONE]
+    fs.failures = {}
+    heir = Gaps(fs, tmp_path)
+    assert heir.all() == [ONE]
+    heir.add([ONE_LATER])
+    assert Gaps(OS, tmp_path).all() == [ONE, ONE_LATER]
 
 
 def test_what_is_added_behind_a_torn_line_stands_on_a_line_of_its_own(tmp_path):
@@ -88,11 +131,12 @@ def test_what_was_received_comes_back():
 
 
 def test_lines_of_another_format_are_refused_by_its_number(tmp_path):
-    told = json.dumps({"v": 2, "begin": 0, "end": 1, "reason": "corrupt", "crc32c": "00000000"}, separators=(",", ":"))
-    (tmp_path / "gaps.jsonl").write_text(told.replace("00000000", f"{crc32c(told.encode()):08x}") + "\n")
-    for read in (lambda: Gaps(OS, tmp_path), lambda: load(tmp_path / "gaps.jsonl")):
-        with pytest.raises(UnknownFormat, match=r"gaps\.jsonl has format 2, this Penstock knows 1"):
-            read()
+    text = line(ONE)[8:-1].replace(b'"v":1', b'"v":2')
+    for data in (old_line(ONE, 2), b"%08x%s\n" % (crc32c(text), text)):
+        (tmp_path / "gaps.jsonl").write_bytes(data)
+        for read in (lambda: Gaps(OS, tmp_path), lambda: load(tmp_path / "gaps.jsonl")):
+            with pytest.raises(UnknownFormat, match=r"gaps\.jsonl has .*format 2, this Penstock knows 1"):
+                read()
 
 
 steps = st.tuples(
@@ -144,7 +188,7 @@ def test_many_gaps_become_few_and_readers_see_them_before_and_after(tmp_path):
     whole = Gap(0, 101, "expired_read", {"a": {60: 101}}, {"a": {60: {"accepted": 101}}})
     assert gaps.all() == load(path) == Gaps(OS, tmp_path).all() == [whole, ONE_LATER]
     path.write_bytes(path.read_bytes() + line(Gap(900, 901, "corrupt"))[:-1])  # without its end
-    assert load(path) == parse(path.read_bytes())
+    assert load(path) == [whole, ONE_LATER]
     path.write_bytes(line(ONE) * 50)
     assert load(path) == [ONE] * 50
 
