@@ -36,7 +36,7 @@ TOPIC_FILES = (
 )
 TOKEN = "config/test_daemon_access.py::test_any_bytes_are_a_token_that_a_header_can_carry_or_damage"
 TOML = "config/test_sources.py::test_a_file_of_any_bytes_is_a_configuration_or_a_config_error"
-ENDPOINTS = "process/test_endpoints.py::test_any_bytes_are_endpoints_or_none"
+ENDPOINTS = "supervise/test_reload.py::test_any_bytes_are_endpoints_or_none"
 REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_refused"
 ANSWERS = "client/log/test_calls.py::test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api"
@@ -134,7 +134,6 @@ TARGETS = {
     "logbuffer/mapped.py": GARBAGE,
     "logbuffer/recovery.py": OLD_PAGES,
     "logbuffer/reshape.py": "logbuffer/test_reshape.py::test_a_file_of_garbage_is_refused_with_one_line",
-    "process/endpoints.py": ENDPOINTS,
     "records.py": "test_records.py::test_any_bytes_are_a_batch_or_a_bad_batch",
     "server/admin_api.py": VALUES,
     "server/auth/rights.py": "server/auth/test_rights.py::test_no_header_is_anybody_but_one_with_a_token",
@@ -162,6 +161,7 @@ TARGETS = {
     "spark/source/options.py": "spark/source/test_options.py::test_no_text_raises_anything_but_bad_option",
     "spark/source/type_admission.py": "spark/source/test_type_admission.py::test_no_bytes_raise_anything",
     "spark/views.py": DAMAGED_FILES,
+    "supervise/endpoints.py": ENDPOINTS,
     "supervise/reload.py": "supervise/test_reload.py::test_any_bytes_are_an_outcome_or_none",
     "wire/datagrams.py": "wire/test_datagrams.py::test_payloads_are_the_datagrams_wherever_they_lie",
     "wire/decoded.py": ("wire/test_decoded.py::test_tags_are_those_of_plog_without_empty_ones_and_the_last_key_counts"),

@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.broker import Broker
 from penstock.process.child import Child
-from penstock.process.endpoints import Endpoints, read_endpoints
+from penstock.supervise.endpoints import endpoints
 from penstock.testing.pipe import alive
 
 SERVE, PIPELINE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline"
@@ -90,18 +90,18 @@ class DrillPipe:
 
     def pids(self) -> dict[str, int | None]:
         """Process ids of receivers, forwarders and the log daemon by name; empty before there are any."""
-        ours = self._ours()
-        return dict(ours.pids) if ours else {}
+        pids: dict[str, int | None] = self._ours().get("pids", {})
+        return pids
 
-    def _ours(self) -> Endpoints | None:
-        """What the supervisor that runs says of its sockets and processes; None before it does."""
-        told = read_endpoints(self.settings.data_dir)
-        return told if told and told.supervisor == self._serve.pid else None
+    def _ours(self) -> dict[str, Any]:
+        """What the supervisor that runs says of its sockets and processes; empty before it does."""
+        document = endpoints(self.settings.data_dir)
+        return document if document.get("supervisor") == self._serve.pid else {}
 
     def address(self, listener: str) -> tuple[str, int] | None:
         """Where a listener takes messages; None while nobody runs."""
-        ours = self._ours()
-        return ours.listeners.get(listener) if ours else None
+        host, port = self._ours().get("listeners", {}).get(listener, (None, None))
+        return (host, port) if host else None
 
     def get(self, path: str) -> Any:
         """The daemon's answer; None while it gives none."""

@@ -18,7 +18,7 @@ from penstock.config import ConfigError, Settings
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
-from penstock.process.endpoints import read_endpoints
+from penstock.supervise.endpoints import endpoints
 from penstock.supervise.sd_notify import Service
 from penstock.supervise.supervisor import LOCK, Supervisor
 
@@ -167,9 +167,9 @@ def _supervisor(data_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         with contextlib.suppress(FileNotFoundError):
-            told = read_endpoints(data_dir)
-            if told and _has_open(told.supervisor, os.fstat(descriptor)):  # else they are of one that was killed
-                return told.supervisor
+            pid = int(endpoints(data_dir).get("supervisor", 0))
+            if pid and _has_open(pid, os.fstat(descriptor)):  # else the file is that of one that was killed
+                return pid
         raise NotRunning(f"the penstock that runs on {data_dir} is just starting: try again") from None
     finally:
         os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import time
@@ -14,12 +15,13 @@ from typing import Any
 from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
+from penstock.files.file_system import OS, replace_durably
 from penstock.handover.frame import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
-from penstock.process.endpoints import FILE_NAME, Endpoints, write_endpoints
 from penstock.process.file_limit import raise_file_limit
 from penstock.supervise.daemon_channel import Channel
+from penstock.supervise.endpoints import ENDPOINTS
 from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
@@ -28,7 +30,6 @@ from penstock.supervise.removed_handlers import settle_removed
 DAEMON = "penstock.server.daemon"
 CHECK_EVERY = 0.1
 LOCK = "lock"
-"""In the data directory: the addresses in use and the process ids."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -61,7 +62,7 @@ class Supervisor:
         self._channel = Channel()
         self._unknown: set[ListenerProcesses] = set()  # to the daemon
         self._has_to_tell = False
-        self._endpoints: Endpoints | None = None
+        self._endpoints: dict[str, Any] = {}
         _report_left_out(settings)
         settle_removed(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
         try:
@@ -153,7 +154,7 @@ class Supervisor:
         died = [line for child in self.children if (line := child.check())]
         for line in died:
             _LOGGER.warning("%s", line)
-        if died or self._endpoints is None or self._endpoints.pids != self._pids():
+        if died or self._endpoints.get("pids") != self._pids():
             self._write_endpoints()
 
     def run(self, stopping: Callable[[], bool]) -> None:
@@ -178,21 +179,27 @@ class Supervisor:
         for one in self._intakes.values():
             one.close()
         self._channel.close()
-        (self._settings.data_dir / FILE_NAME).unlink(missing_ok=True)
+        (self._settings.data_dir / ENDPOINTS).unlink(missing_ok=True)
         os.close(self._lock)
 
     def _pids(self) -> dict[str, int | None]:
         return {child.name: child.pid for child in self.children}
 
     def _write_endpoints(self) -> None:
-        listeners = {name: one.sock.getsockname()[:2] for name, one in self._intakes.items()}
-        log = self._settings.log
-        endpoints = Endpoints(os.getpid(), self._pids(), listeners, log.http, log.grpc, log.flight)
+        endpoints = {
+            "supervisor": os.getpid(),
+            "pids": self._pids(),
+            "listeners": {name: list(one.sock.getsockname()[:2]) for name, one in self._intakes.items()},
+            "http": self._settings.log.http,
+            "grpc": self._settings.log.grpc,
+            "flight": self._settings.log.flight,
+        }
+        path = self._settings.data_dir / ENDPOINTS
         try:
-            write_endpoints(self._settings.data_dir, endpoints)
+            replace_durably(OS, path, json.dumps(endpoints).encode(), synced=False)  # of this run only
             self._endpoints = endpoints
         except OSError as error:  # a full disk: tried again at the next check
-            _LOGGER.warning("%s: cannot be written: %s", self._settings.data_dir / FILE_NAME, error.strerror)
+            _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
 
 
 def check_listeners(

@@ -37,7 +37,7 @@ import org.agrona.concurrent.UnsafeBuffer;
  * The real Aeron, one step at a time: nothing runs but what a line on standard input asks for.
  *
  * <p>Each command is answered with one line. The driver works only in {@code turn}, so that the position limit and
- * the cleaning follow the commands. Byte i of message n is n * 131 + i * (1 + n mod 7).
+ * the cleaning follow the commands; no time-out is short enough for a busy machine to meet it. Byte i of message n is n * 131 + i * (1 + n mod 7).
  */
 public final class AeronScript {
     private static final long AN_HOUR = 3_600_000_000_000L;
@@ -55,10 +55,10 @@ public final class AeronScript {
         final MediaDriver.Context context = new MediaDriver.Context()
                 .aeronDirectoryName(args[0]).threadingMode(ThreadingMode.INVOKER).dirDeleteOnShutdown(true)
                 .clientLivenessTimeoutNs(AN_HOUR).publicationUnblockTimeoutNs(2 * AN_HOUR)
-                .imageLivenessTimeoutNs(AN_HOUR);
+                .imageLivenessTimeoutNs(AN_HOUR).publicationConnectionTimeoutNs(AN_HOUR);
         driver = MediaDriver.launchEmbedded(context);
         aeron = Aeron.connect(new Aeron.Context().aeronDirectoryName(args[0])
-                .useConductorAgentInvoker(true).driverAgentInvoker(driver.sharedAgentInvoker()));
+                .driverTimeoutMs(AN_HOUR / 1_000_000).useConductorAgentInvoker(true).driverAgentInvoker(driver.sharedAgentInvoker()));
         final BufferedReader lines = new BufferedReader(new InputStreamReader(System.in));
         System.out.println("ready");
         String line;

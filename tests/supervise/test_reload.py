@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 
 from penstock.supervise import reload
+from penstock.supervise.endpoints import ENDPOINTS, endpoints
 from penstock.supervise.reload import (
     OUTCOME,
     NoAnswer,
@@ -79,12 +80,12 @@ def test_nobody_is_signalled_but_who_holds_the_lock(tmp_path: Path) -> None:
     with pytest.raises(NotRunning, match="no penstock runs on"):
         ask_reload(tmp_path, 1)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid(), "pids": {}, "listeners": {}}))
     assert running_supervisor(tmp_path) is None
     fcntl.flock(lock, fcntl.LOCK_EX)
     assert running_supervisor(tmp_path) == os.getpid()
     for stranger in (os.getppid(), 2**22 + 1):  # the file was left by one that was killed
-        (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": stranger}))
+        (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": stranger, "pids": {}, "listeners": {}}))
         with pytest.raises(NotRunning, match="just starting"):
             ask_reload(tmp_path, 1)
     os.close(lock)
@@ -95,7 +96,7 @@ def test_who_does_not_answer_is_named(tmp_path: Path) -> None:
     signals = Signals()
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid(), "pids": {}, "listeners": {}}))
     (tmp_path / "reloaded.json").write_text(json.dumps(asdict(Outcome(1, error="of an earlier one"))))
     with pytest.raises(NoAnswer, match=f"process {os.getpid()} has not said"):
         ask_reload(tmp_path, 0.1)
@@ -109,3 +110,11 @@ def test_any_bytes_are_an_outcome_or_none(tmp_path_factory: pytest.TempPathFacto
     path.write_bytes(data)
     found = outcome_of(path)
     assert found is None or all(isinstance(line, str) for line in found.lines)
+
+
+@given(json_texts("supervisor", "pids", "listeners"))
+def test_any_bytes_are_endpoints_or_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    (folder / ENDPOINTS).write_bytes(data)
+    found = endpoints(folder)
+    assert found == {} or type(found["supervisor"]) in (int, bool)

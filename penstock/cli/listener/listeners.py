@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from penstock.cli.common import fail
 from penstock.config import ListenerConfig, Settings
-from penstock.process.endpoints import Endpoints, read_endpoints
+from penstock.supervise.endpoints import endpoints
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Where to find what listens on all addresses."""
@@ -24,10 +22,9 @@ def listener_of(settings: Settings, name: str | None) -> ListenerConfig:
 def address_of(settings: Settings, listener: ListenerConfig) -> tuple[str, int]:
     """Host and port to send to: of the running receiver where there is one, as port 0 takes a free one."""
     host, port = listener.host, listener.port
-    running: Endpoints | None = None
-    with contextlib.suppress(OSError):
-        running = read_endpoints(settings.data_dir)
-    host, port = running.listeners.get(listener.name, (host, port)) if running else (host, port)
-    if not port:
-        fail(f"listener {listener.name!r} takes a free port, and no penstock runs in {settings.data_dir}", 2)
-    return ANY.get(host, host), port
+    try:
+        host, port = endpoints(settings.data_dir)["listeners"][listener.name]
+    except (ValueError, KeyError, TypeError):
+        if not port:
+            fail(f"listener {listener.name!r} takes a free port, and no penstock runs in {settings.data_dir}", 2)
+    return ANY.get(host, host), int(port)

@@ -21,7 +21,7 @@ from penstock.cli.run.sample_tour import Show
 from penstock.config import Settings
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
-from penstock.process.endpoints import read_endpoints
+from penstock.supervise.endpoints import endpoints
 from penstock.supervise.reload import Signals
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
@@ -177,8 +177,8 @@ class Up:
 
     def _is_ready(self) -> bool:
         """Whether the daemon that answers is ours."""
-        endpoints = read_endpoints(self._settings.data_dir)
-        return endpoints is not None and endpoints.supervisor == self._serve.pid and _answers(self._settings)
+        ours = endpoints(self._settings.data_dir).get("supervisor") == self._serve.pid
+        return ours and _answers(self._settings)
 
 
 def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: float, otherwise: str) -> None:

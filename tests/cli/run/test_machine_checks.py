@@ -56,7 +56,7 @@ def test_an_address_that_somebody_has_is_bad_and_the_command_says_who_that_is(tm
 
 
 def test_addresses_that_our_own_penstock_has_are_good(tmp_path: Path) -> None:
-    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid()}))
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid(), "pids": {}, "listeners": {}}))
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     (finding,) = addresses(settings(tmp_path))
