@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -191,6 +192,21 @@ def test_short_of_descriptors_it_waits_with_new_connections(tmp_path: Path, sock
         connection.sendall(b"at last\n")
         receiving.rounds()
     assert receiving.life.payloads() == [b"at last"]
+
+
+def test_a_connection_that_is_reset_has_ended_as_others_do(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    with connect(sock) as other:
+        reset = connect(sock)
+        reset.sendall(b"one\ntwo")
+        receiving.rounds()
+        reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset.close()
+        receiving.rounds()
+        other.sendall(b"three\n")
+        receiving.rounds()
+    assert receiving.life.payloads() == [b"one", b"two", b"three"]
+    assert open_books(receiving.life.totals()) == []
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
