@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import time
@@ -21,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.broker import Broker
 from penstock.process.child import Child
-from penstock.supervise.supervisor import ENDPOINTS
+from penstock.supervise.endpoints import endpoints
 from penstock.testing.pipe import alive
 
 SERVE, PIPELINE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline"
@@ -98,10 +97,8 @@ class DrillPipe:
 
     def _ours(self) -> dict[str, Any]:
         """What the supervisor that runs says of its sockets and processes; empty before it does."""
-        with contextlib.suppress(FileNotFoundError):
-            document: dict[str, Any] = json.loads((self.settings.data_dir / ENDPOINTS).read_text())
-            return document if document["supervisor"] == self._serve.pid else {}
-        return {}
+        document = endpoints(self.settings.data_dir)
+        return document if document.get("supervisor") == self._serve.pid else {}
 
     def address(self, listener: str) -> tuple[str, int] | None:
         """Where a listener takes messages; None while nobody runs."""

@@ -17,8 +17,9 @@ from types import FrameType
 from penstock.config import ConfigError, Settings
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
+from penstock.supervise.endpoints import endpoints
 from penstock.supervise.sd_notify import Service
-from penstock.supervise.supervisor import ENDPOINTS, LOCK, Supervisor
+from penstock.supervise.supervisor import LOCK, Supervisor
 
 OUTCOME = "reloaded.json"
 """In the data directory: what became of the last reload."""
@@ -129,7 +130,7 @@ def ask_reload(data_dir: Path, patience: float) -> Outcome:
     os.kill(pid, signal.SIGHUP)
     until = time.monotonic() + patience
     while time.monotonic() < until:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, ValueError, TypeError):  # damaged: of one that was killed
             outcome = Outcome(**json.loads((data_dir / OUTCOME).read_text()))
             if outcome.began >= asked:
                 return outcome
@@ -156,8 +157,8 @@ def _supervisor(data_dir: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         with contextlib.suppress(FileNotFoundError):
-            pid = int(json.loads((data_dir / ENDPOINTS).read_text())["supervisor"])
-            if _has_open(pid, os.fstat(descriptor)):  # else the file is that of one that was killed
+            pid = int(endpoints(data_dir).get("supervisor", 0))
+            if pid and _has_open(pid, os.fstat(descriptor)):  # else the file is that of one that was killed
                 return pid
         raise NotRunning(f"the penstock that runs on {data_dir} is just starting: try again") from None
     finally:

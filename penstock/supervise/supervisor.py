@@ -21,6 +21,7 @@ from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
 from penstock.process.file_limit import raise_file_limit
 from penstock.supervise.daemon_channel import Channel
+from penstock.supervise.endpoints import ENDPOINTS
 from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
@@ -29,8 +30,6 @@ from penstock.supervise.removed_handlers import settle_removed
 DAEMON = "penstock.server.daemon"
 CHECK_EVERY = 0.1
 LOCK = "lock"
-ENDPOINTS = "endpoints.json"
-"""In the data directory: the addresses in use and the process ids."""
 _LOGGER = logging.getLogger(__name__)
 
 

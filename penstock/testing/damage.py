@@ -79,8 +79,12 @@ class Damage:
 
 
 def kind_of(name: str) -> str:
-    """What files of one sort have in common, from a path below the data directory."""
-    path = Path(name)
+    """What files of one sort have in common, from a path below the data directory.
+
+    Two that stand for each other are of one kind: what is damaged at once is not both of them.
+    """
+    path = Path(name.replace(".copy.json", ".json"))
+    path = path.with_suffix(".arrows") if path.suffix == ".copies" else path
     folders = [part for part in path.parent.parts[1:] if part[0] == "_" or part in SUBFOLDERS]
     several = path.suffix not in ("", ".json", ".jsonl") or folders[-1:] in (["_types"], ["refills"])
     last = "*" if folders[-1:] == ["quarantine"] else f"*{path.suffix.rstrip(string.digits)}" if several else path.name

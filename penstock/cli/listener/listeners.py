@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from penstock.cli.common import fail
 from penstock.config import ListenerConfig, Settings
-from penstock.supervise.supervisor import ENDPOINTS
+from penstock.supervise.endpoints import endpoints
 
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Where to find what listens on all addresses."""
@@ -24,10 +22,9 @@ def listener_of(settings: Settings, name: str | None) -> ListenerConfig:
 def address_of(settings: Settings, listener: ListenerConfig) -> tuple[str, int]:
     """Host and port to send to: of the running receiver where there is one, as port 0 takes a free one."""
     host, port = listener.host, listener.port
-    path = settings.data_dir / ENDPOINTS
     try:
-        host, port = json.loads(path.read_text())["listeners"][listener.name]
-    except (OSError, ValueError, KeyError):
+        host, port = endpoints(settings.data_dir)["listeners"][listener.name]
+    except (ValueError, KeyError, TypeError):
         if not port:
             fail(f"listener {listener.name!r} takes a free port, and no penstock runs in {settings.data_dir}", 2)
     return ANY.get(host, host), int(port)

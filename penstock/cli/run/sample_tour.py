@@ -17,7 +17,7 @@ from penstock.client import UdpSender
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.counts import Counts
-from penstock.supervise.supervisor import ENDPOINTS
+from penstock.supervise.endpoints import endpoints
 
 POLL = 0.25
 LANDING = ("landed.", "quarantined.", "duplicate")
@@ -89,8 +89,8 @@ class Show:
         console.print("Ctrl-C stops everything.", style="dim")
 
     def _addresses(self) -> dict[str, tuple[str, int]]:
-        endpoints = json.loads((self._settings.data_dir / ENDPOINTS).read_text())
-        return {name: (host, port) for name, (host, port) in endpoints["listeners"].items()}
+        said = endpoints(self._settings.data_dir).get("listeners", {})
+        return {name: (host, port) for name, (host, port) in said.items()}
 
     def _balance(self) -> dict[str, Any]:
         answer = self._daemon.get("/balance").raise_for_status()

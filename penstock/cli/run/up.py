@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import signal
@@ -22,8 +21,8 @@ from penstock.cli.run.sample_tour import Show
 from penstock.config import Settings
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
+from penstock.supervise.endpoints import endpoints
 from penstock.supervise.reload import Signals
-from penstock.supervise.supervisor import ENDPOINTS
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
 LOOK_EVERY = 0.2
@@ -178,8 +177,7 @@ class Up:
 
     def _is_ready(self) -> bool:
         """Whether the daemon that answers is ours."""
-        endpoints = self._settings.data_dir / ENDPOINTS
-        ours = endpoints.exists() and json.loads(endpoints.read_text())["supervisor"] == self._serve.pid
+        ours = endpoints(self._settings.data_dir).get("supervisor") == self._serve.pid
         return ours and _answers(self._settings)
 
 
