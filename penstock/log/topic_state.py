@@ -12,7 +12,7 @@ from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import InvalidSetting, UnknownFormat
 from penstock.log.settings import checked
-from penstock.log.store.gaps import FILE_NAME as GAPS
+from penstock.log.store.gaps import COPY_NAME, FILE_NAME
 
 SETTINGS = ("settings.json", "settings.copy.json")
 _LOGGER = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def clear(fs: FileSystem, directory: Path) -> None:
     """Remove everything of a deleted topic but its gaps. Raises OSError."""
     folders = {directory}
     for path in sorted(directory.rglob("*")):
-        if path.is_file() and path.name not in (GAPS, DELETED):
+        if path.is_file() and path.name not in (FILE_NAME, COPY_NAME, DELETED):
             fs.remove(path)
             folders.add(path.parent)
     for folder in sorted(folders):

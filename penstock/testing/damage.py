@@ -83,7 +83,7 @@ def kind_of(name: str) -> str:
 
     Two that stand for each other are of one kind: what is damaged at once is not both of them.
     """
-    path = Path(name.replace(".copy.json", ".json"))
+    path = Path(name.replace(".copy.", "."))
     path = path.with_suffix(".arrows") if path.suffix == ".copies" else path
     folders = [part for part in path.parent.parts[1:] if part[0] == "_" or part in SUBFOLDERS]
     several = path.suffix not in ("", ".json", ".jsonl") or folders[-1:] in (["_types"], ["refills"])

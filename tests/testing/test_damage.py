@@ -75,6 +75,7 @@ def test_files_of_each_kind_come_first_and_none_twice(tmp_path: Path) -> None:
         ("endpoints.json", "endpoints.json"),
         ("topics/CLOCK", "topics/CLOCK"),
         ("topics/a/gaps.jsonl", "topics/gaps.jsonl"),
+        ("topics/a/gaps.copy.jsonl", "topics/gaps.jsonl"),
         ("topics/a/0.copies", "topics/*.arrows"),
         ("topics/a/settings.copy.json", "topics/settings.json"),
         ("topics/a/cursors/me.cursor", "topics/cursors/*.cursor"),

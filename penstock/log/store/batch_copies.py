@@ -56,7 +56,7 @@ class Journal:
 def line(files: Files, message: Message, parts: Iterable[Bytes]) -> bytes:
     """The journal's line of a batch; ``parts`` are its bytes."""
     m = message
-    told = {"segment": files.mark, "base": m.base, "rows": m.rows, "crc": m.crc, "at": m.position}
+    told = {"segment": files.mark, "base": m.base, "rows": m.rows, "crc": f"{m.crc:08x}", "at": m.position}
     copy = {"data": base64.b64encode(b"".join(parts)).decode()} if files.is_internal else {}
     return encode_line({**told, **m.origin.document(), **copy})
 
@@ -75,7 +75,7 @@ def read(files: Files) -> Journal:
 
 
 def _copy_of(told: dict[str, Any]) -> tuple[int, BatchCopy]:
-    base, rows, crc, position = (int(told[name]) for name in ("base", "rows", "crc", "at"))
+    base, rows, position, crc = *(int(told[name]) for name in ("base", "rows", "at")), int(told["crc"], 16)
     data = base64.b64decode(told.get("data", ""))
     return int(told["segment"]), BatchCopy(base, base + rows, crc, position, Origin.of(told), data, told)
 

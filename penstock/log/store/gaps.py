@@ -1,13 +1,16 @@
 """Gaps of a topic: offsets that hold no rows any more, why, and how many of which source and bucket.
 
 ``gaps.jsonl`` grows at its end, one JSON object a line with a format version and a CRC32C of its own; a line that is
-torn or damaged is ignored (what it covered is found missing, and entered, again). From time to time it is replaced by
-one in which gaps that follow each other are one.
+torn or damaged is ignored. Nobody else has the counts of what went: so there is a copy of the file, which the next
+start takes what is missing from (what it lacks too is found missing, and entered again, without counts). From time to
+time both are replaced by one in which gaps that follow each other are one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import threading
 from bisect import bisect_right
@@ -22,7 +25,7 @@ from crc32c import crc32c
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.errors import UnknownFormat
 
-FILE_NAME = "gaps.jsonl"
+FILE_NAME, COPY_NAME = "gaps.jsonl", "gaps.copy.jsonl"
 VERSION = 1
 CORRUPT = "corrupt"
 DELETED = "deleted"
@@ -34,6 +37,7 @@ JOINED_BUCKETS = 5000
 """Sources and buckets of one gap made of several, at most: what is written anew is not one ever longer line."""
 KEPT_FILES = 256
 """Topics whose gaps are kept in memory for the readers of this process."""
+_LOGGER = logging.getLogger(__name__)
 _BLANK = "00000000"
 _TAIL = 64
 
@@ -132,6 +136,11 @@ def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, 
         begin = gap.end
     if begin < end:
         yield begin, end
+
+
+def _known(gaps: Sequence[Gap], gap: Gap) -> bool:
+    """Whether any offset of ``gap`` is in one of ``gaps`` already."""
+    return list(uncovered(gaps, gap.begin, gap.end)) != [(gap.begin, gap.end)]
 
 
 def joined(gaps: Sequence[Gap], through: int) -> list[Gap]:
@@ -240,14 +249,40 @@ class Gaps:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._lock = threading.Lock()
         self._fs = fs
-        self._path = directory / FILE_NAME
-        try:
-            data = fs.read(self._path)
-        except FileNotFoundError:
-            data = b""
+        self._path, self._copy = directory / FILE_NAME, directory / COPY_NAME
+        data, copy = self._read(self._path), self._read(self._copy)
+        self._gaps = parse(data)
+        lacking = [gap for gap in parse(copy) if not _known(self._gaps, gap)] if data != copy else []
+        if lacking:
+            _LOGGER.warning("%s is damaged: %d gaps are taken from its copy", self._path, len(lacking))
+            self._gaps = _sorted([*self._gaps, *lacking])
+            data = self._mended(data)
         self._size = len(data)
         self._torn = bool(data) and not data.endswith(b"\n")
-        self._gaps = parse(data)
+        self._copied = data == copy
+        if not self._copied and parse(data) == self._gaps:
+            self._keep_copy(data)
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return self._fs.read(path)
+        except FileNotFoundError:
+            return b""
+
+    def _mended(self, data: bytes) -> bytes:
+        """What the file holds after it was made anew; ``data`` still where that fails: then the next start does it."""
+        text = b"".join(map(line, self._gaps))
+        try:
+            replace_durably(self._fs, self._path, text)
+        except OSError:
+            return data
+        return text
+
+    def _keep_copy(self, data: bytes) -> None:
+        """Have the copy made anew; where that fails, the next start does it."""
+        with contextlib.suppress(OSError):
+            replace_durably(self._fs, self._copy, data)
+            self._copied = True
 
     def all(self) -> list[Gap]:
         """All gaps, sorted by offset."""
@@ -261,7 +296,8 @@ class Gaps:
         with self._lock:
             lead = b"\n" if self._torn else b""  # a torn line stays one line
             text = lead + b"".join(line(gap) for gap in added)
-            self._append(text)
+            self._append(self._path, text)
+            self._append_to_copy(text)
             self._size += len(text)
             self._torn = False
             self._gaps = _sorted([*self._gaps, *added])
@@ -278,10 +314,20 @@ class Gaps:
             text = b"".join(map(line, fewer))
             replace_durably(self._fs, self._path, text)
             self._gaps, self._size, self._torn = fewer, len(text), False
+            self._copied = False
+            self._keep_copy(text)
 
-    def _append(self, text: bytes) -> None:
+    def _append_to_copy(self, text: bytes) -> None:
+        """Where the copy is not the same any more it stays so until the next start."""
+        if self._copied:
+            self._copied = False
+            with contextlib.suppress(OSError):
+                self._append(self._copy, text)
+                self._copied = True
+
+    def _append(self, path: Path, text: bytes) -> None:
         created = not self._size
-        file = self._fs.open(self._path, create=True)
+        file = self._fs.open(path, create=True)
         try:
             file.write([text], self._size)
             file.sync()
@@ -291,4 +337,4 @@ class Gaps:
         finally:
             file.close()
         if created:
-            self._fs.sync_directory(self._path.parent)
+            self._fs.sync_directory(path.parent)
