@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.client import Log
-from penstock.counts import Counts, lost
+from penstock.counts import Counts, Name, lost
 from penstock.drill.kafka import marks_in, missing
 from penstock.drill.pipe import DrillPipe, datagrams_of
 from penstock.drill.senders import Appender, DatagramSender, LineSender, Mark, Place, Sender, mark_of
@@ -75,15 +75,23 @@ def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
 
 def _open(balance: Mapping[str, Any]) -> Iterator[str]:
     if balance["unaccounted"]:
-        yield f"{balance['unaccounted']:,} messages are unaccounted for"
+        places = [(f"{one['source']} to {one['handler']}", one) for one in balance["routes"]]
+        places += [(one["topic"], one) for one in balance["topics"]]
+        where = ", ".join(f"{name} {one['unaccounted']:,}" for name, one in places if one["unaccounted"])
+        yield f"{balance['unaccounted']:,} messages are unaccounted for: {where or 'see the books'}"
     for listener in balance["listeners"]:
         if listener["books"]:
             yield f"{listener['name']}: its books do not close: {json.dumps(listener['books'])}"
 
 
 def _uncounted(balance: Mapping[str, Any], sender: DatagramSender) -> Iterator[str]:
-    """Datagrams that the kernel took for a listener, and that it counts neither as taken nor as dropped."""
-    if (came := datagrams_of(balance, sender.name)) != sender.datagrams:
+    """Datagrams that the kernel took for a listener, and that it counts neither as taken nor as dropped.
+
+    Of a frame that was damaged in the log buffer the messages are known, as ``corrupt``, and their datagrams are not.
+    """
+    named = losses_of(balance)[f"{sender.name} {Name.CORRUPT}"]
+    came = datagrams_of(balance, sender.name)
+    if came > sender.datagrams or (came < sender.datagrams and not named):
         yield f"{sender.name}: {sender.datagrams:,} datagrams sent, {came:,} counted"
 
 
