@@ -7,13 +7,15 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from penstock.drill.faults import Faults
 from penstock.drill.pipe import DrillPipe, datagrams_of
 from penstock.drill.senders import DatagramSender, Sender
-from penstock.testing.damage import damage_one
+from penstock.testing.damage import damage
 
 PATIENCE = 60.0
 """Seconds after which a pipe that is not back has failed."""
@@ -22,17 +24,28 @@ YEAR, DAY = 365 * 86400.0, 86400.0
 
 @dataclass(frozen=True)
 class Scene:
-    """What a disaster works on."""
+    """What a disaster works on, how many files are damaged at once, and what has been done."""
 
     pipe: DrillPipe
     senders: Sequence[Sender]
     dice: random.Random
+    damages: int = 1
+    tally: Counter[str] = field(default_factory=Counter)
+    kinds: set[str] = field(default_factory=set)
+
+    def told(self) -> str:
+        """What has been done so far, in words."""
+        done = ", ".join(f"{count:,} {what}" for what, count in sorted(self.tally.items()))
+        kinds = f" in {len(self.kinds)} kinds of files" if self.kinds else ""
+        starts = self.pipe.starts
+        return f"{done}{kinds}, {len(starts):,} starts, the slowest {max(starts, default=0):.1f} s".lstrip(", ")
 
 
 def kill_process(scene: Scene) -> str:
     """SIGKILL of one process."""
     name, pid = _one_of(scene)
     os.kill(pid, signal.SIGKILL)
+    scene.tally["kills"] += 1
     begun = time.monotonic()
     scene.pipe.wait_back({name: pid}, PATIENCE)
     return f"{name} killed; back after {time.monotonic() - begun:.1f} s"
@@ -52,15 +65,22 @@ def stop_process(scene: Scene) -> str:
 
 def kill_all(scene: Scene) -> str:
     """SIGKILL of everything at once, and a start."""
+    _hold(scene)
     _kill_all(scene)
     return f"all processes killed; back after {_start(scene):.1f} s"
 
 
-def damage_file(scene: Scene) -> str:
-    """Everything is killed, a file is damaged, everything is started."""
-    _kill_all(scene)
-    done = damage_one(scene.pipe.settings.data_dir, scene.dice)
-    return f"{done}; back after {_start(scene):.1f} s"
+def damage_files(scene: Scene) -> str:
+    """Everything is killed, or ends in order; a file is damaged, or several; everything is started."""
+    _hold(scene)
+    if scene.dice.random() < 0.5:
+        scene.pipe.halt()
+    else:
+        _kill_all(scene)
+    done = damage(scene.pipe.settings.data_dir, scene.dice, scene.damages)
+    scene.tally.update(one.how for one in done)
+    scene.kinds.update(one.kind for one in done)
+    return f"{'; '.join(one.words for one in done)}; back after {_start(scene):.1f} s"
 
 
 def full_disk(scene: Scene) -> str:
@@ -99,6 +119,7 @@ def kill_pipeline(scene: Scene) -> str:
     assert pipeline
     if pipeline.pid:
         os.kill(pipeline.pid, signal.SIGKILL)
+        scene.tally["kills"] += 1
     scene.pipe.wait_back({}, PATIENCE)
     return "the pipeline killed"
 
@@ -115,21 +136,34 @@ def kill_kafka(scene: Scene) -> str:
 
 
 Disaster = Callable[[Scene], str]
-DISASTERS: tuple[Disaster, ...] = (
-    kill_process,
-    kill_process,
-    kill_process,
-    stop_process,
-    kill_all,
-    damage_file,
-    full_disk,
-    failing_disk,
-    clock_ahead,
-    clock_back,
-    start_ahead,
-    start_full,
-)
+
+
+class Sort(StrEnum):
+    """Of disasters; a drill may be of some of them only."""
+
+    KILL = "kill"
+    STOP = "stop"
+    DAMAGE = "damage"
+    DISK = "disk"
+    CLOCK = "clock"
+
+
+DISASTERS: dict[Sort, tuple[Disaster, ...]] = {
+    Sort.KILL: (kill_process, kill_process, kill_process, kill_all),
+    Sort.STOP: (stop_process,),
+    Sort.DAMAGE: (damage_files,),
+    Sort.DISK: (full_disk, failing_disk, start_full),
+    Sort.CLOCK: (clock_ahead, clock_back, start_ahead),
+}
 """As often as each stands here."""
+
+
+def disasters_of(sorts: Sequence[Sort], spark: bool, kafka: bool) -> list[Disaster]:
+    """Those of some sorts, of all where none is named, with pipeline and broker where there are any."""
+    found = [one for sort in sorts or Sort for one in DISASTERS[sort]]
+    if Sort.KILL in (sorts or Sort):
+        found += [kill_pipeline] * spark + [kill_kafka] * kafka
+    return found
 
 
 def _one_of(scene: Scene) -> tuple[str, int]:
@@ -138,6 +172,11 @@ def _one_of(scene: Scene) -> tuple[str, int]:
 
 
 def _kill_all(scene: Scene) -> None:
+    scene.pipe.kill_all()
+    scene.tally["kills"] += 1
+
+
+def _hold(scene: Scene) -> None:
     """What waits in a socket dies with the supervisor, so that datagrams are held back while it is away."""
     senders = [sender for sender in scene.senders if isinstance(sender, DatagramSender)]
     for sender in senders:
@@ -145,11 +184,10 @@ def _kill_all(scene: Scene) -> None:
     end = time.monotonic() + 5
     while time.monotonic() < end and not all(_has_come(scene.pipe, sender) for sender in senders):
         time.sleep(0.1)
-    scene.pipe.kill_all()
 
 
-def _has_come(pipe: DrillPipe, sender: Sender) -> bool:
-    return datagrams_of(pipe.balance(), sender.name) >= sender.sent
+def _has_come(pipe: DrillPipe, sender: DatagramSender) -> bool:
+    return datagrams_of(pipe.balance(), sender.name) >= sender.datagrams
 
 
 def _start(scene: Scene) -> float:
@@ -160,6 +198,7 @@ def _start(scene: Scene) -> float:
 
 
 def _start_with(scene: Scene, faults: Faults, said: str) -> str:
+    _hold(scene)
     _kill_all(scene)
     scene.pipe.faults(faults)
     scene.pipe.launch()

@@ -37,6 +37,7 @@ class DrillPipe:
 
     def __init__(self, settings: Settings, folder: Path, spark: bool, kafka: Broker | None = None) -> None:
         self.settings, self.folder, self.kafka = settings, folder, kafka
+        self.starts: list[float] = []
         self._faults = folder / "faults.json"
         self.faults(Faults())
         os.environ[VARIABLE] = str(self._faults)
@@ -52,7 +53,8 @@ class DrillPipe:
         begun = time.monotonic()
         self.launch()
         self.wait_back({}, patience)
-        return time.monotonic() - begun
+        self.starts.append(time.monotonic() - begun)
+        return self.starts[-1]
 
     def launch(self) -> None:
         """Start what does not run."""
@@ -140,12 +142,16 @@ class DrillPipe:
                 child.check()
         self._until(lambda: not any(alive(pid) for pid in pids), 10)
 
-    def stop(self) -> None:
-        """End all processes in order."""
+    def halt(self) -> None:
+        """End all processes in order; they may be started again."""
         end = time.monotonic() + 2 * self.settings.shutdown_time
         for child in reversed(self._children()):
             child.stop()
             child.wait(end)
+
+    def stop(self) -> None:
+        """For good."""
+        self.halt()
         if self.kafka:
             self.kafka.stop()
         self._client.close()

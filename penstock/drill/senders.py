@@ -8,17 +8,25 @@ import re
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from penstock.client import ClientError, Log
+from penstock.client import ClientError, LedgerReport, Log, ReportFailed, TopicExists
 from penstock.client.sender import udp_socket
 from penstock.config import ListenerConfig, Settings
 from penstock.drill.pipe import DrillPipe
+from penstock.wire.plog.cutting import fragment
 
-TOPIC = "drill"
-"""The topic of the appends."""
+TOPIC, OTHER_TOPIC, ASKED_TOPIC = "drill", "drill-too", "drill-asked"
+"""Topics of the appends, of transactions over two topics, and one that senders of datagrams ask for."""
+CURSOR = "drill"
+Place = tuple[str, int]
+"""A topic and an offset."""
+Mark = tuple[str, int]
+"""The sender of a message, and its number."""
 BURST = 20
 """Messages that a sender sends at once."""
+REPORT_EVERY = 50
+"""Bursts after which the ledger hears what was sent."""
 
 
 class Sender(threading.Thread, ABC):
@@ -67,7 +75,7 @@ class Sender(threading.Thread, ABC):
 MARK = re.compile(rb'"uuid": "([a-z0-9_\-]+)-([0-9]+)"')
 
 
-def mark_of(payload: bytes) -> tuple[str, int] | None:
+def mark_of(payload: bytes) -> Mark | None:
     """Whose and which message it is; None for what no sender of a drill made."""
     found = MARK.search(payload)
     return (found[1].decode(), int(found[2])) if found else None
@@ -80,20 +88,42 @@ def payload(sender: str, number: int) -> bytes:
 
 
 class DatagramSender(Sender):
-    """To a listener of UDP; ``sent`` is what the kernel took, all of it for the listener's socket."""
+    """To a listener of UDP; ``datagrams`` is what the kernel took, all of it for the listener's socket.
+
+    Of plog's messages some are in fragments, some ask for a topic, and what was sent is told to the ledger.
+    """
 
     def __init__(self, listener: ListenerConfig, pipe: DrillPipe, rate: float) -> None:
         super().__init__(listener.name, rate)
         self._listener, self._pipe = listener, pipe
+        self._report = LedgerReport(pipe.settings.log.http, listener.name, timeout=1)
+        self.datagrams = self._bursts = 0
 
     def burst(self) -> None:
         address = self._pipe.address(self._listener.name)
         if address is None:
             return
+        self._bursts += 1
         with contextlib.suppress(OSError), udp_socket(*address) as sock:
-            for datagram in self.payloads():
-                sock.send(datagram)
+            for message in self.payloads():
+                for datagram in self._datagrams_of(message):
+                    sock.send(datagram)
+                    self.datagrams += 1
                 self.sent += 1
+        if self._bursts % REPORT_EVERY == 0:
+            self._tell()
+
+    def _datagrams_of(self, message: bytes) -> list[bytes]:
+        if self._listener.codec != "plog" or self._bursts % 4 > 1:
+            return [message]
+        if self._bursts % 4:
+            return fragment(message, self.sent, fragment_size=50)
+        return fragment(message, self.sent, tags=[f"kt:{ASKED_TOPIC}"])
+
+    def _tell(self) -> None:
+        with contextlib.suppress(ReportFailed):
+            counts = {"messages": self.sent, "datagrams": self.datagrams}
+            self._report.post("drill", self._bursts, counts)
 
 
 class LineSender(Sender):
@@ -128,11 +158,11 @@ class LineSender(Sender):
 
 
 class Appender(Sender):
-    """Appends over gRPC; ``acknowledged`` has the number of the message that each acknowledged offset is of."""
+    """Appends over gRPC; ``acknowledged`` has the message that each acknowledged place is of."""
 
-    def __init__(self, settings: Settings, rate: float) -> None:
-        super().__init__(TOPIC, rate)
-        self.acknowledged: dict[int, int] = {}
+    def __init__(self, settings: Settings, rate: float, name: str = "appends") -> None:
+        super().__init__(name, rate)
+        self.acknowledged: dict[Place, Mark] = {}
         self._log = Log(settings.log.grpc, timeout=10, retry_for=5)
 
     def burst(self) -> None:
@@ -140,17 +170,44 @@ class Appender(Sender):
         batch = self.payloads()
         self.sent += len(batch)
         with contextlib.suppress(ClientError):
-            offsets = self._log.append(TOPIC, batch)
-            self.acknowledged.update(zip(offsets, range(first, first + len(batch)), strict=True))
+            numbers = iter(range(first, first + len(batch)))
+            for topic, offsets in self.store(batch).items():
+                self.acknowledged |= {(topic, offset): (self.name, next(numbers)) for offset in offsets}
+
+    def store(self, batch: list[bytes]) -> Mapping[str, list[int]]:
+        """Append them, in this order; their offsets by topic. Raises ClientError."""
+        offsets = list(self._log.append(TOPIC, batch))
+        self._log.commit_cursor(TOPIC, CURSOR, offsets[-1])
+        return {TOPIC: offsets}
 
     def stop(self) -> None:
         super().stop()
         self._log.close()
 
 
+class Committer(Appender):
+    """Appends in transactions over two topics, one of which has a setting of its own."""
+
+    def __init__(self, settings: Settings, rate: float) -> None:
+        super().__init__(settings, rate, "transactions")
+        self._is_new = True
+
+    def store(self, batch: list[bytes]) -> Mapping[str, list[int]]:
+        if self._is_new:
+            with contextlib.suppress(TopicExists):  # the answer was lost, last time
+                self._log.create_topic(OTHER_TOPIC, rotate_after="1h")
+            self._is_new = False
+        half = len(batch) // 2
+        with self._log.transaction() as transaction:
+            transaction.append(TOPIC, batch[:half])
+            transaction.append(OTHER_TOPIC, batch[half:])
+        return {topic: transaction.offsets[topic] for topic in (TOPIC, OTHER_TOPIC)}
+
+
 def senders_of(pipe: DrillPipe, rate: float) -> Iterator[Sender]:
-    """One for each listener, and one for the log."""
+    """One for each listener, and two for the log."""
     for listener in pipe.settings.listener:
         made = DatagramSender if listener.protocol == "udp" else LineSender
         yield made(listener, pipe, rate)
     yield Appender(pipe.settings, rate)
+    yield Committer(pipe.settings, rate)

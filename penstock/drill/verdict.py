@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.client import Log
-from penstock.counts import Counts, lost
+from penstock.counts import Counts, Name, lost
 from penstock.drill.kafka import marks_in, missing
 from penstock.drill.pipe import DrillPipe, datagrams_of
-from penstock.drill.senders import TOPIC, Appender, DatagramSender, LineSender, Sender, mark_of
+from penstock.drill.senders import Appender, DatagramSender, LineSender, Mark, Place, Sender, mark_of
 from penstock.drill.settings import kafka_handlers
 
 
@@ -55,13 +55,13 @@ def losses_of(balance: Mapping[str, Any]) -> Counts:
 def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
     """Read everything back once all is still."""
     balance = pipe.settled()
-    stored = Stored(pipe)
+    stored = Stored(pipe, senders)
     wrong = [*_open(balance), *stored.doubled(), *stored.invented(senders)]
-    acknowledged: dict[int, int] = {}
+    acknowledged = 0
     for sender in senders:
         if isinstance(sender, Appender):
-            acknowledged = sender.acknowledged
-            wrong += stored.missing(acknowledged)
+            acknowledged += len(sender.acknowledged)
+            wrong += stored.missing(sender.acknowledged)
         elif isinstance(sender, DatagramSender):
             wrong += _uncounted(balance, sender)
     if pipe.kafka:
@@ -70,37 +70,45 @@ def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
     losses = losses_of(balance).pruned()
     wrong += stored.without_name(senders, sum(losses.values()))
     broken_off = sum(sender.sent - stored.of(sender) for sender in senders if isinstance(sender, LineSender))
-    return Verdict(wrong, losses, broken_off, sum(sender.sent for sender in senders), len(acknowledged), balance)
+    return Verdict(wrong, losses, broken_off, sum(sender.sent for sender in senders), acknowledged, balance)
 
 
 def _open(balance: Mapping[str, Any]) -> Iterator[str]:
     if balance["unaccounted"]:
-        yield f"{balance['unaccounted']:,} messages are unaccounted for"
+        places = [(f"{one['source']} to {one['handler']}", one) for one in balance["routes"]]
+        places += [(one["topic"], one) for one in balance["topics"]]
+        where = ", ".join(f"{name} {one['unaccounted']:,}" for name, one in places if one["unaccounted"])
+        yield f"{balance['unaccounted']:,} messages are unaccounted for: {where or 'see the books'}"
     for listener in balance["listeners"]:
         if listener["books"]:
             yield f"{listener['name']}: its books do not close: {json.dumps(listener['books'])}"
 
 
-def _uncounted(balance: Mapping[str, Any], sender: Sender) -> Iterator[str]:
-    """Datagrams that the kernel took for a listener, and that it counts neither as taken nor as dropped."""
-    if (came := datagrams_of(balance, sender.name)) != sender.sent:
-        yield f"{sender.name}: {sender.sent:,} datagrams sent, {came:,} counted"
+def _uncounted(balance: Mapping[str, Any], sender: DatagramSender) -> Iterator[str]:
+    """Datagrams that the kernel took for a listener, and that it counts neither as taken nor as dropped.
+
+    Of a frame that was damaged in the log buffer the messages are known, as ``corrupt``, and their datagrams are not.
+    """
+    named = losses_of(balance)[f"{sender.name} {Name.CORRUPT}"]
+    came = datagrams_of(balance, sender.name)
+    if came > sender.datagrams or (came < sender.datagrams and not named):
+        yield f"{sender.name}: {sender.datagrams:,} datagrams sent, {came:,} counted"
 
 
 class Stored:
     """What the topics of a pipe hold."""
 
-    def __init__(self, pipe: DrillPipe) -> None:
-        self.marks: Counter[tuple[str, int]] = Counter()
-        self.offsets: dict[int, int] = {}
+    def __init__(self, pipe: DrillPipe, senders: Sequence[Sender]) -> None:
+        self._appenders = {sender.name for sender in senders if isinstance(sender, Appender)}
+        self.marks: Counter[Mark] = Counter()
+        self._appended: dict[Place, Mark] = {}
         self._by_sender: Counter[str] = Counter()
         self.unknown = 0
-        self.gaps: list[range] = []
+        self._gaps: list[tuple[str, range]] = []
         with Log(pipe.settings.log.grpc, flight=pipe.settings.log.flight, timeout=30) as log:
             for topic in log.describe():
                 self._read(log, topic.name)
-                if topic.name == TOPIC:
-                    self.gaps = [range(gap.begin, gap.end) for gap in topic.gaps]
+                self._gaps += [(topic.name, range(gap.begin, gap.end)) for gap in topic.gaps]
 
     def _read(self, log: Log, topic: str) -> None:
         for batch in log.batches(topic, "earliest"):
@@ -116,8 +124,8 @@ class Stored:
         name, number = mark
         self.marks[name, number] += 1
         self._by_sender[name] += self.marks[name, number] == 1
-        if topic == TOPIC:
-            self.offsets[offset] = number
+        if name in self._appenders:
+            self._appended[topic, offset] = mark
 
     def of(self, sender: Sender) -> int:
         """How many messages of a sender are stored."""
@@ -142,12 +150,16 @@ class Stored:
         if made_up or self.unknown:
             yield f"{len(made_up) + self.unknown:,} messages are stored that nobody sent"
 
-    def missing(self, acknowledged: Mapping[int, int]) -> Iterator[str]:
+    def missing(self, acknowledged: Mapping[Place, Mark]) -> Iterator[str]:
         """Acknowledged appends that are not where they were said to be, and not in a gap either."""
         gone = [
-            offset
-            for offset, number in acknowledged.items()
-            if self.offsets.get(offset) != number and not any(offset in gap for gap in self.gaps)
+            place
+            for place, mark in acknowledged.items()
+            if self._appended.get(place) != mark and not self._is_gap(place)
         ]
         if gone:
-            yield f"{len(gone):,} acknowledged appends are not stored, such as offset {min(gone):,}"
+            topic, offset = min(gone)
+            yield f"{len(gone):,} acknowledged appends are not stored, such as offset {offset:,} of {topic}"
+
+    def _is_gap(self, place: Place) -> bool:
+        return any(topic == place[0] and place[1] in gap for topic, gap in self._gaps)

@@ -27,6 +27,7 @@ VERSION = 1
 _DIGITS = 8
 _BEGIN = re.compile(rb"[0-9a-f]{8}(?=\{\"v\":)")
 """Where a line begins: this stands nowhere else, as a quote within a text is escaped."""
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -70,7 +71,7 @@ def unchecked(text: bytes) -> dict[str, Any] | None:
 
 def encode_line(document: Mapping[str, Any]) -> bytes:
     """A JSON object as a line; it may have no entry ``v``."""
-    text = json.dumps({"v": VERSION, **document}, separators=(",", ":")).encode()
+    text = _encode({"v": VERSION, **document}).encode()
     return b"%08x%s\n" % (crc32c(text), text)
 
 

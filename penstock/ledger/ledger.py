@@ -51,8 +51,10 @@ class Ledger:
         self._time = now
         self._waiting = BufferedCounts(buffers)
         for name in log.names(internal=True):
-            with contextlib.suppress(UnknownFormat):  # it stays as it is, and out of the balance
+            try:
                 log.topic(name, internal=True)  # recovered before it is read
+            except UnknownFormat as error:  # it stays as it is, and out of the balance
+                _LOGGER.error("%s", error)
         self._book = resume(log.directory, self._verify, self._horizon())
         self._posting: list[int] = []
         self._kept: TierCounts | None = None

@@ -17,7 +17,7 @@ from penstock.log.plausible_clock import PlausibleClock
 
 T = TypeVar("T")
 OPEN_TOPICS = 200
-"""Topics whose files are kept open for writing, three each: within the usual limit of 1,024 a process."""
+"""Topics whose files are kept open for writing, four each: within the usual limit of 1,024 a process."""
 PRODUCER_MEMORY = 86_400.0
 RESERVE_BYTES = 256 << 10
 """Room for some gaps with many counts, and for a new segment."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,16 @@ from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import InvalidSetting, UnknownFormat
 from penstock.log.settings import checked
-from penstock.log.store.gaps import FILE_NAME as GAPS
+from penstock.log.store.gaps import COPY_NAME, FILE_NAME
 
 SETTINGS = ("settings.json", "settings.copy.json")
+_LOGGER = logging.getLogger(__name__)
 DELETED = "DELETED"
 """The file that says so; the topic's gaps stay beside it, so that no offset is given again."""
 
 
 def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
-    """The settings that were changed for this topic.
+    """The settings that were changed for this topic; a copy that is damaged or missing is written anew.
 
     Raises UnknownFormat for those of another version, and when no copy can be read: to go on without would open the
     topic to everybody, or drop what was to be kept.
@@ -31,10 +33,21 @@ def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
     for data in found:
         with contextlib.suppress(KeyError, TypeError, AttributeError, InvalidSetting):
             if (document := decode(data, directory / SETTINGS[0])) is not None:
-                return checked(document["settings"])
+                changes = checked(document["settings"])
+                if found != [data] * len(SETTINGS):
+                    _mend(fs, directory, data)
+                return changes
     if found:
         raise UnknownFormat(f"{SETTINGS[0]} cannot be read: write the topic's settings anew, or remove the file")
     return {}
+
+
+def _mend(fs: FileSystem, directory: Path, data: bytes) -> None:
+    """Both copies are ``data``, before the good one is damaged too; on a full disk another time."""
+    _LOGGER.warning("%s: a copy of its settings was damaged or missing and is written anew", directory)
+    with contextlib.suppress(OSError):
+        for name in reversed(SETTINGS):
+            replace_durably(fs, directory / name, data)
 
 
 def write_changes(fs: FileSystem, directory: Path, changes: Mapping[str, Any]) -> None:
@@ -64,7 +77,7 @@ def clear(fs: FileSystem, directory: Path) -> None:
     """Remove everything of a deleted topic but its gaps. Raises OSError."""
     folders = {directory}
     for path in sorted(directory.rglob("*")):
-        if path.is_file() and path.name not in (GAPS, DELETED):
+        if path.is_file() and path.name not in (FILE_NAME, COPY_NAME, DELETED):
             fs.remove(path)
             folders.add(path.parent)
     for folder in sorted(folders):

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 PAGE = 4096
-LEFT_ALONE = ("token", "lock", "LOCK")
+LEFT_ALONE = ("token", "lock", "LOCK", "landed.lock")
 """Names of files that are not data: a secret, and locks."""
+OTHERS = ("tables/_checkpoints/landed/", "tables/_checkpoints/scratch/")
+OURS = ("tables/_checkpoints/", "tables/_types/")
+"""Of what lies below ``tables``: the rest, and those, are other programs' formats."""
 
 
 def data_files(data_dir: Path) -> list[Path]:
-    """All files below ``data_dir`` that hold something, but for tables, which are other programs' formats."""
+    """All files below ``data_dir`` that hold something and are Penstock's own."""
     found = (path for path in data_dir.rglob("*") if path.is_file() and path.name not in LEFT_ALONE)
-    own = (path for path in found if "tables" not in path.relative_to(data_dir).parts)
+    own = (path for path in found if _is_own(str(path.relative_to(data_dir))))
     return sorted(path for path in own if path.stat().st_size)
+
+
+def _is_own(name: str) -> bool:
+    return not name.startswith("tables/") or (name.startswith(OURS) and not name.startswith(OTHERS))
 
 
 def flip_bit(path: Path, dice: random.Random) -> str:
@@ -49,15 +59,55 @@ def zero_page(path: Path, dice: random.Random) -> str:
     return f"{length:,} bytes from {begin:,} on zeroed"
 
 
-DAMAGES: tuple[Callable[[Path, random.Random], str], ...] = (flip_bit, cut_tail, zero_page)
+DAMAGES: dict[str, Callable[[Path, random.Random], str]] = {
+    "bits flipped": flip_bit,
+    "ends cut off": cut_tail,
+    "pages zeroed": zero_page,
+}
+SUBFOLDERS = ("quarantine", "cursors", "promoted", "refills")
+OFTEN = (8, 1, 1)
+"""How often each of them: a bit is the hardest to notice."""
 
 
-def damage_one(data_dir: Path, dice: random.Random) -> str:
-    """Damage one file, each kind of file as likely as the others; what was done, in words."""
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What was done to a file: ``how`` is of ``DAMAGES``, ``kind`` what files of its sort have in common."""
+
+    kind: str
+    how: str
+    words: str
+
+
+def kind_of(name: str) -> str:
+    """What files of one sort have in common, from a path below the data directory.
+
+    Two that stand for each other are of one kind: what is damaged at once is not both of them.
+    """
+    path = Path(name.replace(".copy.", "."))
+    path = path.with_suffix(".arrows") if path.suffix == ".copies" else path
+    folders = [part for part in path.parent.parts[1:] if part[0] == "_" or part in SUBFOLDERS]
+    several = path.suffix not in ("", ".json", ".jsonl") or folders[-1:] in (["_types"], ["refills"])
+    last = "*" if folders[-1:] == ["quarantine"] else f"*{path.suffix.rstrip(string.digits)}" if several else path.name
+    return "/".join([*path.parent.parts[:1], *folders, last])
+
+
+def damage(data_dir: Path, dice: random.Random, number: int = 1) -> list[Damage]:
+    """Damage ``number`` files, or all where there are fewer, each kind of file as likely as the others."""
+    return [_damaged(data_dir, path, dice) for path in islice(_shuffled(data_dir, dice), number)]
+
+
+def _shuffled(data_dir: Path, dice: random.Random) -> Iterator[Path]:
+    """All files: one of each kind, then a second one of each kind, and so on."""
     by_kind: dict[str, list[Path]] = {}
     for path in data_files(data_dir):
-        by_kind.setdefault(path.suffix or path.name, []).append(path)
-    if not by_kind:
-        return "no file to damage"
-    path = dice.choice(by_kind[dice.choice(sorted(by_kind))])
-    return f"{path.relative_to(data_dir)}: {dice.choice(DAMAGES)(path, dice)}"
+        by_kind.setdefault(kind_of(str(path.relative_to(data_dir))), []).append(path)
+    while kinds := [kind for kind in sorted(by_kind) if by_kind[kind]]:
+        dice.shuffle(kinds)
+        for kind in kinds:
+            yield by_kind[kind].pop(dice.randrange(len(by_kind[kind])))
+
+
+def _damaged(data_dir: Path, path: Path, dice: random.Random) -> Damage:
+    [how] = dice.choices(list(DAMAGES), OFTEN)
+    name = str(path.relative_to(data_dir))
+    return Damage(kind_of(name), how, f"{name}: {DAMAGES[how](path, dice)}")

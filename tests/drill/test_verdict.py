@@ -43,9 +43,9 @@ def appended(pipe: DrillPipe, *numbers: int) -> Appender:
     """An appender that appended these messages, and says so."""
     appender = Appender(pipe.settings, 1)
     with Log(pipe.settings.log.grpc) as log:
-        offsets = log.append(TOPIC, [payload(TOPIC, number) for number in numbers])
+        offsets = log.append(TOPIC, [payload(appender.name, number) for number in numbers])
     appender.sent = len(numbers)
-    appender.acknowledged = dict(zip(offsets, numbers, strict=True))
+    appender.acknowledged = {(TOPIC, offset): (appender.name, n) for offset, n in zip(offsets, numbers, strict=True)}
     return appender
 
 
@@ -59,21 +59,22 @@ def test_lies_are_found_one_by_one(pipe: DrillPipe) -> None:
     honest.sent = 2
     assert wrong(pipe, honest) == ["1 messages are stored that nobody sent"]
     honest.sent = 3
-    honest.acknowledged[17] = 2
-    assert wrong(pipe, honest) == ["1 acknowledged appends are not stored, such as offset 17"]
+    honest.acknowledged[TOPIC, 17] = honest.name, 2
+    assert wrong(pipe, honest) == ["1 acknowledged appends are not stored, such as offset 17 of drill"]
     again = appended(pipe, 2)
     again.sent = 3
-    assert wrong(pipe, again) == ["1 messages are stored twice, such as drill 2"]
+    assert wrong(pipe, again) == ["1 messages are stored twice, such as appends 2"]
 
 
 def test_datagrams_that_nobody_counted_are_found(pipe: DrillPipe) -> None:
     sender = DatagramSender(pipe.settings.listener[0], pipe, 1)
     sender.burst()
+    came = sender.datagrams
     pipe.settled()
     assert wrong(pipe, sender) == []
-    sender.sent += 5
+    sender.sent, sender.datagrams = sender.sent + 5, sender.datagrams + 5
     assert wrong(pipe, sender) == [
-        "events: 25 datagrams sent, 20 counted",
+        f"events: {came + 5} datagrams sent, {came} counted",
         "5 datagrams are not stored, and the balance names 0 losses",
     ]
 

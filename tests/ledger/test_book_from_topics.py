@@ -210,10 +210,30 @@ def test_a_batch_that_lies_beyond_in_part_is_read_again(tmp_path: Path) -> None:
     daemon.log.close()
 
 
+def test_a_batch_that_became_unreadable_leaves_its_counts(daemon: Daemon) -> None:
+    fill(daemon)
+    daemon.append("_receipts", 0)
+    before = tiers(daemon.ledger._book.snapshot())["received"]
+    daemon.end()
+    for topic in ("events", "_receipts", "_ledger"):
+        segment = min((daemon.topics / topic).glob("*.arrows"))
+        data = bytearray(segment.read_bytes())
+        data[-100] ^= 1
+        segment.write_bytes(data)
+    (daemon.topics / "LEDGER").unlink()
+    daemon.start()
+    assert daemon.log.topic("events").gaps()
+    assert tiers(daemon.ledger._book.snapshot())["received"] == before
+    assert daemon.ledger.balance().unaccounted == 0
+    daemon.same()
+    assert daemon.ledger.balance().topics[0].fates["landed.event"] == 24
+
+
 def test_a_batch_that_became_unreadable_is_a_gap_also_where_it_was_covered(daemon: Daemon) -> None:
     fill(daemon)
     daemon.end()
     segment = min((daemon.topics / "events").glob("*.arrows"))
+    segment.with_suffix(".copies").unlink()
     data = bytearray(segment.read_bytes())
     data[data.index(b"x" * 100)] ^= 1
     segment.write_bytes(data)

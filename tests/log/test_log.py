@@ -195,7 +195,7 @@ def test_a_deleted_topic_is_gone_after_a_restart_and_can_be_made_again(tmp_path)
     (tmp_path / "t" / f"{0:020}.arrows").write_bytes(b"as a crash leaves it")
     log = Log(tmp_path, fs=UNSYNCED, max_topics=1)
     assert log.names() == []
-    assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["DELETED", "gaps.jsonl"]
+    assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["DELETED", "gaps.copy.jsonl", "gaps.jsonl"]
     assert log.create("t").end == 1
     log.close()
 

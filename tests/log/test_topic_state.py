@@ -32,6 +32,16 @@ def test_one_damaged_copy_does_not_matter(tmp_path, name):
     assert topic_state.read_changes(OS, tmp_path) == {"stale_after": 4.5}
 
 
+@pytest.mark.parametrize("name", topic_state.SETTINGS)
+@pytest.mark.parametrize("harm", ["flipped", "missing"])
+def test_a_damaged_copy_is_written_anew_before_the_other_one_is_damaged_too(tmp_path, name, harm):
+    topic_state.write_changes(OS, tmp_path, {"stale_after": 4.5})
+    good = (tmp_path / name).read_bytes()
+    flip(tmp_path / name, 20) if harm == "flipped" else (tmp_path / name).unlink()
+    topic_state.read_changes(OS, tmp_path)
+    assert [(tmp_path / one).read_bytes() for one in topic_state.SETTINGS] == [good, good]
+
+
 def test_without_a_copy_that_can_be_read_the_topic_is_refused(tmp_path):
     topic_state.write_changes(OS, tmp_path, {"readers": ("a",)})
     for name in topic_state.SETTINGS:

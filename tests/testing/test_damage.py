@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.damage import cut_tail, damage_one, data_files, flip_bit, zero_page
+from penstock.testing.damage import cut_tail, damage, data_files, flip_bit, kind_of, zero_page
 
 
 @pytest.fixture
@@ -35,14 +35,56 @@ def test_a_page_is_zeroed(file: Path) -> None:
     assert data.count(0) in (4096, 10_000 % 4096)
 
 
+def made(data_dir: Path, *names: str) -> None:
+    for name in names:
+        (data_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        (data_dir / name).write_bytes(bytes(10_000))
+
+
 def test_secrets_locks_tables_and_empty_files_are_left_alone(tmp_path: Path) -> None:
-    for name in ("token", "lock", "topics/t/LOCK", "tables/landed/part.parquet", "topics/t/0.arrows"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(b"x")
+    others = ("landed/part.parquet", "_checkpoints/landed/offsets/0", "_checkpoints/landed.lock")
+    made(tmp_path, "token", "lock", "topics/t/LOCK", *(f"tables/{name}" for name in others))
+    ours = ["tables/_checkpoints/landed.commits.jsonl", "tables/_types/1.json", "topics/t/0.arrows"]
+    made(tmp_path, *ours)
     (tmp_path / "topics/t/DELETED").touch()
-    assert data_files(tmp_path) == [tmp_path / "topics/t/0.arrows"]
-    assert damage_one(tmp_path, random.Random(1)).startswith("topics/t/0.arrows: ")
+    assert data_files(tmp_path) == [tmp_path / name for name in ours]
 
 
 def test_an_empty_folder_has_nothing_to_damage(tmp_path: Path) -> None:
-    assert damage_one(tmp_path, random.Random(1)) == "no file to damage"
+    assert damage(tmp_path, random.Random(1)) == []
+
+
+def test_files_of_each_kind_come_first_and_none_twice(tmp_path: Path) -> None:
+    topics = ["topics/a/0.arrows", "topics/a/9.arrows", "topics/b/0.arrows", "topics/_ledger/0.arrows"]
+    made(tmp_path, "buffers/a.state", "topics/a/0.state", *topics)
+    for seed in range(10):
+        done = damage(tmp_path, random.Random(seed), 4)
+        assert {one.kind for one in done} == {
+            "buffers/*.state",
+            "topics/*.state",
+            "topics/*.arrows",
+            "topics/_ledger/*.arrows",
+        }
+    every = damage(tmp_path, random.Random(1), 100)
+    assert len({one.words.partition(":")[0] for one in every}) == len(every) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("endpoints.json", "endpoints.json"),
+        ("topics/CLOCK", "topics/CLOCK"),
+        ("topics/a/gaps.jsonl", "topics/gaps.jsonl"),
+        ("topics/a/gaps.copy.jsonl", "topics/gaps.jsonl"),
+        ("topics/a/0.copies", "topics/*.arrows"),
+        ("topics/a/settings.copy.json", "topics/settings.json"),
+        ("topics/a/cursors/me.cursor", "topics/cursors/*.cursor"),
+        ("topics/a/quarantine/0-1-2", "topics/quarantine/*"),
+        ("buffers/a.log.position", "buffers/*.position"),
+        ("buffers/a.log.position.unusable-1795342752548626387", "buffers/*.unusable-"),
+        ("tables/_checkpoints/landed.proofs.jsonl", "tables/_checkpoints/landed.proofs.jsonl"),
+        ("tables/_types/t1.json", "tables/_types/*.json"),
+    ],
+)
+def test_files_of_one_kind_have_what_is_not_a_name_in_common(name: str, kind: str) -> None:
+    assert kind_of(name) == kind

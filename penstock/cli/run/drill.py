@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Configured
+from penstock.drill.disasters import Sort
 from penstock.drill.run import Drill, Incident
 from penstock.drill.verdict import Verdict
 from penstock.errors import PenstockError
@@ -24,6 +25,8 @@ def drill(
     seed: Annotated[int | None, typer.Option(help="Which disasters, in which order.", show_default=False)] = None,
     no_spark: Annotated[bool, typer.Option("--no-spark", help="Sockets to log only: no Spark, no Java.")] = False,
     kafka: Annotated[bool, typer.Option("--kafka", help="With a broker of its own, which goes away too.")] = False,
+    only: Annotated[list[Sort] | None, typer.Option(help="Disasters of this sort; may be repeated.")] = None,
+    damages: Annotated[int, typer.Option(help="How many files are damaged at once.", min=1)] = 1,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the temporary folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,17 +39,26 @@ def drill(
     say.words(f"seed {chosen}; a pipe of its own is starting")
     incidents: list[Incident] = []
     try:
-        with Drill(settings, chosen, say.words, spark=not no_spark, kafka=kafka, keep=keep) as running:
+        with Drill(
+            settings,
+            chosen,
+            say.words,
+            spark=not no_spark,
+            kafka=kafka,
+            keep=keep,
+            only=only or (),
+            damages=damages,
+        ) as running:
             for incident in running.run(60 * minutes):
                 incidents.append(incident)
                 say.incident(incident)
             say.words("senders have stopped; reading everything back")
-            verdict = running.verdict()
+            verdict, done = running.verdict(), running.done()
             if keep:
                 say.words(f"kept: {running.folder}")
     except PenstockError as error:  # the pipe or the broker does not come up
         fail(f"{error}; seed {chosen}")
-    say.verdict(chosen, incidents, verdict)
+    say.verdict(chosen, incidents, verdict, done)
     sys.exit(1 if verdict.wrong else 0)
 
 
@@ -67,14 +79,14 @@ class Lines:
             style = "yellow" if incident.cost else None
             console.print(f"{time.strftime('%H:%M:%S')} {incident}", style=style, markup=False, soft_wrap=True)
 
-    def verdict(self, seed: int, incidents: list[Incident], verdict: Verdict) -> None:
+    def verdict(self, seed: int, incidents: list[Incident], verdict: Verdict, done: str) -> None:
         """The end."""
         if self._as_json:
-            told: dict[str, Any] = {"seed": seed, "disasters": [asdict(one) for one in incidents]}
+            told: dict[str, Any] = {"seed": seed, "disasters": [asdict(one) for one in incidents], "done": done}
             print(json.dumps(told | verdict.document(), indent=2))
             return
         sent = f"{len(incidents)} disasters, {verdict.sent:,} messages sent, {verdict.acknowledged:,} acknowledged"
-        console.print(f"\n{sent}")
+        console.print(f"\n{sent}", f"({done})", soft_wrap=True)
         for name, count in verdict.losses.items():
             console.print(f"  lost: {name} {count:,}", markup=False)
         if verdict.broken_off:

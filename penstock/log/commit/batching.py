@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock import records
 from penstock.counts import Origin, summed
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
-from penstock.log.store.batch_format import Framed, document, frame
+from penstock.log.store.batch_format import Framed, Message, document, frame
 from penstock.log.store.producers import ProducerEntry, ProducerSequence, Taken
 
 Timestamps = npt.NDArray[np.int64]
@@ -119,6 +119,13 @@ class Prepared:
     position: int
     producers: list[ProducerEntry]
 
+    @property
+    def message(self) -> Message:
+        """As it will be found in the segment."""
+        first, last = int(self.timestamps[0]), int(self.timestamps[-1])
+        rows, framed = len(self.timestamps), self.framed
+        return Message(self.position, framed.length, self.base, rows, first, last, framed.crc, self.origin)
+
 
 def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
     """Give a group its offsets from ``base`` and timestamps from ``time`` on, and frame it for ``position``."""
@@ -144,25 +151,6 @@ def _producers(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:
             entries.append(entry)
         done += count
     return entries
-
-
-def index_record(prepared: Prepared) -> tuple[object, ...]:
-    """The index record of a prepared batch, still without its check."""
-    p = prepared
-    first, last = int(p.timestamps[0]), int(p.timestamps[-1])
-    source = p.origin.source.encode()[:32]
-    return (
-        p.base,
-        first,
-        last,
-        p.position,
-        p.framed.length,
-        len(p.timestamps),
-        p.origin.bucket,
-        p.framed.crc,
-        0,
-        source,
-    )
 
 
 def resolve(prepared: Prepared, durability: Durability) -> None:

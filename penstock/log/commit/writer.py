@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, index_record, prepare, resolve
+from penstock.log.commit.batching import Prepared, QueuedAppend, grouped, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_others
 from penstock.log.errors import LogError, write_error
 from penstock.log.plausible_clock import JUMP
 from penstock.log.resources import Shared
 from penstock.log.settings import Durability, TopicSettings
-from penstock.log.store import index, segment
+from penstock.log.store import batch_copies, index, segment
 from penstock.log.store.gaps import Gaps
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
@@ -119,12 +119,13 @@ class Writer:
         active = self.active()
         prepared = self._prepare(active, items, self._shared.clock.micros())
         parts = [part for one in prepared for part in one.framed.parts]
-        size = sum(one.framed.length for one in prepared) + len(prepared) * index.RECORD.itemsize
+        copies = b"".join(batch_copies.line(active.files, one.message, one.framed.parts) for one in prepared)
+        size = sum(one.framed.length for one in prepared) + len(prepared) * index.RECORD.itemsize + len(copies)
         if not self._internal:
             self._shared.reserve.check()
             self._shared.budget.check(size)
         try:
-            active.append(parts, index.pack(map(index_record, prepared)))
+            active.append(parts, index.pack(index.record(one.message) for one in prepared), copies)
         except OSError as error:
             raise write_error(error) from error
         self._shared.budget.add(size)

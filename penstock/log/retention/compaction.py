@@ -72,8 +72,9 @@ def _made(fs: FileSystem, path: Path) -> Iterator[File]:
 
 
 def _exchange(fs: FileSystem, files: Files, data: Path, records: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        fs.remove(files.index)
+    for path in (files.index, *((files.copies,) if files.is_internal else ())):  # its batches lie elsewhere then
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(path)
     fs.sync_directory(files.directory)
     fs.rename(data, files.data)
     fs.rename(records, files.index)

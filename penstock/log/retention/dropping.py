@@ -16,7 +16,7 @@ from penstock.counts import Counts, by_bucket
 from penstock.files.file_system import FileSystem
 from penstock.log.read.segment_view import SegmentView
 from penstock.log.settings import TopicSettings
-from penstock.log.store import batch_format, segment
+from penstock.log.store import batch_copies, batch_format, segment
 from penstock.log.store.gaps import CORRUPT, EXPIRED_READ, EXPIRED_UNREAD, Gap, Gaps, uncovered
 from penstock.log.store.recovery import lost_gaps
 from penstock.log.store.segment import Files
@@ -139,13 +139,16 @@ def account(view: SegmentView, gaps: Gaps, begin: int, end: int, reason: str) ->
     records = view.records[(view.records["base"] < end) & (view.records["base"] + view.records["rows"] > begin)]
     messages = [view.message(record) for record in records]
     bad = records[[message is None for message in messages]]
-    lost = [_clipped(gap, begin, end) for gap in lost_gaps(bad, known)]
+    copies = batch_copies.read(view.files).copies if len(bad) else []
+    lost = [_clipped(gap, begin, end) for gap in lost_gaps(bad, known, copies=copies)]
     known = sorted([*known, *lost], key=lambda gap: gap.begin)
     found = [message for message in messages if message is not None]
     return [*lost, *(_gap(found, b, e, reason) for b, e in uncovered(known, begin, end))]
 
 
 def _clipped(gap: Gap, begin: int, end: int) -> Gap:
+    if begin <= gap.begin and gap.end <= end:
+        return gap
     begin, end = max(gap.begin, begin), min(gap.end, end)
     counts = {source: dict.fromkeys(buckets, end - begin) for source, buckets in gap.counts.items()}
     return Gap(begin, end, CORRUPT, counts)

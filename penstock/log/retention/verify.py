@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.read.segment_view import SegmentView
-from penstock.log.store import index, segment
+from penstock.log.store import batch_copies, index, segment
 from penstock.log.store.gaps import CORRUPT, Gap, Gaps, uncovered
 from penstock.log.store.recovery import lost_gaps, set_aside
 
@@ -47,6 +47,8 @@ class Verification:
         view.refresh(sealed=following is not None)
         records = view.records[(view.records["base"] < end) & (view.records["base"] + view.records["rows"] > begin)]
         messages = [view.message(record) for record in records]
+        if None in messages and batch_copies.put_back(self._fs, view.files):
+            messages = [view.message(record) for record in records]
         bad = records[np.array([message is None for message in messages], np.bool_)]
         good = records[np.array([message is not None for message in messages], np.bool_)]
         told = index.pack(index.record(message) for message in messages if message is not None)
@@ -61,7 +63,7 @@ class Verification:
         """Make gaps of bad batches and of the offsets ``missing`` behind the segment, where they are none yet."""
         for position, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             set_aside(self._fs, view.files, view.data, position, position + length)
-        added = lost_gaps(bad, self._gaps.all())
+        added = lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(view.files).copies)
         self._gaps.add(added)
         lost = [Gap(b, e, CORRUPT) for b, e in uncovered(self._gaps.all(), *missing)]
         self._gaps.add(lost)

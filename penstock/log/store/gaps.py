@@ -1,11 +1,14 @@
 """Gaps of a topic: offsets that hold no rows any more, why, and how many of which source and bucket.
 
-``gaps.jsonl`` is a journal of checked lines; what a damaged one covered is found missing, and entered, again. From time
-to time it is replaced by one in which gaps that follow each other are one.
+``gaps.jsonl`` is a journal of checked lines. Nobody else has the counts of what went: so there is a copy of it, which the
+next start takes what is missing from (what it lacks too is found missing, and entered again, without counts). From time to
+time both are replaced by one in which gaps that follow each other are one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import threading
 from bisect import bisect_right
@@ -23,7 +26,7 @@ from penstock.files.file_system import FileSystem, replace_durably
 from penstock.files.json_values import parse_object
 from penstock.log.errors import UnknownFormat
 
-FILE_NAME = "gaps.jsonl"
+FILE_NAME, COPY_NAME = "gaps.jsonl", "gaps.copy.jsonl"
 CORRUPT = "corrupt"
 DELETED = "deleted"
 EXPIRED_READ = "expired_read"
@@ -34,6 +37,7 @@ JOINED_BUCKETS = 5000
 """Sources and buckets of one gap made of several, at most: what is written anew is not one ever longer line."""
 KEPT_FILES = 256
 """Topics whose gaps are kept in memory for the readers of this process."""
+_LOGGER = logging.getLogger(__name__)
 _BLANK = b"00000000"
 _TAIL = 64
 
@@ -134,6 +138,11 @@ def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, 
         begin = gap.end
     if begin < end:
         yield begin, end
+
+
+def _known(gaps: Sequence[Gap], gap: Gap) -> bool:
+    """Whether any offset of ``gap`` is in one of ``gaps`` already."""
+    return list(uncovered(gaps, gap.begin, gap.end)) != [(gap.begin, gap.end)]
 
 
 def joined(gaps: Sequence[Gap], through: int) -> list[Gap]:
@@ -250,8 +259,27 @@ class Gaps:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._lock = threading.Lock()
         self._fs = fs
-        self._path = directory / FILE_NAME
+        self._path, self._copy = directory / FILE_NAME, directory / COPY_NAME
         self._gaps = _sorted(gap for _, gap in _read(self._path, repair=True, fs=fs))
+        copied = [gap for _, gap in _read(self._copy, damaged=_pass_over)]
+        lacking = [gap for gap in copied if not _known(self._gaps, gap)]
+        if lacking:
+            _LOGGER.warning("%s is damaged: %d gaps are taken from its copy", self._path, len(lacking))
+            self._gaps = _sorted([*self._gaps, *lacking])
+            with contextlib.suppress(OSError):  # the next start does it
+                replace_durably(fs, self._path, self._text())
+        self._copied = _bytes(self._path) == _bytes(self._copy)
+        if not self._copied and _sorted(gap for _, gap in _read(self._path)) == self._gaps:
+            self._keep_copy(_bytes(self._path))
+
+    def _text(self) -> bytes:
+        return b"".join(map(line, self._gaps))
+
+    def _keep_copy(self, data: bytes) -> None:
+        """Have the copy made anew; where that fails, the next start does it."""
+        with contextlib.suppress(OSError):
+            replace_durably(self._fs, self._copy, data)
+            self._copied = True
 
     def all(self) -> list[Gap]:
         """All gaps, sorted by offset."""
@@ -263,7 +291,9 @@ class Gaps:
         if not added:
             return
         with self._lock:
-            append_lines(self._path, (gap.document() for gap in added), self._fs)
+            documents = [gap.document() for gap in added]
+            append_lines(self._path, documents, self._fs)
+            self._append_to_copy(documents)
             self._gaps = _sorted([*self._gaps, *added])
 
     def join(self, through: int) -> None:
@@ -275,5 +305,22 @@ class Gaps:
             fewer = joined(self._gaps, through)
             if len(self._gaps) - len(fewer) < JOIN_FROM:
                 return
-            replace_durably(self._fs, self._path, b"".join(map(line, fewer)))
-            self._gaps = fewer
+            text = b"".join(map(line, fewer))
+            replace_durably(self._fs, self._path, text)
+            self._gaps, self._copied = fewer, False
+            self._keep_copy(text)
+
+    def _append_to_copy(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Where the copy is not the same any more it stays so until the next start."""
+        if self._copied:
+            self._copied = False
+            with contextlib.suppress(OSError):
+                append_lines(self._copy, documents, self._fs)
+                self._copied = True
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

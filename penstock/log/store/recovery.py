@@ -6,13 +6,14 @@ Every step may be repeated: bytes go to ``quarantine/`` and are synced, then the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.files.file_system import FileSystem, replace_durably
-from penstock.log.store import batch_format, index, segment
+from penstock.log.store import batch_copies, batch_format, index, segment
+from penstock.log.store.batch_copies import BatchCopy
 from penstock.log.store.batch_format import Message
 from penstock.log.store.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
 from penstock.log.store.producers import Producers
@@ -54,7 +55,7 @@ class Recovery:
 
     def _tidy(self, firsts: list[int]) -> None:
         """Remove what was never finished; the index of a segment that is gone tells what was in it."""
-        for name in sorted(self._fs.names(self._directory)):
+        for name in sorted(self._fs.names(self._directory), key=lambda name: (not name.endswith(".index"), name)):
             path = self._directory / name
             stem, dot, suffix = name.partition(".")
             if name.endswith(".tmp"):
@@ -67,7 +68,8 @@ class Recovery:
     def _enter_lost(self, path: Path, first: int) -> None:
         records = index.read(self._fs.read(path), Files(self._directory, first).mark)
         if len(records) and index.dense(records, first, int(records["position"][0])):
-            self._gaps.add(lost_gaps(records, self._gaps.all(), DELETED))
+            copies = batch_copies.read(Files(self._directory, first)).copies
+            self._gaps.add(lost_gaps(records, self._gaps.all(), DELETED, copies))
 
     def _resume(self, firsts: list[int]) -> Segment:
         """Open the last segment, or a new one behind it when its end is bad."""
@@ -80,7 +82,8 @@ class Recovery:
         if start > end:
             return self._start(start)
         oldest = int(kept["first"][0]) if len(kept) else 0
-        return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last))
+        copied = self._fs.size(files.copies)
+        return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last, copied))
 
     def _start(self, first: int) -> Segment:
         known = StartState(self._positions, self._producers.document(), self._producers.checksums())
@@ -129,6 +132,7 @@ class Recovery:
         return end
 
     def _scan(self, files: Files, claim: tuple[int, int] | None) -> Scan:
+        batch_copies.put_back(self._fs, files)
         return scan(self._fs.map(files.data), files.first, self._index(files), claim)
 
     def _index(self, files: Files) -> index.IndexRecords:
@@ -145,9 +149,10 @@ class Recovery:
             if begin < found.length:
                 set_aside(self._fs, files, data, begin, begin + length)
         set_aside(self._fs, files, data, found.length, found.size)
-        self._gaps.add(lost_gaps(bad, self._gaps.all()))
+        self._gaps.add(lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
         self._last = found.last or self._last
         kept = found.records[: len(found.records) - found.lost]
+        batch_copies.restore(self._fs, files, data, found.messages, bad)
         self._cut(files, found)
         self._restore(files, kept, found)
         return kept
@@ -221,12 +226,17 @@ def set_aside(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: in
         replace_durably(fs, path, copy)
 
 
-def lost_gaps(lost: index.IndexRecords, known: list[Gap], reason: str = CORRUPT) -> list[Gap]:
-    """Gaps for the records of what cannot be read, where there are none yet."""
-    found = []
+def lost_gaps(
+    lost: index.IndexRecords, known: list[Gap], reason: str = CORRUPT, copies: Sequence[BatchCopy] = ()
+) -> list[Gap]:
+    """Gaps for the records of what cannot be read, where there are none yet; with the counts that ``copies`` tell."""
+    found: list[Gap] = []
     for record in lost:
         base, source = int(record["base"]), bytes(record["source"]).decode(errors="replace")
         for begin, end in uncovered(known, base, base + int(record["rows"])):
-            counts = {source: {int(record["bucket"]): end - begin}} if source else {}
-            found.append(Gap(begin, end, reason, counts))
+            told = list(batch_copies.gaps(copies, begin, end, reason))
+            for at, until in uncovered(told, begin, end):
+                counts = {source: {int(record["bucket"]): until - at}} if source else {}
+                told.append(Gap(at, until, reason, counts))
+            found += sorted(told, key=lambda gap: gap.begin)
     return found

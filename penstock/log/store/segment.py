@@ -6,7 +6,7 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,18 @@ class Files:
         return self._path(".state")
 
     @property
+    def copies(self) -> Path:
+        return self._path(".copies")
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether it is a segment of an internal topic."""
+        return self.topic.startswith("_")
+
+    @property
     def all(self) -> tuple[Path, ...]:
         """The data file first: without it, the others mean nothing."""
-        return self.data, self.index, self.synced, self.known
+        return self.data, self.index, self.synced, self.known, self.copies
 
     def _path(self, suffix: str) -> Path:
         return self.directory / f"{self.first:0{DIGITS}}{suffix}"
@@ -84,7 +93,9 @@ def stored_bytes(directory: Path) -> int:
 def is_part(name: str) -> bool:
     """Whether a file belongs to a segment, beside its data."""
     stem, _, suffix = name.partition(".")
-    return suffix in ("index", "synced", "state") and len(stem) == DIGITS and stem.isascii() and stem.isdigit()
+    return (
+        suffix in ("index", "synced", "state", "copies") and len(stem) == DIGITS and stem.isascii() and stem.isdigit()
+    )
 
 
 # The file .synced, three int64: how many bytes of the segment are synced (all that readers look at), the offset after
@@ -161,7 +172,8 @@ def read_known(fs: FileSystem, files: Files) -> StartState | None:
 class State:
     """How far a segment goes: ``length`` bytes, offsets up to ``end``, ``batches`` index records.
 
-    ``oldest`` and ``last`` are timestamps in microseconds (``oldest`` 0 while it is empty).
+    ``oldest`` and ``last`` are timestamps in microseconds (``oldest`` 0 while it is empty), ``copied`` the bytes of
+    its journal of copies.
     """
 
     length: int
@@ -169,18 +181,19 @@ class State:
     batches: int
     oldest: int
     last: int
+    copied: int = 0
 
     def copy(self) -> State:
         """The same, to be kept."""
-        return State(self.length, self.end, self.batches, self.oldest, self.last)
+        return replace(self)
 
 
 class Segment:
     """The active segment of a topic, open for writing. One thread at a time.
 
-    What is appended is written, then synced, then published: readers see it from then on. The index follows the
-    synced data: after a power cut, what it mentions was there. Files are opened when they are needed; ``release``
-    closes them.
+    What is appended is written, then synced, then published: readers see it from then on. The index and the copies
+    follow the synced data: after a power cut, what they mention was there. Files are opened when they are needed;
+    ``release`` closes them.
 
     The system drops pages that it could not bring to the disk, and says so once: so what is not synced stays in memory,
     and is written again after a sync that failed.
@@ -193,6 +206,7 @@ class Segment:
         self.published = state.copy()
         self._dirty = False
         self._unindexed: list[index.IndexRecords] = []
+        self._uncopied: list[tuple[int, bytes]] = []
         self._unsynced: list[tuple[int, Sequence[Bytes]]] = []
         self._dropped = False
         self._open: contextlib.ExitStack | None = None
@@ -203,11 +217,13 @@ class Segment:
         with contextlib.ExitStack() as stack:
             self._data: File = stack.enter_context(contextlib.closing(self._fs.open(self.files.data)))
             self._index: File = stack.enter_context(contextlib.closing(self._fs.open(self.files.index)))
+            copies = self._fs.open(self.files.copies, create=True)
+            self._copies: File = stack.enter_context(contextlib.closing(copies))
             self._words = stack.enter_context(contextlib.closing(self._fs.words(self.files.synced)))
             self._open = stack.pop_all()
 
-    def append(self, parts: Sequence[Bytes], records: index.IndexRecords) -> None:
-        """Write whole messages and their ``records``. Raises OSError, and then nothing of them stays."""
+    def append(self, parts: Sequence[Bytes], records: index.IndexRecords, copies: bytes = b"") -> None:
+        """Write whole messages, their ``records`` and ``copies``. Raises OSError, and then nothing of them stays."""
         try:
             self.undo_failure()
             if self._dropped:  # else memory would fill with what the disk does not take
@@ -220,11 +236,13 @@ class Segment:
                 self.undo_failure()
             raise
         self._unindexed.append(records)
+        self._uncopied.append((int(records["base"][0]), copies))
         state = self.state
         self._unsynced.append((state.length, parts))
         state.length += written
         state.end = int(records["base"][-1] + records["rows"][-1])
         state.batches += len(records)
+        state.copied += len(copies)
         state.oldest = state.oldest or int(records["first"][0])
         state.last = int(records["last"][-1])
 
@@ -237,7 +255,9 @@ class Segment:
             self._unsynced, self._dropped = [], False
             added = b"".join(records.tobytes() for records in self._unindexed)
             self._index.write([added], self._index_length - len(added))
-            self._unindexed = []
+            copies = b"".join(text for _, text in self._uncopied)
+            self._copies.write([copies], self.state.copied - len(copies))
+            self._unindexed, self._uncopied = [], []
 
     def _sync_data(self) -> None:
         try:
@@ -268,6 +288,7 @@ class Segment:
         self._dirty = self._dirty or state.length != self.state.length
         self.state = state.copy()
         self._unindexed = [records for records in self._unindexed if records["base"][0] < state.end]
+        self._uncopied = [copy for copy in self._uncopied if copy[0] < state.end]
         self._unsynced = [part for part in self._unsynced if part[0] < state.length]
         self._dropped = self._dropped and bool(self._unsynced)
         self.undo_failure()
@@ -279,6 +300,7 @@ class Segment:
             self._data.truncate(self.state.length)
             self._sync_data()
             self._index.truncate(self._index_length - sum(records.nbytes for records in self._unindexed))
+            self._copies.truncate(self.state.copied - sum(len(text) for _, text in self._uncopied))
             self._dirty = False
 
     @property
@@ -294,6 +316,7 @@ class Segment:
         """Bring everything to the disk, the index included, and publish it."""
         self.sync()
         self._index.sync()
+        self._copies.sync()
         self.publish()
 
     def release(self) -> None:

@@ -96,7 +96,9 @@ def test_a_bad_batch_is_an_error_until_it_is_a_gap(topic):
     assert (bad.value.begin, bad.value.end) == (27, 30)
     with pytest.raises(CorruptBatch):
         list(reader.documents(base))
-    assert topic.verify(bad.value.begin, bad.value.end) == [Gap(27, 30, "corrupt", {"events": {origin().bucket: 3}})]
+    assert topic.verify(bad.value.begin, bad.value.end) == [
+        Gap(27, 30, "corrupt", {"events": {origin().bucket: 3}}, {})
+    ]
     assert offsets(reader) == list(range(27))
     assert len(list(reader.documents())) == 9
     assert reader.end == 30

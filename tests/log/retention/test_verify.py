@@ -73,7 +73,7 @@ def test_on_a_full_disk_nothing_is_entered(tmp_path):
         assert topic.gaps() == []
         fs.free = None
         assert [(gap.begin, gap.end) for gap in topic.verify(0, 2)] == [(0, 1)]
-        assert topic.gaps() == TopicReader(topic.path).gaps() == [Gap(0, 1, "corrupt", topic.gaps()[0].counts)]
+        assert topic.gaps() == TopicReader(topic.path).gaps() == [Gap(0, 1, "corrupt", topic.gaps()[0].counts, {})]
 
 
 def test_a_wrong_index_of_the_segment_that_is_written_is_made_anew_and_appends_go_on(tmp_path):

@@ -205,3 +205,40 @@ def test_when_gaps_cannot_be_joined_all_is_as_before(tmp_path):
     assert gaps.all() == load(tmp_path / "gaps.jsonl") == before
     gaps.join(1000)
     assert gaps.all() == [Gap(0, JOIN_FROM + 1, "deleted")]
+
+
+def test_a_damaged_line_is_taken_from_the_copy_with_its_counts(tmp_path, caplog):
+    gone = Gap(0, 3, "expired_unread", {"in": {60: 3}}, {"in": {60: {"taken": 3, "accepted": 3}}})
+    other = Gap(5, 6, "corrupt", {"in": {60: 1}}, {})
+    Gaps(OS, tmp_path).add([gone, other])
+    whole = (tmp_path / "gaps.jsonl").read_bytes()
+    for name in ("gaps.jsonl", "gaps.copy.jsonl"):
+        for harmed in (whole[:30] + b"?" + whole[31:], whole[:-9], bytes(len(whole)), b""):
+            (tmp_path / name).write_bytes(harmed)
+            caplog.clear()
+            gaps = Gaps(OS, tmp_path)
+            assert gaps.all() == [gone, other]
+            assert bool(caplog.messages) == (name == "gaps.jsonl")
+            assert load(tmp_path / "gaps.jsonl") == [gone, other]
+            assert (tmp_path / "gaps.jsonl").read_bytes() == (tmp_path / "gaps.copy.jsonl").read_bytes() == whole
+
+
+def test_a_copy_that_lags_behind_gives_nothing_twice(tmp_path):
+    parts = [Gap(n, n + 1, "expired_read", {"in": {60: 1}}, {}) for n in range(4)]
+    Gaps(OS, tmp_path).add(parts)
+    (tmp_path / "gaps.jsonl").write_bytes(line(Gap(0, 4, "expired_read", {"in": {60: 4}}, {})))  # joined, and killed
+    assert [(gap.begin, gap.end) for gap in Gaps(OS, tmp_path).all()] == [(0, 4)]
+
+
+def test_on_a_full_disk_the_copy_waits_for_the_next_start(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    gaps = Gaps(fs, tmp_path)
+    gaps.add([Gap(0, 1, "corrupt")])
+    whole = (tmp_path / "gaps.jsonl").read_bytes()
+    for harmed in ("gaps.jsonl", "gaps.copy.jsonl"):
+        (tmp_path / harmed).write_bytes(whole[1:])
+        fs.free = 0
+        assert Gaps(fs, tmp_path).all() == [Gap(0, 1, "corrupt")]
+        fs.free = None
+        Gaps(fs, tmp_path)
+        assert [(tmp_path / name).read_bytes() for name in ("gaps.jsonl", "gaps.copy.jsonl")] == [whole, whole]

@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from penstock.files.file_system import OS
 from penstock.log import TopicSettings, UnknownFormat
-from penstock.log.commit.batching import BatchGroup, QueuedAppend, index_record, prepare
+from penstock.log.commit.batching import BatchGroup, QueuedAppend, prepare
 from penstock.log.store import index, segment
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.segment import Files, StartState
@@ -25,7 +25,7 @@ def append(active, *payloads):
     one = prepare(group, active.state.end, active.state.last + 1, active.state.length)
     mark = active.state.copy()
     try:
-        active.append(one.framed.parts, index.pack([index_record(one)]))
+        active.append(one.framed.parts, index.pack([index.record(one.message)]))
         active.sync()
         active.publish()
     except OSError:

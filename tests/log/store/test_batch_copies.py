@@ -1,0 +1,117 @@
+"""What batches said, a second time: of a damaged one the counts stay, and an internal topic's is put back."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.counts import Counts, by_bucket
+from penstock.log import Topic
+from penstock.log.settings import TopicSettings
+from penstock.log.store import batch_copies
+from penstock.testing import cut_tail, flip_bit, zero_page
+from tests.log.log_helpers import BUCKET, UNSYNCED, last_files, opened, origin, payloads, rows
+
+HARMS = [flip_bit, cut_tail, zero_page]
+Harm = Callable[[Path, random.Random], str]
+
+
+def write(topic: Topic, batches: int = 6) -> Counts:
+    """Batches with counts of their own, which are returned."""
+    counts = Counts()
+    for number in range(batches):
+        own = {"taken": number + 2, "accepted": 1, f"{BUCKET - 60}@accepted": 1}
+        topic.append(rows(b"%d" % number * 900, b"x"), origin(counts=own)).result(10)
+        counts.absorb({"taken": number + 2, "accepted": 2})
+    return counts
+
+
+def counted(topic: Topic) -> Counts:
+    """All counts that rows and gaps have."""
+    found = Counts()
+    for stored in topic.reader().documents():
+        for counts in by_bucket(BUCKET, stored.origin.counts).values():
+            found.absorb(counts)
+    for gap in topic.gaps():
+        assert gap.received is not None
+        for buckets in gap.received.values():
+            for told in buckets.values():
+                found.absorb(told)
+    return found
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("size", [1, 4000, 1 << 20])
+def test_whatever_one_file_suffers_no_count_is_lost(tmp_path: Path, harm: Harm, size: int) -> None:
+    settings = TopicSettings(segment_size_limit=size)
+    for seed in range(12):
+        folder = tmp_path / str(seed)
+        with opened(folder, settings=settings) as topic:
+            counts = write(topic)
+        dice = random.Random(seed)
+        harm(dice.choice(sorted(path for path in topic.path.iterdir() if path.stat().st_size)), dice)
+        with opened(folder, settings=settings) as topic:
+            topic.verify()
+            assert counted(topic) == counts
+        with opened(folder, settings=settings) as topic:
+            assert counted(topic) == counts
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_an_internal_topic_gets_its_batches_back(tmp_path: Path, harm: Harm, size: int) -> None:
+    settings = TopicSettings(segment_size_limit=size)
+    for seed in range(6):
+        with opened(tmp_path / str(seed), "_own", settings) as topic:
+            write(topic)
+            before = payloads(topic)
+        dice = random.Random(seed)
+        harm(dice.choice(sorted(topic.path.glob("*.arrows"))), dice)
+        with opened(tmp_path / str(seed), "_own", settings) as topic:
+            assert topic.verify() == topic.gaps() == []
+            assert payloads(topic) == before
+
+
+def test_a_compacted_segment_of_a_topic_keeps_the_counts_of_each_batch(tmp_path: Path) -> None:
+    for name in ("t", "_own"):
+        with opened(tmp_path, name, TopicSettings(segment_size_limit=4000, compression="zstd")) as topic:
+            counts = write(topic)
+            topic.compact()
+            zero_page(min(topic.path.glob("*.arrows")), random.Random(3))
+            topic.verify()
+            if name == "t":
+                assert topic.gaps()
+                assert counted(topic) == counts
+
+
+def test_a_journal_that_lacks_something_is_made_anew_and_another_segments_is_none(tmp_path: Path) -> None:
+    with opened(tmp_path) as topic:
+        write(topic)
+    files = last_files(topic.path)
+    whole = files.copies.read_bytes()
+    for harmed in (b"", whole[:-3], whole[:5] + b"?" + whole[6:], whole + b"more\n"):
+        files.copies.write_bytes(harmed)
+        with opened(tmp_path) as topic:
+            assert files.copies.read_bytes() == whole
+            assert topic.gaps() == []
+    files.copies.unlink()
+    with opened(tmp_path) as topic:
+        assert files.copies.read_bytes() == whole
+    with opened(tmp_path, "other") as topic:
+        write(topic)
+    last_files(topic.path).copies.write_bytes(whole)
+    assert batch_copies.read(last_files(topic.path)).copies == []
+
+
+def test_what_was_taken_back_is_not_told_of(tmp_path: Path) -> None:
+    with opened(tmp_path, fs=UNSYNCED) as topic:
+        write(topic, 2)
+        active = topic.writer.active()
+        mark = active.state.copy()
+        write(topic, 1)
+        active.roll_back(mark)
+        active.release()
+        assert [copy.base for copy in batch_copies.read(active.files).copies] == [0, 2]
