@@ -115,6 +115,7 @@ TARGETS = {
     "log/retention/compaction.py": ANY_INDEX,
     "log/settings.py": "log/test_settings.py::test_any_changes_give_settings_or_a_clear_error",
     "log/store/batch_format.py": "log/store/test_batch_format.py::test_any_bytes_are_a_bad_batch_and_nothing_worse",
+    "log/store/batch_copies.py": "log/store/test_batch_copies.py::test_any_bytes_are_read_without_an_error",
     "log/store/gaps.py": "log/store/test_gaps.py::test_any_bytes_are_read_without_an_error",
     "log/store/index.py": ANY_INDEX,
     "log/store/recovery.py": TOPIC_FILES,

@@ -1,8 +1,8 @@
 """Gaps of a topic: offsets that hold no rows any more, why, and how many of which source and bucket.
 
-``gaps.jsonl`` is a journal of checked lines. Nobody else has the counts of what went: so there is a copy of it, which the
-next start takes what is missing from (what it lacks too is found missing, and entered again, without counts). From time to
-time both are replaced by one in which gaps that follow each other are one.
+``gaps.jsonl`` is a journal of checked lines. Nobody else has the counts of what went: so there is a copy of it, which
+the next start takes what is missing from (what it lacks too is found missing, and entered again, without counts). From
+time to time both are replaced by one in which gaps that follow each other are one.
 """
 
 from __future__ import annotations

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
 
 from penstock.counts import Counts, by_bucket
 from penstock.log import Topic
 from penstock.log.settings import TopicSettings
 from penstock.log.store import batch_copies
+from penstock.log.store.segment import Files
 from penstock.testing import cut_tail, flip_bit, zero_page
+from tests.fuzzed import journals
 from tests.log.log_helpers import BUCKET, UNSYNCED, last_files, opened, origin, payloads, rows
 
 HARMS = [flip_bit, cut_tail, zero_page]
@@ -46,31 +50,31 @@ def counted(topic: Topic) -> Counts:
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("size", [1, 4000, 1 << 20])
 def test_whatever_one_file_suffers_no_count_is_lost(tmp_path: Path, harm: Harm, size: int) -> None:
-    settings = TopicSettings(segment_size_limit=size)
+    small = TopicSettings(segment_size_limit=size)
     for seed in range(12):
         folder = tmp_path / str(seed)
-        with opened(folder, settings=settings) as topic:
+        with opened(folder, settings=small) as topic:
             counts = write(topic)
         dice = random.Random(seed)
         harm(dice.choice(sorted(path for path in topic.path.iterdir() if path.stat().st_size)), dice)
-        with opened(folder, settings=settings) as topic:
+        with opened(folder, settings=small) as topic:
             topic.verify()
             assert counted(topic) == counts
-        with opened(folder, settings=settings) as topic:
+        with opened(folder, settings=small) as topic:
             assert counted(topic) == counts
 
 
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("size", [1, 1 << 20])
 def test_an_internal_topic_gets_its_batches_back(tmp_path: Path, harm: Harm, size: int) -> None:
-    settings = TopicSettings(segment_size_limit=size)
+    small = TopicSettings(segment_size_limit=size)
     for seed in range(6):
-        with opened(tmp_path / str(seed), "_own", settings) as topic:
+        with opened(tmp_path / str(seed), "_own", small) as topic:
             write(topic)
             before = payloads(topic)
         dice = random.Random(seed)
         harm(dice.choice(sorted(topic.path.glob("*.arrows"))), dice)
-        with opened(tmp_path / str(seed), "_own", settings) as topic:
+        with opened(tmp_path / str(seed), "_own", small) as topic:
             assert topic.verify() == topic.gaps() == []
             assert payloads(topic) == before
 
@@ -115,3 +119,14 @@ def test_what_was_taken_back_is_not_told_of(tmp_path: Path) -> None:
         active.roll_back(mark)
         active.release()
         assert [copy.base for copy in batch_copies.read(active.files).copies] == [0, 2]
+
+
+@settings(deadline=None)
+@given(journals("segment", "base", "rows", "crc", "at", "data", "source", "bucket", "counts"))
+def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        files = Files(Path(folder) / "t", 0)
+        files.copies.parent.mkdir()
+        files.copies.write_bytes(data)
+        for copy in batch_copies.read(files).copies:
+            assert copy.end > copy.base >= 0
