@@ -40,19 +40,21 @@ class Name(StrEnum):
     FRAGMENT_DISCARDED = "fragment.discarded"
     FRAGMENT_OPEN = "fragment.open"  # a difference: may be negative
     KERNEL_DROPPED = "kernel_dropped"  # shown, not a term
-    # Line book (TCP): lines = line.message + line.command + line.overlong + line.evicted
+    # Line book (TCP): lines = line.message + line.command + line.joined + line.overlong
+    # + line.evicted
     LINES = "lines"
     LINE_MESSAGE = "line.message"
     LINE_COMMAND = "line.command"
+    LINE_JOINED = "line.joined"  # not the first of its message (multiline)
     LINE_OVERLONG = "line.overlong"
     LINE_EVICTED = "line.evicted"  # unfinished, and it had to make room
-    CONNECTION_CLOSED = "connection_closed."  # limit | idle; shown, not a term
+    CONNECTION_CLOSED = "connection_closed."  # limit | idle | tls | name; shown, not a term
     # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open
     SEEN = "seen"
     ACCEPTED = "accepted"
     INCOMPLETE = "incomplete."  # expired | evicted | crash
     BAD_CHECKSUM = "bad_checksum"
-    REFUSED = "refused."  # oversize
+    REFUSED = "refused."  # oversize | compressed
     OPEN = "open"  # a difference: may be negative
     # Annotations about senders, not terms
     HOLE = "hole"

@@ -58,6 +58,7 @@ def _listeners(daemon: Daemon) -> Iterator[Finding]:
         for count, advice in (
             ("incomplete.expired", "fragments are lost on the network, or come later than defrag.expire_time"),
             ("refused.oversize", f"raise listener.{name}.defrag.max_size"),
+            ("refused.compressed", "turn the compression of their sender off (rsyslog: ZipLevel)"),
             ("bad_checksum", "a sender's fragments are damaged or mixed up"),
             ("line.overlong", f"raise listener.{name}.max_line"),
             ("line.evicted", f"raise listener.{name}.max_unfinished or .max_connections, or see who connects"),

@@ -53,10 +53,13 @@ MEANING = {
     "lines": "lines read from TCP connections",
     "line.message": "lines that were a message each",
     "line.command": "lines that were commands",
+    "line.joined": "lines that belong to a message that another one began",
     "line.overlong": "lines longer than max_line",
     "line.evicted": "unfinished lines that had to make room",
     "connection_closed.limit": "connections closed to make room for others",
     "connection_closed.idle": "connections closed for their silence",
+    "connection_closed.tls": "connections closed without a TLS handshake",
+    "connection_closed.name": "connections closed for the name of their certificate",
     "seen": "messages seen, whole or not",
     "accepted": "messages accepted",
     "bad_checksum": "messages whose checksum did not hold",
@@ -68,6 +71,7 @@ MEANING = {
     "incomplete.evicted": "unfinished messages given up for lack of room",
     "incomplete.crash": "unfinished messages of a receiver that was killed",
     "refused.oversize": "messages larger than defrag.max_size",
+    "refused.compressed": "messages that their sender compressed",
     "corrupt": "messages in frames that could not be read",
 }
 

@@ -17,14 +17,14 @@ from penstock.config import ListenerConfig
 from penstock.handover.receipt import Receipt
 from penstock.records import BODY, BadBatch, buffer_of, decode, encode, metadata_of, read_document
 from penstock.wire.sender_text import MOST_GROWTH
-from penstock.wire.syslog import FIELDS
+from penstock.wire.syslog.headers import FIELDS
 
 TRAILER = struct.Struct("<II")
 """Behind the message: its CRC32C, and a mark."""
 TRAILER_MARK = 0x4B545350  # "PSTK"
 SLOT_BITS = 16
 LARGEST_DATAGRAM = 65_535
-MESSAGE_COST = 512
+MESSAGE_COST = 1024
 """Bytes of a frame that one message takes at most beyond twice its own: offsets, names of annotations."""
 GROWTH = {"plog": MOST_GROWTH, "syslog": len(FIELDS) * MOST_GROWTH, "raw": 0}
 """Bytes by which a message's annotations may be longer than what they were taken from, by codec."""

@@ -5,21 +5,65 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from penstock.wire.lines import LineSplitter
+import pyarrow as pa
+
+from penstock.wire.lines import NO_LINES, Lines, LineSplitter
+from penstock.wire.multiline import LineJoiner
 
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One sender; ``heard`` is the monotonic time at which it sent something last."""
+    """One sender; ``heard`` is the monotonic time at which it sent something last.
+
+    ``shaking``: its TLS handshake is not done; ``name``: that of its certificate.
+    """
 
     sock: socket.socket
     address: str
-    lines: LineSplitter
+    splitter: LineSplitter
     heard: float
+    joiner: LineJoiner | None = None
+    shaking: bool = False
+    name: str = ""
 
     @property
     def is_open(self) -> bool:
         return self.sock.fileno() >= 0
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of what may not be whole."""
+        return self.splitter.unfinished + (self.joiner.held_bytes if self.joiner else 0)
+
+    @property
+    def begun(self) -> int:
+        """How many lines that is."""
+        return int(self.splitter.unfinished > 0) + (self.joiner.held_lines if self.joiner else 0)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it holds what silence makes whole."""
+        return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)
+
+    def feed(self, data: memoryview) -> Lines:
+        """The messages that are whole now that ``data`` has come."""
+        return self._joined(self.splitter.feed(data))
+
+    def settle(self) -> Lines:
+        """What its silence makes whole."""
+        return self._with_held(self._joined(self.splitter.settle() if self.splitter.waits else Lines(NO_LINES)))
+
+    def finish(self) -> Lines:
+        """What it held when it ended."""
+        return self._with_held(self._joined(self.splitter.finish()))
+
+    def _joined(self, lines: Lines) -> Lines:
+        return self.joiner.feed(lines) if self.joiner else lines
+
+    def _with_held(self, lines: Lines) -> Lines:
+        held = self.joiner.flush() if self.joiner else Lines(NO_LINES)
+        both = pa.concat_arrays([lines.lines, held.lines])
+        return Lines(both, lines.overlong, lines.joined + held.joined)
 
 
 class Connections:
@@ -30,6 +74,8 @@ class Connections:
         self._all: set[Connection] = set()
         self._unfinished: dict[Connection, int] = {}
         self._held = 0
+        self._waiting: set[Connection] = set()
+        self._shaking: set[Connection] = set()
 
     @property
     def exceed(self) -> bool:
@@ -38,17 +84,26 @@ class Connections:
 
     def add(self, connection: Connection) -> None:
         self._all.add(connection)
+        if connection.shaking:
+            self._shaking.add(connection)
+
+    def shaken(self, connection: Connection) -> None:
+        """Its handshake is done."""
+        connection.shaking = False
+        self._shaking.discard(connection)
 
     def remove(self, connection: Connection) -> None:
         self._held -= self._unfinished.pop(connection, 0)
-        self._all.discard(connection)
+        for some in (self._all, self._waiting, self._shaking):
+            some.discard(connection)
 
     def fed(self, connection: Connection) -> None:
         """Take note of what ``connection`` holds now."""
-        held = connection.lines.unfinished
+        held = connection.unfinished
         self._held += held - self._unfinished.pop(connection, 0)
         if held:
             self._unfinished[connection] = held
+        (self._waiting.add if connection.waits else self._waiting.discard)(connection)
 
     def first_to_go(self) -> Connection | None:
         """The one with the most unfinished bytes; where none has any, the one that is silent for the longest time."""
@@ -59,3 +114,11 @@ class Connections:
     def silent_since(self, time: float) -> list[Connection]:
         """Those not heard since monotonic ``time``."""
         return [each for each in self._all if each.heard <= time]
+
+    def waiting_since(self, time: float) -> list[Connection]:
+        """Those that hold what their silence since monotonic ``time`` makes whole."""
+        return [each for each in self._waiting if each.heard <= time]
+
+    def shaking_since(self, time: float) -> list[Connection]:
+        """Those in whose handshake nothing came since monotonic ``time``."""
+        return [each for each in self._shaking if each.heard <= time]

@@ -24,11 +24,14 @@ REASONS: Mapping[str, str] = {
     f"{Name.INCOMPLETE}evicted": "incomplete messages that had to make room (defrag.max_size)",
     f"{Name.INCOMPLETE}crash": "incomplete messages of a receiver that ended",
     f"{Name.REFUSED}oversize": "messages larger than defrag.max_size",
+    f"{Name.REFUSED}compressed": "compressed messages (turn the compression of their sender off: rsyslog's ZipLevel)",
     Name.UNVERIFIED: "messages from the slots of a receiver that ended, which no checksum vouches for",
     Name.LINE_OVERLONG: "lines longer than max_line",
     Name.LINE_EVICTED: "unfinished lines that had to make room (max_unfinished, max_connections)",
     f"{Name.CONNECTION_CLOSED}limit": "connections closed to make room (max_unfinished, max_connections)",
     f"{Name.CONNECTION_CLOSED}idle": "connections closed for their silence (idle_timeout)",
+    f"{Name.CONNECTION_CLOSED}tls": "connections closed without a TLS handshake (no TLS, or a certificate not trusted)",
+    f"{Name.CONNECTION_CLOSED}name": "connections closed for their certificate's name (client_names)",
     Name.KERNEL_DROPPED: "datagrams that the kernel dropped for want of room (so_rcvbuf)",
 }
 """What is reported, and how it is called."""

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 import penstock.process.without_pandas  # noqa: F401
 from penstock.config import BufferConfig, ListenerConfig
+from penstock.config.keys.listeners import zone_of
 from penstock.handover.buffer import open_buffer
 from penstock.handover.paths import slots_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
@@ -37,7 +38,7 @@ from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.wire.plog.codec import PlogDecoder, PlogSettings, RawDecoder
 from penstock.wire.plog.holes import HoleSettings
-from penstock.wire.syslog import SyslogDecoder
+from penstock.wire.syslog.codec import SyslogDecoder
 
 TICK = 0.5
 STOP_PATIENCE = 4.0
@@ -48,7 +49,7 @@ _LOGGER = logging.getLogger(__name__)
 def decoder_of(listener: ListenerConfig) -> PlogDecoder | SyslogDecoder | RawDecoder:
     """The decoder of a listener's codec."""
     if listener.codec == "syslog":
-        return SyslogDecoder()
+        return SyslogDecoder(zone_of(listener.timezone))
     if listener.codec == "raw":
         return RawDecoder()
     defrag, holes = listener.defrag, listener.defrag.detect_holes

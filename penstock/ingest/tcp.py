@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,15 @@ from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FINISH_TIME
 from penstock.process.file_limit import raise_file_limit
 from penstock.records import EMPTY_BODY
+from penstock.wire.decoded import Decoded
 from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter, line_counts
+from penstock.wire.multiline import INDENTED, LineJoiner
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
-from penstock.wire.source_annotations import annotate_sources
+from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotate_sources
+
+if TYPE_CHECKING:
+    from penstock.ingest.tls import TlsDoor
 
 READ_SIZE = 1 << 20
 """Bytes of one read at most: small batches of lines cost more."""
@@ -38,6 +43,10 @@ MOST_ACCEPTED = 128
 """Connections let in at a time."""
 RESERVED_FILES = 100
 """Descriptors of a receiver that are not for connections."""
+SETTLE_TIME = 0.5
+"""Seconds of silence after which what a sender's first messages end with is taken for what it looks like."""
+HANDSHAKE_TIME = 10.0
+"""Seconds without a byte after which a TLS handshake is given up."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -46,7 +55,7 @@ class LineDecoder(Protocol):
 
     statistics: Statistics
 
-    def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch: ...
+    def decode_lines(self, lines: pa.Array[Any]) -> Decoded: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ class _Waiting:
 
     lines: pa.Array[Any]
     address: str
+    name: str
 
 
 class TcpReceiver:
@@ -79,6 +89,8 @@ class TcpReceiver:
         self._round = publisher.published[0] + 1
         self._growth, self._annotates = GROWTH[listener.codec], listener.annotate_source
         self._reserves = listener.codec != "raw"
+        self._settle_time = listener.multiline.wait if listener.joins_lines else SETTLE_TIME
+        self._tls = _tls_door(listener)
         self._waiting: list[_Waiting] = []
         self._asked: list[tuple[Connection, Command]] = []
         self._counts = Counts()
@@ -109,6 +121,9 @@ class TcpReceiver:
         if self._sock not in self._selector.get_map():
             self._selector.register(self._sock, selectors.EVENT_READ)
         self._close_silent()
+        self._settle()
+        if self._tls:
+            self._tls.refresh()
         if self._publisher.owes:
             self._publish(EMPTY_BODY, Counts(), 0)
 
@@ -136,8 +151,16 @@ class TcpReceiver:
     def _add(self, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        framing: Framing = "syslog" if self._listener.codec == "syslog" else "newline"
-        connection = Connection(sock, address, LineSplitter(self._listener.max_line, framing), self._clock())
+        if self._tls:
+            try:
+                sock = self._tls.wrap(sock)
+            except OSError:  # it has gone already
+                self._counts[f"{Name.CONNECTION_CLOSED}tls"] += 1
+                sock.close()
+                return
+        splitter = LineSplitter(self._listener.max_line, framing_of(self._listener))
+        joiner = joiner_of(self._listener)
+        connection = Connection(sock, address, splitter, self._clock(), joiner, shaking=self._tls is not None)
         self._selector.register(sock, selectors.EVENT_READ, connection)
         self._connections.add(connection)
         while self._connections.exceed:
@@ -145,8 +168,10 @@ class TcpReceiver:
 
     def _read(self, connection: Connection, room: int) -> int:
         """Read at most ``room`` bytes; how many came, or are published as its last line."""
+        if connection.shaking:
+            return self._shake(connection)
         try:
-            got = connection.sock.recv_into(memoryview(self._buffer)[:room])
+            got = self._receive_into(connection.sock, memoryview(self._buffer)[:room])
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
@@ -154,26 +179,55 @@ class TcpReceiver:
         if not got:
             return self._close(connection)
         connection.heard = self._clock()
-        self._take(connection, connection.lines.feed(memoryview(self._buffer)[:got]))
+        self._take(connection, connection.feed(memoryview(self._buffer)[:got]))
         self._connections.fed(connection)
         while self._connections.exceed:
             self._make_room()
         return got
+
+    def _receive_into(self, sock: socket.socket, room: memoryview) -> int:
+        return self._tls.receive(sock, room) if self._tls else sock.recv_into(room)
+
+    def _shake(self, connection: Connection) -> int:
+        """Go on with a TLS handshake. Returns 0: nothing of a message can have come."""
+        assert self._tls is not None, "only senders that speak TLS have a handshake"
+        connection.heard = self._clock()
+        name, reason = self._tls.shake(connection.sock)
+        if reason:
+            self._turn_away(connection, reason)
+        elif name is not None:
+            connection.name = name
+            self._connections.shaken(connection)
+        return 0
+
+    def _turn_away(self, connection: Connection, reason: str) -> None:
+        self._counts[f"{Name.CONNECTION_CLOSED}{reason}"] += 1
+        self._forget(connection)
+
+    def _settle(self) -> None:
+        """Publish what senders' silence makes whole, and give up handshakes that do not go on."""
+        now = self._clock()
+        for connection in self._connections.shaking_since(now - HANDSHAKE_TIME):
+            self._turn_away(connection, "tls")
+        for connection in self._connections.waiting_since(now - self._settle_time):
+            self._take(connection, connection.settle())
+            self._connections.fed(connection)
+        self._flush(0)
 
     def _make_room(self) -> bool:
         """Close the connection that goes first, without the line that it has begun; whether there was one."""
         connection = self._connections.first_to_go()
         if connection is None:
             return False
-        evicted = int(connection.lines.unfinished > 0)
+        evicted = connection.begun
         self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
         self._forget(connection)
         return True
 
     def _close(self, connection: Connection) -> int:
         """Close one that has ended: what it sent last is a line; how many bytes that is."""
-        size = connection.lines.unfinished
-        self._take(connection, connection.lines.finish())
+        size = connection.unfinished
+        self._take(connection, connection.finish())
         if self._asked:
             self._flush(0)
         self._forget(connection)
@@ -199,11 +253,11 @@ class TcpReceiver:
         self._flush(0)
 
     def _take(self, connection: Connection, lines: Lines) -> None:
-        messages, commands, counts = line_counts(lines.lines, lines.overlong, self._decoder.statistics, self._reserves)
+        messages, commands, counts = line_counts(lines, self._decoder.statistics, self._reserves)
         self._asked += [(connection, command) for command in commands if self._commands.allowed(connection.address)]
         self._counts.absorb(counts)
         if len(messages):
-            self._waiting.append(_Waiting(messages, connection.address))
+            self._waiting.append(_Waiting(messages, connection.address, connection.name))
 
     def _answer(self) -> None:
         """Answer what was asked, once the lines before it are published."""
@@ -227,21 +281,26 @@ class TcpReceiver:
             if done + rows == len(lines):  # what is left of the round rides with its last part
                 part.absorb(counts)
                 counts = Counts()
-            body = self._decoder.decode_lines(lines[done : done + rows])
-            self._publish(self._annotated(body, waiting, done), part, first)
+            decoded = self._decoder.decode_lines(lines[done : done + rows])
+            part.absorb(decoded.counts)
+            self._publish(self._annotated(decoded, waiting, done), part, first)
             done += rows
         if counts.pruned():
             self._publish(EMPTY_BODY, counts, first)
         self._answer()
         return 0
 
-    def _annotated(self, body: pa.RecordBatch, waiting: list[_Waiting], done: int) -> pa.RecordBatch:
-        """``body``, the lines from ``done`` on, with the addresses they came from where the listener asks for it."""
-        if not self._annotates:
+    def _annotated(self, decoded: Decoded, waiting: list[_Waiting], done: int) -> pa.RecordBatch:
+        """The messages of the lines from ``done`` on, with where they came from as far as the listener asks for it."""
+        body = decoded.body
+        if not self._annotates and not self._listener.client_ca:
             return body
-        ends = np.cumsum([len(each.lines) for each in waiting])
-        which = np.searchsorted(ends, np.arange(done, done + body.num_rows), side="right")
-        return annotate_sources(body, [each.address for each in waiting], which)
+        which = np.searchsorted(np.cumsum([len(each.lines) for each in waiting]), decoded.rows + done, side="right")
+        if self._annotates:
+            body = annotate_sources(body, [each.address for each in waiting], which)
+        if self._listener.client_ca:
+            body = annotate(body, CERTIFICATE_NAME, [each.name for each in waiting], which)
+        return body
 
     def _fitting(self, lines: pa.Array[Any]) -> int:
         """How many of ``lines`` surely fit into one frame: by halves, as a line is small against a frame."""
@@ -259,6 +318,26 @@ class TcpReceiver:
         self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first)
         self._round += 1
         self._wake()
+
+
+def framing_of(listener: ListenerConfig) -> Framing:
+    """How a listener's connections are cut into lines: only syslog has senders of all kinds."""
+    return "lf" if listener.framing == "auto" and listener.codec != "syslog" else listener.framing
+
+
+def joiner_of(listener: ListenerConfig) -> LineJoiner | None:
+    """What joins the lines of one connection; None where each line is a message."""
+    if not listener.joins_lines:
+        return None
+    return LineJoiner(listener.multiline.begins or INDENTED, listener.multiline.max_lines, listener.max_line)
+
+
+def _tls_door(listener: ListenerConfig) -> TlsDoor | None:
+    if listener.tls_cert is None:
+        return None
+    from penstock.ingest.tls import TlsDoor  # brings OpenSSL, which others do without
+
+    return TlsDoor(listener)
 
 
 def most_connections(listener: ListenerConfig) -> int:

@@ -208,6 +208,7 @@ def check_listeners(
     """What can be known of ``listeners`` before they are started; ``tick`` is called meanwhile. Raises ConfigError."""
     for listener in listeners:
         _check_frame(listener, settings.buffer.term_length)
+        listener.check_tls(listener.name)
     check_handlers(listeners, tick)
 
 

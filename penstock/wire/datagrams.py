@@ -149,3 +149,11 @@ def in_order(buffer: Bytes, starts: Ints, ends: Ints, taken: Ints | None = None)
     offsets[0::2], offsets[1::2] = starts, ends
     wanted = np.arange(0, 2 * len(starts), 2) if taken is None else 2 * taken
     return binary_array(offsets, buffer).take(from_numpy(wanted))
+
+
+def joined_runs(values: pa.Array[Any], starts: np.ndarray, separator: str | bytes) -> pa.Array[Any]:
+    """The runs of ``values`` (binary or string) that begin at ``starts`` and end where the next one begins, joined."""
+    offsets = pa.array(np.append(starts, len(values)).astype(np.int32))
+    lists = pa.ListArray.from_arrays(offsets, values)  # type: ignore[call-overload]  # the stub: int64 alone
+    joined: pa.Array[Any] = pc.binary_join(lists, separator)  # type: ignore[assignment]  # the stub: also scalars
+    return joined

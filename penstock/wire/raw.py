@@ -23,6 +23,12 @@ def whole_datagrams(datagrams: Datagrams, statistics: Statistics) -> tuple[pa.Ar
     return datagrams.payloads(None if len(filled) == len(datagrams) else filled), filled, counts
 
 
+def whole_lines(lines: pa.Array[Any], statistics: Statistics) -> Decoded:
+    """Lines that are messages as they are; their counts are with the connection's."""
+    statistics.udp_simple_messages += len(lines)
+    return Decoded(body(lines), Counts(), rows=np.arange(len(lines)))
+
+
 class RawDecoder:
     """No protocol at all. ``statistics`` has plog's keys."""
 
@@ -38,10 +44,9 @@ class RawDecoder:
         payloads, rows, counts = whole_datagrams(datagrams, self.statistics)
         return Decoded(body(payloads), counts, rows=rows)
 
-    def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch:
+    def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
         """One message per line."""
-        self.statistics.udp_simple_messages += len(lines)
-        return body(lines)
+        return whole_lines(lines, self.statistics)
 
     def expire(self, now: float) -> Counts:
         """Nothing waits here."""

@@ -11,6 +11,9 @@ from penstock.wire.datagrams import Ints
 SOURCE_ADDRESS = "source_address"
 """Name of the annotation; added behind those that a message has."""
 
+CERTIFICATE_NAME = "certificate_name"
+"""Name of the annotation with the name of the sender's certificate."""
+
 
 def annotate_sources(body: pa.RecordBatch, names: list[str], which: Ints) -> pa.RecordBatch:
     """``body`` (schema BODY) with the address ``names[which[i]]`` in the annotations of message i."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
@@ -39,6 +40,11 @@ class Life:
                     batch, receipt = decode_frame(frame.data)
                     found.append((batch.column("payload").to_pylist(), receipt))
         return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All messages, with their annotations."""
+        with Subscription(buffer_file(self.folder, self.listener.name), self.position.position) as frames:
+            return [row for frame in frames.poll() for row in decode_frame(frame.data)[0].to_pylist()]
 
     def payloads(self) -> list[bytes]:
         return [payload for payloads, _ in self.frames() for payload in payloads]

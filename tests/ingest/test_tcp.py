@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import logging.handlers
 import socket
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
+from penstock.config.keys.listeners import MultilineConfig
 from penstock.counts import open_books
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import decoder_of
 from penstock.ingest.sockets import open_socket
-from penstock.ingest.tcp import TcpReceiver
+from penstock.ingest.tcp import SETTLE_TIME, TcpReceiver
 from penstock.testing import FakeClock
 from tests.ingest.ingest_life import Life, live
 
@@ -222,3 +225,68 @@ def test_any_bytes_close_the_books(tmp_path_factory: pytest.TempPathFactory, chu
         receiving.receiver.finish()
         assert open_books(receiving.life.totals()) == []
         receiving.life.end()
+
+
+def test_records_that_a_nul_ends_are_a_message_each(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog")
+    handler = logging.handlers.SysLogHandler(sock.getsockname(), socktype=socket.SOCK_STREAM)
+    try:
+        for text in ("one", "two\n with lines", "three", "four"):
+            handler.handle(logging.LogRecord("a", logging.INFO, "", 0, text, (), None))
+        receiving.rounds()
+    finally:
+        handler.close()
+    assert receiving.life.payloads() == [b"<14>one", b"<14>two\n with lines", b"<14>three", b"<14>four"]
+
+
+def test_a_first_message_is_published_after_a_short_silence(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog")
+    with connect(sock) as connection:
+        connection.sendall(b"<14>alone\0")
+        receiving.rounds()
+        receiving.receiver.tick()
+        assert receiving.life.payloads() == []
+        receiving.clock.advance(SETTLE_TIME)
+        receiving.receiver.tick()
+        assert receiving.life.payloads() == [b"<14>alone"]
+
+
+def test_lines_of_one_message_are_joined_and_counted(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog", multiline=MultilineConfig(indented=True, wait=1.0))
+    with connect(sock) as one, connect(sock) as two:
+        one.sendall(b"<1>first\n at a\n<1>second\n")
+        receiving.rounds()
+        two.sendall(b"<1>other\n\tat b\n")
+        one.sendall(b" at c\n")
+        receiving.rounds()
+        assert receiving.life.payloads() == [b"<1>first\n at a"]
+        receiving.clock.advance(1)
+        receiving.receiver.tick()
+    assert sorted(receiving.life.payloads()) == [b"<1>first\n at a", b"<1>other\n\tat b", b"<1>second\n at c"]
+    totals = receiving.life.totals()
+    assert (totals["lines"], totals["line.message"], totals["line.joined"]) == (6, 3, 3)
+    assert open_books(totals) == []
+
+
+def test_held_lines_that_had_to_make_room_are_counted(tmp_path: Path, sock: socket.socket) -> None:
+    multiline = MultilineConfig(indented=True)
+    receiving = Receiving(tmp_path, sock, codec="syslog", multiline=multiline, max_connections=1)
+    with connect(sock) as first:
+        first.sendall(b"<1>a\n b\n<1>c\n d\nunfinished")
+        receiving.rounds()
+        with connect(sock):
+            receiving.rounds()
+    totals = receiving.life.totals()
+    assert receiving.life.payloads() == [b"<1>a\n b"]
+    assert (totals["lines"], totals["line.evicted"], open_books(totals)) == (5, 3, [])
+
+
+def test_compressed_messages_over_tcp_are_refused_and_the_books_close(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog")
+    packed = b"z" + zlib.compress(b"<14>packed")
+    with connect(sock) as connection:
+        connection.sendall(b"".join(b"%d %b" % (len(each), each) for each in (b"<14>a", packed, b"<14>b")))
+        receiving.rounds()
+    totals = receiving.life.totals()
+    assert receiving.life.payloads() == [b"<14>a", b"<14>b"]
+    assert (totals["refused.compressed"], totals["accepted"], open_books(totals)) == (1, 2, [])

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import open_books
-from penstock.wire.lines import LineSplitter, line_counts
+from penstock.wire.lines import Lines, LineSplitter, line_counts
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 
 
-def split(chunks: Iterable[bytes], max_line: int = 100, framing: str = "newline") -> tuple[list[bytes], int]:
+def split(chunks: Iterable[bytes], max_line: int = 100, framing: str = "lf") -> tuple[list[bytes], int]:
     splitter = LineSplitter(max_line, framing)  # type: ignore[arg-type]
     got = [*(splitter.feed(chunk) for chunk in chunks), splitter.finish()]
     assert all(each.lines.type == pa.binary() for each in got)
@@ -64,8 +64,8 @@ def test_a_line_in_many_small_pieces_is_not_read_again_and_again() -> None:
 
 
 def test_messages_may_say_their_length() -> None:
-    assert split([b"5 hello3 a\nb0 x"], framing="syslog") == ([b"hello", b"a\nb", b"0 x"], 0)
-    assert split([b"5 he", b"ll", b"o1", b"1 hello ", b"world<1>x\n"], framing="syslog") == (
+    assert split([b"5 hello3 a\nb0 x"], framing="octet") == ([b"hello", b"a\nb", b"0 x"], 0)
+    assert split([b"5 he", b"ll", b"o1", b"1 hello ", b"world<1>x\n"], framing="octet") == (
         [b"hello", b"hello world", b"<1>x"],
         0,
     )
@@ -73,12 +73,12 @@ def test_messages_may_say_their_length() -> None:
 
 @pytest.mark.parametrize("chunks", [[b"5 hello\n3 abc\n<1>x\n"], [b"5 hello", b"\n3 abc", b"\n", b"<1>x\n"]])
 def test_a_newline_behind_a_message_that_said_its_length_is_no_message(chunks: list[bytes]) -> None:
-    assert split(chunks, framing="syslog") == ([b"hello", b"abc", b"<1>x"], 0)
+    assert split(chunks, framing="octet") == ([b"hello", b"abc", b"<1>x"], 0)
 
 
 def test_each_line_tells_its_framing_by_its_first_character() -> None:
     sent = b"<13>a\n4 <1>b<13>c\r\n12345678901 no count\n2026-01-01 neither\n3 xyz\n<13>d"
-    assert split([sent], framing="syslog") == (
+    assert split([sent], framing="octet") == (
         [b"<13>a", b"<1>b", b"<13>c", b"12345678901 no count", b"2026-01-01 neither", b"xyz", b"<13>d"],
         0,
     )
@@ -89,19 +89,19 @@ def test_newline_framing_knows_no_counts() -> None:
 
 
 def test_a_message_that_says_too_much_is_skipped_without_being_held() -> None:
-    splitter = LineSplitter(10, "syslog")
+    splitter = LineSplitter(10, "octet")
     assert splitter.feed(b"9999999999 xxxxxxxx").overlong == 1
     assert (splitter.feed(b"x" * 10_000).lines.to_pylist(), len(splitter._pending)) == ([], 0)
-    assert split([b"11 hello ", b"wor", b"ld\n2 ab"], 10, "syslog") == ([b"ab"], 1)
+    assert split([b"11 hello ", b"wor", b"ld\n2 ab"], 10, "octet") == ([b"ab"], 1)
 
 
 def test_a_length_may_arrive_in_pieces_longer_than_a_line() -> None:
-    assert split([b"12", b"3 \na"], 1, "syslog") == split([b"123 \na"], 1, "syslog") == ([], 1)
+    assert split([b"12", b"3 \na"], 1, "octet") == split([b"123 \na"], 1, "octet") == ([], 1)
 
 
 def test_a_message_cut_short_by_the_end_counts_as_far_as_it_came() -> None:
-    assert split([b"10 hello"], framing="syslog") == ([b"hello"], 0)
-    assert split([b"10"], framing="syslog") == ([b"10"], 0)
+    assert split([b"10 hello"], framing="octet") == ([b"hello"], 0)
+    assert split([b"10"], framing="octet") == ([b"10"], 0)
 
 
 TEXT = st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\n", b"12", b"3 ", b" ", b"\0", b"<1>"]), max_size=60).map(
@@ -109,7 +109,7 @@ TEXT = st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\n", b"12", b"3 ", b" ", 
 )
 
 
-@pytest.mark.parametrize("framing", ["newline", "syslog"])
+@pytest.mark.parametrize("framing", ["lf", "nul", "octet", "auto"])
 @given(data=TEXT, sizes=st.lists(st.integers(0, 9), max_size=30), max_line=st.integers(1, 12))
 def test_how_bytes_arrive_makes_no_difference(framing: str, data: bytes, sizes: list[int], max_line: int) -> None:
     assert split(cut(data, sizes), max_line, framing) == split([data], max_line, framing)
@@ -127,13 +127,13 @@ def test_every_line_is_there_or_counted(data: bytes, max_line: int) -> None:
 def test_counted_messages_may_hold_anything(messages: list[bytes], sizes: list[int]) -> None:
     messages = [message for message in messages if message and message[0] != 10]
     data = b"".join(b"%d %b" % (len(message), message) for message in messages)
-    assert split(cut(data, sizes), framing="syslog") == (messages, 0)
+    assert split(cut(data, sizes), framing="octet") == (messages, 0)
 
 
 def test_lines_have_a_book_of_their_own() -> None:
     lines = pa.array([b"one", b"\0\0stat please", b"\0reserved", b"\0\0nope", b"", b"\x01two"])
     statistics = Statistics()
-    messages, commands, counts = line_counts(lines, 2, statistics)
+    messages, commands, counts = line_counts(Lines(lines, 2), statistics)
     assert (statistics.v0_commands, statistics.unknown_command, statistics.v0_invalid_type) == (1, 1, 1)
     assert messages.to_pylist() == [b"one", b"", b"\x01two"]
     assert commands == [Command(1, "STAT", b" please")]
@@ -143,5 +143,71 @@ def test_lines_have_a_book_of_their_own() -> None:
 
 
 def test_no_lines_have_no_counts() -> None:
-    messages, commands, counts = line_counts(pa.array([], pa.binary()), 0, Statistics())
+    messages, commands, counts = line_counts(Lines(pa.array([], pa.binary())), Statistics())
     assert (len(messages), commands, counts.pruned()) == (0, [], {})
+
+
+RECORDS = [b"<14>one", b"<14>Traceback (most recent call last):\n  File x\nValueError: two", b"<14>three"]
+
+
+@pytest.mark.parametrize("sizes", [[], [7], [8], [9], [47], [48], [1] * 200])
+def test_nul_is_recognised_as_what_ends_the_messages_of_a_connection(sizes: list[int]) -> None:
+    data = b"".join(record + b"\0" for record in RECORDS)
+    assert split(cut(data, sizes), framing="auto") == (RECORDS, 0)
+
+
+def test_a_traceback_first_does_not_make_newlines_the_end() -> None:
+    records = [RECORDS[1], RECORDS[0]]
+    assert split([b"".join(record + b"\0" for record in records)], framing="auto") == (records, 0)
+    assert split([RECORDS[1][:39], RECORDS[1][39:] + b"\0"], framing="auto") == ([RECORDS[1]], 0)
+
+
+def test_a_nul_inside_a_line_does_not_end_it() -> None:
+    assert split([b"<14>a\0b\n<14>c\n"], framing="auto") == ([b"<14>a\0b", b"<14>c"], 0)
+
+
+def test_other_connections_are_what_they_were() -> None:
+    for sent, lines in (
+        (b"no priority\nnone here\n", [b"no priority", b"none here"]),
+        (b"5 <1>aa6 <1>bbb", [b"<1>aa", b"<1>bbb"]),
+        (b"<1>a\n5 <1>bb<1>c\n", [b"<1>a", b"<1>bb", b"<1>c"]),
+        (b"<1>a\n", [b"<1>a"]),
+    ):
+        assert split([sent], framing="auto") == (lines, 0)
+
+
+def test_silence_ends_what_may_be_whole() -> None:
+    for sent, framing in ((b"<1>a\n", "lf"), (b"<1>a\0", "nul")):
+        splitter = LineSplitter(100, "auto")
+        assert len(splitter.feed(sent).lines) == 0
+        assert splitter.waits
+        assert splitter.settle().lines.to_pylist() == [b"<1>a"], framing
+        assert not splitter.waits
+        assert splitter.feed(sent + sent).lines.to_pylist() == [b"<1>a", b"<1>a"]
+
+
+def test_what_ends_messages_is_known_after_a_limited_number_of_bytes() -> None:
+    splitter = LineSplitter(1 << 20, "auto")
+    line = b"<1>" + b"\n" * 20_000
+    assert len(splitter.feed(line).lines) == 0
+    assert len(splitter.feed(b"\n" * 20_000).lines) == 40_000
+
+
+def test_an_overlong_first_message_is_dropped_alone() -> None:
+    message = b"<1>" + b"x" * 50_000
+    for end in (b"\0", b"\n"):
+        sent = message + end + b"<1>a" + end + b"<1>b" + end
+        assert split([sent], 1000, "auto") == split(cut(sent, [7000] * 8), 1000, "auto") == ([b"<1>a", b"<1>b"], 1)
+
+
+def test_a_first_message_in_pieces_waits_for_its_end_and_not_for_a_time() -> None:
+    splitter = LineSplitter(100, "auto")
+    splitter.feed(b"<1>a\nbc")
+    assert not splitter.waits
+    assert splitter.feed(b"d\0<1>e\0").lines.to_pylist() == [b"<1>a\nbcd", b"<1>e"]
+
+
+def test_a_setting_says_what_ends_messages() -> None:
+    assert split([b"<1>a\nb\0002 cd\0"], framing="nul") == ([b"<1>a\nb", b"2 cd"], 0)
+    assert split([b"<1>a\0<1>b\n"], framing="lf") == ([b"<1>a\0<1>b"], 0)
+    assert split([b"x" * 50, b"x" * 60, b"\0after\r\0"], framing="nul") == ([b"after\r"], 1)

@@ -26,7 +26,7 @@ def test_every_datagram_that_is_not_empty_is_a_message_as_it_is(sent: list[bytes
 def test_every_line_is_a_message_as_it_is() -> None:
     decoder = RawDecoder()
     lines = pa.array([b"one", b"", b"two"], pa.binary())
-    assert decoder.decode_lines(lines)["payload"].to_pylist() == lines.to_pylist()
+    assert decoder.decode_lines(lines).body["payload"].to_pylist() == lines.to_pylist()
     assert decoder.statistics.udp_simple_messages == 3
 
 

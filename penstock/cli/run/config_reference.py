@@ -20,6 +20,7 @@ GROUPS = {
     "listener.events-udp.handlers.3": '[[listener.handlers]] type = "kafka"',
     "listener.events-udp.handlers.3.encryption": "[listener.handlers.encryption]",
     "listener.events-udp": "[[listener]]",
+    "listener.events-udp.multiline": "[listener.multiline]",
     "listener.events-udp.defrag": "[listener.defrag]",
     "listener.events-udp.defrag.detect_holes": "[listener.defrag.detect_holes]",
 }

@@ -1,8 +1,8 @@
 """Every key of the configuration, as pydantic models: one module for each part of the tree.
 
-Read ``tree`` (the whole), then ``listeners``, ``handlers``, ``log``, ``security`` with ``tls``, ``pipeline``,
-``console``
-and ``otel``; ``values`` has the types of values, ``secrets`` what is never shown. Imports nothing but ``errors``.
+Read ``tree`` (the whole), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
+``pipeline``, ``console`` and ``otel``; ``values`` has the types of values, ``secrets`` what is never shown. Imports
+nothing but ``errors``.
 """
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "pipeline",
     "secrets",
     "security",
+    "sender_tls",
     "tls",
     "tree",
     "values",

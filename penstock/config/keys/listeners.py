@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import UTC, tzinfo
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from penstock.config.keys.handlers import ForwardedHandler, HandlerConfig, LogHandler
+from penstock.config.keys.sender_tls import SenderTlsConfig
 from penstock.config.keys.values import NAME_PATTERN, Network, Port, Seconds, Section, Size
 
 TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
 """Sources of the balance that are no listeners."""
+
+
+def zone_of(name: str) -> tzinfo | None:
+    """The time zone of a name; None is this machine's (``local``). Raises ValueError."""
+    if name == "local":
+        return None
+    if name.upper() in ("UTC", "Z"):
+        return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no time zone such as Europe/Berlin, UTC or local") from None
 
 
 class BufferConfig(Section):
@@ -44,7 +60,32 @@ class DefragConfig(Section):
     detect_holes: HoleConfig = Field(default_factory=HoleConfig, description="holes in the ids of messages")
 
 
-class ListenerConfig(Section):
+class MultilineConfig(Section):
+    """Lines of one connection that are one message."""
+
+    indented: bool = Field(
+        False, description="lines that begin with a space or a tab belong to the message before them"
+    )
+    begins: str = Field("", description="what the first line of a message matches (RE2); the others belong to it")
+    max_lines: int = Field(500, ge=2, description="most lines of a message; what does not fit begins another one")
+    wait: Seconds = Field(1.0, description="a message is whole after this silence of its connection")
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> MultilineConfig:
+        if self.indented and self.begins:
+            raise ValueError("indented and begins exclude each other")
+        if self.begins:
+            import pyarrow as pa  # whose RE2 it is for; others need not wait for it
+            import pyarrow.compute as pc
+
+            try:
+                pc.match_substring_regex(pa.array([""]), self.begins)
+            except pa.ArrowInvalid as error:
+                raise ValueError(f"begins: {error}") from None
+        return self
+
+
+class ListenerConfig(SenderTlsConfig):
     """One socket that messages come in by."""
 
     name: str = Field(pattern=NAME_PATTERN, max_length=32, description="its name in statistics and the balance")
@@ -52,6 +93,10 @@ class ListenerConfig(Section):
     host: str = Field("127.0.0.1", description="address to listen on")
     port: Port = Field(23456, description="port to listen on; 0 takes a free one")
     codec: Literal["plog", "syslog", "raw"] = Field("plog", description="how bytes become messages")
+    framing: Literal["auto", "lf", "nul", "octet"] = Field(
+        "auto", description="what ends a message of codec syslog or raw: auto = what the sender's first ones show (tcp)"
+    )
+    timezone: str = Field("local", description="of times that name none; local = this machine's (syslog)")
     so_rcvbuf: Size = Field(4 << 20, description="receive buffer asked of the kernel")
     max_line: Size = Field(1 << 20, description="longest line (tcp)")
     max_connections: int = Field(10_000, ge=1, description="most connections at once; who holds most goes first (tcp)")
@@ -60,6 +105,7 @@ class ListenerConfig(Section):
     commands_from: tuple[Network, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
     kill: bool = Field(False, description="whether KILL is obeyed")
     annotate_source: bool = Field(False, description="whether messages get the address they came from as annotation")
+    multiline: MultilineConfig = Field(default_factory=MultilineConfig, description="lines that are one message (tcp)")
     defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
     handlers: tuple[HandlerConfig, ...] = Field((LogHandler(),), description="where its messages go")
 
@@ -85,6 +131,27 @@ class ListenerConfig(Section):
         if self.protocol == "tcp" and self.max_unfinished < self.max_line:
             raise ValueError("max_unfinished is less than one line may have (max_line)")
         return self
+
+    @model_validator(mode="after")
+    def _connections_alone(self) -> ListenerConfig:
+        if self.protocol == "udp" and self.tls_cert is not None:
+            raise ValueError("tls_cert is for tcp listeners only")
+        if self.protocol == "udp" and self.joins_lines:
+            raise ValueError("multiline is for tcp listeners only")
+        if self.codec == "plog" and self.framing not in ("auto", "lf"):
+            raise ValueError("framing: the lines of codec plog end with LF")
+        return self
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        zone_of(name)
+        return name
+
+    @property
+    def joins_lines(self) -> bool:
+        """Whether several lines may be one message."""
+        return self.multiline.indented or bool(self.multiline.begins)
 
     @property
     def defragments(self) -> bool:

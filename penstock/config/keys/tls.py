@@ -29,6 +29,16 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
     return context
 
 
+def sender_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
+    """What a listener uses whose senders speak TLS. Raises Unusable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load_pair(context, cert, key)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _trust(context, client_ca, "client_ca")
+    return context
+
+
 def client_context(cert: Path, key: Path | None) -> ssl.SSLContext:
     """What the product's own clients use: they trust ``cert`` alone, and show it with ``key``. Raises Unusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.counts import Counts, Name
-from penstock.records import body, values_of
+from penstock.records import values_of
 from penstock.wire.datagrams import Datagrams, Ints
 from penstock.wire.decoded import Decoded, Piece, join
 from penstock.wire.plog import header
@@ -21,7 +21,7 @@ from penstock.wire.plog.commands import Command, parse_command
 from penstock.wire.plog.fragments import Defragmenter
 from penstock.wire.plog.holes import HoleSettings
 from penstock.wire.plog.statistics import Statistics
-from penstock.wire.raw import RawDecoder
+from penstock.wire.raw import RawDecoder, whole_lines
 
 __all__ = ["Command", "Decoded", "PlogDecoder", "PlogSettings", "RawDecoder"]
 
@@ -80,10 +80,9 @@ class PlogDecoder:
         joined, rows = join(pieces)
         return Decoded(joined, counts, commands, rows)
 
-    def decode_lines(self, lines: pa.Array[Any]) -> pa.RecordBatch:
+    def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
         """Lines of TCP: each is a message as it is."""
-        self.statistics.udp_simple_messages += len(lines)
-        return body(lines)
+        return whole_lines(lines, self.statistics)
 
     def expire(self, now: float) -> Counts:
         """Give up what has waited for too long."""

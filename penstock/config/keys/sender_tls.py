@@ -1,0 +1,53 @@
+"""Keys of listeners whose senders speak TLS (RFC 5425), and the contexts made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field, model_validator
+
+from penstock.config.keys.values import ConfigError, Section
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class SenderTlsConfig(Section):
+    """TLS of a listener's senders; the names are those of ``[security]``."""
+
+    tls_cert: Path | None = Field(
+        None, description="certificate chain (PEM); senders speak TLS then; needs tls_key (tcp)"
+    )
+    tls_key: Path | None = Field(None, description="private key of tls_cert (PEM)")
+    client_ca: Path | None = Field(None, description="authorities whose certificates senders have to show (PEM)")
+    client_names: tuple[str, ...] = Field(
+        (), description="names of certificates that are let in, also *.example.com; empty = all; needs client_ca"
+    )
+
+    @model_validator(mode="after")
+    def _tls_complete(self) -> SenderTlsConfig:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key need each other")
+        if self.client_ca is not None and self.tls_cert is None:
+            raise ValueError("client_ca needs tls_cert and tls_key")
+        if self.client_names and self.client_ca is None:
+            raise ValueError("client_names needs client_ca: a name that nobody vouches for says nothing")
+        return self
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What the listener's sockets use; None where senders speak no TLS. Raises Unusable."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        from penstock.config.keys.tls import sender_context  # brings OpenSSL: some megabytes that others do without
+
+        return sender_context(self.tls_cert, self.tls_key, self.client_ca)
+
+    def check_tls(self, name: str) -> None:
+        """Whether the files of listener ``name`` can be used. Raises ConfigError."""
+        from penstock.config.keys.tls import Unusable
+
+        try:
+            self.tls_context()
+        except Unusable as error:
+            raise ConfigError(f"listener.{name}.{error}") from None

@@ -1,0 +1,111 @@
+"""TLS of a listener's senders (RFC 5425): handshakes, who is let in, and reading records.
+
+A module of its own, as a receiver without TLS does without OpenSSL.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from penstock.config import ListenerConfig
+from penstock.config.keys.tls import Unusable
+
+RECORD_SIZE = 16 << 10
+"""Bytes of a TLS record at most: with that much room for it, nothing of it stays behind in OpenSSL."""
+LONGEST_NAME = 253
+"""Characters of a name that are kept: as long as a name of DNS may be."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class TlsDoor:
+    """The TLS side of a listener's sockets. Raises Unusable where its files cannot be used."""
+
+    def __init__(self, listener: ListenerConfig) -> None:
+        self._listener = listener
+        self._names = [name.lower() for name in listener.client_names]
+        self._stamps = self._file_stamps()
+        self._context = self._new_context()
+
+    def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
+        """``sock`` before its handshake. Raises OSError."""
+        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def shake(self, sock: socket.socket) -> tuple[str | None, str]:
+        """Go on with a handshake: the name of the sender's certificate, None if more is to come; why it has to end.
+
+        The name is "" where the sender showed no certificate, the reason "" where all is well.
+        """
+        assert isinstance(sock, ssl.SSLSocket), "it went through wrap"
+        try:
+            sock.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None, ""
+        except OSError:
+            return None, "tls"
+        names = [name for name in names_of(sock) if self._knows(name)]
+        if self._names and not names:
+            return None, "name"
+        return (names[0][:LONGEST_NAME] if names else ""), ""
+
+    def receive(self, sock: socket.socket, room: memoryview) -> int:
+        """Read what has come, whole records; 0 at the end. Raises BlockingIOError where nothing has, else OSError."""
+        got = 0
+        while not got or len(room) - got >= RECORD_SIZE:
+            try:
+                size = sock.recv_into(room[got:])
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if not got:
+                    raise BlockingIOError from None
+                break
+            except OSError:
+                if not got:
+                    raise
+                break
+            if not size:
+                break
+            got += size
+        return got
+
+    def refresh(self) -> None:
+        """Take the files again where they have changed: certificates are renewed while listeners run."""
+        stamps = self._file_stamps()
+        if stamps != self._stamps:
+            self._stamps = stamps
+            try:
+                self._context = self._new_context()
+            except Unusable as error:
+                _LOGGER.error("%s; the files of before are used on", error)
+
+    def _knows(self, name: str) -> bool:
+        return not self._names or any(fnmatchcase(name, known) for known in self._names)
+
+    def _new_context(self) -> ssl.SSLContext:
+        context = self._listener.tls_context()
+        assert context is not None, "a listener without tls_cert has no such door"
+        return context
+
+    def _file_stamps(self) -> list[tuple[int, int] | None]:
+        paths = (self._listener.tls_cert, self._listener.tls_key, self._listener.client_ca)
+        return [_stamp(path) for path in paths if path is not None]
+
+
+def names_of(sock: ssl.SSLSocket) -> list[str]:
+    """The names that the other side's certificate holds for, in lower case: alternative ones, else the common one."""
+    certificate: dict[str, Any] = dict(sock.getpeercert() or {})
+    alternative = [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]
+    subject = [pair for part in certificate.get("subject", ()) for pair in part]
+    names = alternative or [value for kind, value in subject if kind == "commonName"]
+    return [name.lower() for name in names]
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino
