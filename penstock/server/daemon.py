@@ -21,6 +21,7 @@ from penstock.config.daemon_access import internal_token
 from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
+from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
 from penstock.process.file_limit import raise_file_limit
@@ -62,9 +63,10 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
     reports = MonitoringApi(settings, log, ledger)
     api = EntriesApi(log, TokenAuthenticator.of(settings.security, internal), reports.post)
-    sweeper, keeper = Sweeper(log), CheckpointKeeper(ledger)
+    sweeper, keeper, recorder = Sweeper(log), CheckpointKeeper(ledger), EventRecorder(ledger, log)
     sweeper.start()
     keeper.start()
+    recorder.start()
     if channel is not None:
         Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
     app = create_app(
@@ -92,6 +94,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     if export:
         await asyncio.to_thread(export.stop)
     await asyncio.to_thread(sweeper.stop)
+    await asyncio.to_thread(recorder.stop)
     await asyncio.to_thread(keeper.stop)
     log.close()
 

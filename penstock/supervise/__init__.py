@@ -1,8 +1,8 @@
 """The supervisor: it opens sockets, starts the processes of the pipe, and starts them again when they die.
 
 Read ``supervisor``, ``handler_checks``, ``listener_processes``, ``reload`` with ``listener_swap`` and
-``removed_handlers``, then ``daemon_channel`` and ``sd_notify``. Imports ``config``, ``process``, ``logbuffer``,
-``handover`` and ``ingest.sockets``, and starts its children by module name.
+``removed_handlers``, then ``daemon_channel`` with ``timeline``, and ``sd_notify``. Imports ``config``, ``process``,
+``logbuffer``, ``handover`` and ``ingest.sockets``, and starts its children by module name.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -13,5 +13,6 @@ __all__ = [  # noqa: RUF022 reading order
     "listener_swap",
     "removed_handlers",
     "daemon_channel",
+    "timeline",
     "sd_notify",
 ]
