@@ -105,11 +105,13 @@ LOST_BEFORE = (
 """Ends of what was sent and not accepted; with a dot, all that begin so."""
 LOST = (*LOST_BEFORE, Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT, Name.GAP)
 """Ends of what reaches neither a table nor a handler."""
+READ_AND_GONE = f"{Name.GAP}expired_read"
+"""What retention dropped after all who registered had read it: no loss."""
 
 
 def lost(counts: Mapping[str, int]) -> Counts:
     """What ``counts`` says was lost, by name. All that counts losses counts them with this."""
-    return Counts({name: n for name, n in counts.items() if n and name.startswith(LOST)})
+    return Counts({name: n for name, n in counts.items() if n and name.startswith(LOST) and name != READ_AND_GONE})
 
 
 def summed(many: Iterable[Mapping[str, int]]) -> Counts:

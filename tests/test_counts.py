@@ -128,3 +128,10 @@ def test_lost_is_what_reaches_neither_a_table_nor_a_handler() -> None:
     ends = {"kernel_dropped": 1, "invalid.header": 2, "policy_drop.log": 3, "gap.corrupt": 4, "corrupt": 5}
     others = {"accepted": 9, "landed.event": 9, "quarantined.bad_json": 9, "duplicate": 9, "hole": 9, "incomplete.x": 0}
     assert lost(ends | others) == ends
+
+
+def test_what_all_had_read_before_it_was_dropped_is_no_loss() -> None:
+    assert lost({"gap.expired_read": 4, "gap.expired_unread": 2, "gap.corrupt": 1, "accepted": 9}) == {
+        "gap.expired_unread": 2,
+        "gap.corrupt": 1,
+    }

@@ -16,5 +16,7 @@ __all__ = [  # noqa: RUF022 reading order
     "log",
     "tables",
     "balance",
+    "balance_tables",
+    "events",
     "kafka",
 ]

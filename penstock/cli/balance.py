@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.balance_tables import FATES, OPEN, by_table, show
 from penstock.cli.common import ask_daemon, console, fail
 from penstock.cli.options import AsJson, Configured
 from penstock.cli.progress import Progress
@@ -23,6 +24,9 @@ from penstock.cli.tables.wait import moment
 from penstock.config import Settings, parse_time
 from penstock.config.daemon_access import Access
 from penstock.counts import LOST_BEFORE, Counts
+from penstock.ledger.event_words import told
+from penstock.ledger.receipt import receipt
+from penstock.ledger.receipt_words import bar, reasons, sentence, unknown, verdict
 
 if TYPE_CHECKING:
     from penstock.landing.row_counts import Tallies
@@ -30,9 +34,8 @@ if TYPE_CHECKING:
 By = Literal["listener", "topic", "type", "host"]
 TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
 EVERY = 1.0
-OPEN = ("in_buffer", "unaccounted")
-FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
-"""What can become of a message on its route."""
+LINES, WIDTH = 6, 80
+"""Of a receipt."""
 
 
 def balance(
@@ -44,25 +47,26 @@ def balance(
     since: Annotated[str | None, typer.Option(help=f"From then on: {TIMES}.", show_default=False)] = None,
     until: Annotated[str | None, typer.Option(help=f"Up to then: {TIMES}.", show_default=False)] = None,
     by: Annotated[By | None, typer.Option(help="A line for each; type and host: of what has landed.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="All books, with every count.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
     rebuild: Annotated[
         bool,
         typer.Option("--rebuild", help="Compute it anew from log buffers, segments, gaps and tables, and compare."),
     ] = False,
 ) -> None:
-    """Print the balance; the exit status is 1 when something is unaccounted for."""
+    """Print the receipt: what became of every message; the exit status is 1 when something is unaccounted for."""
     if watch and rebuild:
         fail("--watch: goes with the running daemon, not with --rebuild", 2)
     if bucket is not None and (since or until):
         fail("--bucket: is one minute alone, and goes with neither --since nor --until", 2)
-    ask = Ask(settings, _parameters(bucket, since, until), by, rebuild)
+    ask = Ask(settings, _parameters(bucket, since, until), by, rebuild, full)
     if watch:
         sys.exit(_watch(ask, as_json))
     document = ask.now()
     if as_json:
         print(json.dumps(document, indent=2))
     else:
-        _show(document, console.print)
+        ask.show(document, console.print)
     sys.exit(status_of(document))
 
 
@@ -97,14 +101,39 @@ def moment_or_age(text: str, now: float, option: str) -> float:
 class Ask:
     """What was asked for; ``now`` may be called again and again."""
 
-    def __init__(self, settings: Settings, parameters: dict[str, str], by: By | None, rebuild: bool) -> None:
+    def __init__(
+        self, settings: Settings, parameters: dict[str, str], by: By | None, rebuild: bool, full: bool = False
+    ) -> None:
         self._settings, self._parameters, self._by, self._rebuild = settings, parameters, by, rebuild
+        self.full = full
         self._tallies: Tallies | None = None
 
     def now(self) -> dict[str, Any]:
-        """The balance, with ``by`` where it was asked for."""
+        """The balance with its receipt, and with ``by`` where it was asked for."""
         document = self._rebuilt() if self._rebuild else ask_daemon(self._settings, "/balance", **self._parameters)
+        document |= {"receipt": receipt(document).document()}
         return document | ({"by": self._by, "rows": self._rows(document)} if self._by else {})
+
+    def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:
+        """Print it for people: the receipt, or the table that was asked for; the books where these were."""
+        if self._by:
+            out(by_table(self._by, document["rows"]))
+        else:
+            for line in receipt_lines(document, self._last_event(), stretch=bool(self._parameters)):
+                out(Text(line))
+        if self.full and not self._by:
+            show(document, out)
+        for line in document.get("differs", []):
+            out(Text(f"differs: {line}"))
+        if self._by or self.full:
+            out(Text(f"unaccounted: {document['unaccounted']}", style="bold"))
+            out(Text(document.get("clock", ""), style="red"))
+
+    def _last_event(self) -> str:
+        if self._rebuild or self._parameters:
+            return ""
+        events = ask_daemon(self._settings, "/events", limit="1")["events"]
+        return f"last event: {told(events[0])}" if events else ""
 
     def _rebuilt(self) -> dict[str, Any]:
         from penstock.landing.proof.table_posts import table_posts  # it needs pyarrow's dataset
@@ -164,8 +193,8 @@ def by_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
     for route in document["routes"]:
         own = Counts(counts.get(route["source"], {}))
         lost = {name.rstrip("."): own.total(name) for name in LOST_BEFORE}
-        told = {name: route[name] for name in ("handler", "accepted", *FATES, *OPEN)}
-        rows.append({"listener": route["source"], **lost, **told})
+        way = {name: route[name] for name in ("handler", "accepted", *FATES, *OPEN)}
+        rows.append({"listener": route["source"], **lost, **way})
     return rows
 
 
@@ -183,6 +212,26 @@ def status_of(document: dict[str, Any]) -> int:
     return 1 if document["unaccounted"] or document.get("differs") else 0
 
 
+def receipt_lines(document: dict[str, Any], last: str = "", stretch: bool = False) -> list[str]:
+    """Six lines of 80 characters at most, the verdict first; ``last`` is a line to end with where there is room.
+
+    With ``stretch`` it is the receipt of some minutes, of which no sender reports.
+    """
+    seen, width = receipt(document), min(WIDTH, console.width)
+    lines = [verdict(seen), *textwrap.wrap(sentence(seen), width), bar(seen, width)]
+    lost = f"lost: {reasons(seen.reasons())}" if seen.lost else ""
+    senders = "" if stretch else unknown(seen)
+    for line in (document.get("clock", ""), lost, senders, last):
+        if line and len(lines) < LINES:
+            lines.append(shortened(line, width))
+    return lines
+
+
+def shortened(text: str, width: int) -> str:
+    """``text`` in so many characters."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def _watch(ask: Ask, as_json: bool) -> int:
     """Show it every second (as JSON: a line each) until Ctrl-C; the exit status."""
     document: dict[str, Any] = {"unaccounted": 0}
@@ -194,99 +243,13 @@ def _watch(ask: Ask, as_json: bool) -> int:
                 if live is None:
                     print(json.dumps(document), flush=True)
                 else:
-                    live.update(_drawn(document), refresh=True)
+                    live.update(_drawn(ask, document), refresh=True)
                 time.sleep(EVERY)
     except KeyboardInterrupt:
         return status_of(document)
 
 
-def _drawn(document: dict[str, Any]) -> Group:
+def _drawn(ask: Ask, document: dict[str, Any]) -> Group:
     parts: list[Any] = []
-    _show(document, parts.append)
+    ask.show(document, parts.append)
     return Group(*parts)
-
-
-def _show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
-    if "by" in document:
-        out(_by_table(document["by"], document["rows"]))
-    else:
-        show(document, out)
-    out(Text(f"unaccounted: {document['unaccounted']}", style="bold"))
-    if document.get("clock"):
-        out(Text(document["clock"], style="red"))
-
-
-def _by_table(by: str, rows: list[dict[str, Any]]) -> Table:
-    names = list(dict.fromkeys(name for row in rows for name in row)) or [by]
-    table = Table(title=f"by {by}", title_justify="left", box=None)
-    for name in names:
-        texts = any(isinstance(row.get(name), str) for row in rows)
-        table.add_column(name, justify="left" if texts else "right")
-    for row in rows:
-        table.add_row(*(Text(str(row.get(name, 0)) or "(none)") for name in names))
-    return table
-
-
-def show(document: dict[str, Any], out: Callable[[Any], None]) -> None:
-    """Print a balance for people."""
-    for listener in document["listeners"]:
-        out(_listener_table(listener))
-    out(_routes_table(document["routes"]))
-    out(_topics_table(document["topics"]))
-    if document.get("audits"):
-        out(_audits_table(document["audits"]))
-    for line in document.get("differs", []):
-        out(f"differs: {line}")
-    out(f"pending: {document['pending']}")
-
-
-def _listener_table(listener: dict[str, Any]) -> Table:
-    table = Table(title=f"listener {listener['name']}", title_justify="left", box=None, show_header=False)
-    table.add_column(justify="right")
-    table.add_column()
-    sent = listener["sent"]
-    table.add_row("unknown" if sent is None else str(sent.get("datagrams", sent.get("lines", 0))), "sent")
-    if listener["network_lost"] is not None:
-        table.add_row(str(listener["network_lost"]), "network_lost")
-    for name, count in listener["counts"].items():
-        table.add_row(str(count), name)
-    for book in listener["books"]:
-        table.add_row(str(book["left"] - book["right"]), f"OPEN: the book of {book['book']} does not close")
-    return table
-
-
-def _routes_table(routes: list[dict[str, Any]]) -> Table:
-    table = Table(title="routes: accepted = what became of it + in_buffer", title_justify="left", box=None)
-    for column in ("source", "handler", "accepted", "what became of it", "in_buffer", "unaccounted"):
-        table.add_column(column, justify="right" if column in ("accepted", "in_buffer", "unaccounted") else "left")
-    for route in routes:
-        fates = ", ".join(f"{term} {route[term]}" for term in FATES if route[term])
-        numbers = (str(route[term]) for term in ("in_buffer", "unaccounted"))
-        table.add_row(route["source"], route["handler"], str(route["accepted"]), fates, *numbers)
-    return table
-
-
-def _topics_table(topics: list[dict[str, Any]]) -> Table:
-    table = Table(title="topics: logged = what became of it + pending", title_justify="left", box=None)
-    for column in ("topic", "logged"):
-        table.add_column(column)
-    table.add_column("what became of it")
-    for column in ("pending", "unaccounted"):
-        table.add_column(column, justify="right")
-    for topic in topics:
-        fates = ", ".join(f"{fate} {count}" for fate, count in sorted(topic["fates"].items()))
-        if not topic["read_by_pipeline"]:
-            fates = ", ".join(filter(None, ("kept in the log (no pipeline reads it)", fates)))
-        table.add_row(topic["topic"], str(topic["logged"]), fates, str(topic["pending"]), str(topic["unaccounted"]))
-    return table
-
-
-def _audits_table(audits: list[dict[str, Any]]) -> Table:
-    title = "auditors: what Kafka clients say they sent and read (shown, no term of the proof)"
-    table = Table(title=title, title_justify="left", box=None)
-    for column in ("tier", "source", "topic", "counted"):
-        table.add_column(column)
-    for one in audits:
-        counted = ", ".join(f"{name} {count}" for name, count in sorted(one["counts"].items()))
-        table.add_row(one["tier"], one["source"], one["topic"], counted)
-    return table

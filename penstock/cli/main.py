@@ -33,6 +33,7 @@ COMMANDS = {
     "promote": "penstock.cli.kafka.promote",
     "tables": "penstock.cli.tables.contents",
     "balance": "penstock.cli.balance",
+    "events": "penstock.cli.events",
     "trace": "penstock.cli.tables.trace",
     "inspect": "penstock.cli.listener.inspect",
     "kafka": "penstock.cli.kafka.broker",

@@ -1,8 +1,9 @@
 """The web console: what became of every message, at a glance.
 
 Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``pages/``, then what pages are made of:
-``theme``, ``pipe_picture``, ``charts``, ``findings``, ``totals``, ``wording``. Imports ``config``, ``client``,
-``landing`` and ``process``; what the pages show of the daemon comes over HTTP.
+``theme``, ``pipe_picture``, ``charts``, ``receipt_details``,
+``findings``, ``cures``, ``wording``. Imports ``config``, ``client``,
+``landing``, ``ledger`` and ``process``; what the pages show of the daemon comes over HTTP.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -14,7 +15,8 @@ __all__ = [  # noqa: RUF022 reading order
     "theme",
     "pipe_picture",
     "charts",
+    "receipt_details",
     "findings",
-    "totals",
+    "cures",
     "wording",
 ]

@@ -4,35 +4,64 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from penstock.console.wording import COLOURS, FATES, clock, fate_of
+from penstock.ledger.event_words import moment
 
 Options = dict[str, Any]
 GRID = {"left": 56, "right": 12, "top": 36, "bottom": 26}
 TEXT = "#808a98"
+HOUR = 60
+"""Minutes."""
 LEGEND = {"type": "scroll", "top": 0, "left": 0, "textStyle": {"color": TEXT}, "pageTextStyle": {"color": TEXT}}
 """In one line, however narrow the page: what has no room is turned to."""
 LINE = {"lineStyle": {"color": "rgba(128,138,152,.25)"}}
 
 
-def stacked(series: Mapping[str, Any], since: int, until: int) -> Options:
-    """The balance over time as stacked bars: one for each stretch, empty ones too."""
+Events = Sequence[Mapping[str, Any]]
+EVENT_COLOURS = {"restart": "#d64545", "loss": "#d64545", "disk": "#d64545", "clock": "#e0a030"}
+"""Of the marks of events; the others are grey."""
+
+
+def ends_of(series: Mapping[str, Any], since: int, until: int) -> dict[int, Counter[str]]:
+    """What became of the messages, by the start of each stretch of the balance over time; empty ones too."""
     step = int(series["step"])
-    starts = list(range(since - since % step, until, step))
-    ends: dict[int, Counter[str]] = {start: Counter() for start in starts}
+    ends: dict[int, Counter[str]] = {start: Counter() for start in range(since - since % step, until, step)}
     for one in series["series"]:
         for name, count in one["counts"].items():
             fate = fate_of(name)
             if fate and one["bucket"] in ends:
                 ends[one["bucket"]][fate] += count
+    return ends
+
+
+def marks(places: Iterable[tuple[float, Mapping[str, Any]]]) -> Options:
+    """Events as lines across a chart, each with its place on the axis; their words in the tooltip."""
+    lines = [
+        {
+            "xAxis": place,
+            "name": f"{moment(event['at'])} {event['text']}",
+            "lineStyle": {"color": EVENT_COLOURS.get(event["kind"], TEXT), "type": "dashed", "width": 1.5},
+        }
+        for place, event in places
+    ]
+    line = {"symbol": ["none", "pin"], "symbolSize": 12, "label": {"show": False}, "data": lines}
+    return {"name": "events", "type": "line", "data": [], "markLine": {**line, "tooltip": {"formatter": "{b}"}}}
+
+
+def stacked(series: Mapping[str, Any], since: int, until: int, events: Events = ()) -> Options:
+    """The balance over time as stacked bars, one for each stretch, with the events of that time."""
+    ends, step = ends_of(series, since, until), int(series["step"])
+    starts = list(ends)
+    happened = [(starts.index(at), e) for e in events if (at := e["at"] // 1000 // step * step) in ends]
     used = [fate for fate in FATES if any(counts[fate] for counts in ends.values())]
     return {
         "animation": False,
         "grid": GRID,
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
-        "legend": {**LEGEND, "itemHeight": 10, "itemWidth": 14},
+        "legend": {**LEGEND, "itemHeight": 10, "itemWidth": 14, "data": [FATES[fate] for fate in used]},
         "xAxis": {"type": "category", "data": [clock(s) for s in starts], "axisLabel": {"color": TEXT}},
         "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": LINE},
         "series": [
@@ -45,7 +74,8 @@ def stacked(series: Mapping[str, Any], since: int, until: int) -> Options:
                 "data": [ends[start][fate] for start in starts],
             }
             for fate in used
-        ],
+        ]
+        + ([marks(happened)] if happened else []),
     }
 
 
@@ -97,16 +127,23 @@ def _powers(count: int, name: str) -> Options:
     }
 
 
-def rates(lines: Mapping[str, Sequence[tuple[float, float]]], now: float) -> Options:
-    """Rates over the last hour as lines; times are seconds of the history's clock, ``now`` its present."""
+def rates(
+    lines: Mapping[str, Sequence[tuple[float, float]]], now: float, events: Events = (), wall: float = 0.0
+) -> Options:
+    """Rates over the last hour as lines; times are seconds of the history's clock, ``now`` its present.
+
+    ``wall`` is its present in seconds since the epoch, as the times of ``events`` are.
+    """
+    ages = ((round((event["at"] / 1000 - wall) / 60, 2), event) for event in events)
+    happened = [(age, event) for age, event in ages if -HOUR <= age <= 0]
     return {
         "animation": False,
         "grid": GRID,
         "tooltip": {"trigger": "axis"},
-        "legend": LEGEND,
+        "legend": {**LEGEND, "data": list(lines)},
         "xAxis": {
             "type": "value",
-            "min": -60,
+            "min": -HOUR,
             "max": 0,
             "name": "min",
             "axisLabel": {"color": TEXT},
@@ -121,5 +158,6 @@ def rates(lines: Mapping[str, Sequence[tuple[float, float]]], now: float) -> Opt
                 "data": [[round((t - now) / 60, 2), round(rate, 1)] for t, rate in line],
             }
             for name, line in lines.items()
-        ],
+        ]
+        + ([marks(happened)] if happened else []),
     }

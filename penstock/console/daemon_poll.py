@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,9 +15,15 @@ import httpx
 
 from penstock.console.history import History
 from penstock.errors import PenstockError
+from penstock.ledger.receipt import Receipt, receipt
 
 EVERY = 1.0
 TIMEOUT = 5.0
+STALE = 2.2
+"""Seconds without a good answer after which nothing is known of now: a look later, that is within three seconds."""
+MOST_EVENTS = 200
+HOUR, HOUR_EVERY = 3600, 3
+"""Seconds; looks between two at the last hour."""
 Document = dict[str, Any]
 
 
@@ -30,8 +37,14 @@ class Latest:
 
     balance: Document = field(default_factory=dict)
     stat: Document = field(default_factory=dict)
+    hour: Document = field(default_factory=dict)
+    """The balance of the last hour alone."""
+    events: list[Document] = field(default_factory=list)
+    """What happened, newest first."""
     error: str = "not asked yet"
     at: float = 0.0
+    seen: float = 0.0
+    """As ``at``, in seconds since the epoch."""
     history: History = field(default_factory=History)
 
 
@@ -60,6 +73,8 @@ class Daemon:
 
     balance = _of_latest("balance")
     stat = _of_latest("stat")
+    hour = _of_latest("hour")
+    events = _of_latest("events")
     error = _of_latest("error")
     at = _of_latest("at")
     history = _of_latest("history")
@@ -69,21 +84,44 @@ class Daemon:
         """Seconds since the last good answer."""
         return time.monotonic() - self.latest.at
 
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is known of now."""
+        return self.age > STALE
+
+    def unknown_since(self) -> str:
+        """Of when the last things known are, and why there is nothing newer."""
+        seen = self.latest.seen
+        since = f"Unknown since {time.strftime('%H:%M:%S', time.localtime(seen))}" if seen else "Not known yet"
+        return f"{since}: the log daemon does not answer (penstock serve, or penstock up)"
+
+    def rate(self, *names: str) -> float | None:
+        """The growth of some counters a second in sum; None while it is unknown."""
+        return None if self.unknown else sum(map(self.history.rate, names))
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt of the last balance; None where there is none yet."""
+        return receipt(self.balance) if self.balance else None
+
     async def watch(self) -> None:
         """Ask for ever."""
-        while True:
+        for number in itertools.count():
             with contextlib.suppress(Away):
                 await self.look()
+                if number % HOUR_EVERY == 0:
+                    self.hour = await self.get("/balance", since=int(time.time()) - HOUR)
             await asyncio.sleep(EVERY)
 
     async def look(self) -> None:
         """Ask once. Raises Away."""
         try:
-            self.balance, self.stat = await self.get("/balance"), await self.get("/stat")
+            told = await asyncio.gather(self.get("/balance"), self.get("/stat"), self.get("/events", limit=MOST_EVENTS))
         except Away as error:
             self.error = str(error)
             raise
-        self.error, self.at = "", time.monotonic()
+        self.balance, self.stat, self.events = told[0], told[1], told[2]["events"]
+        self.error, self.at, self.latest.seen = "", time.monotonic(), time.time()
         self.history.add(self.at, counters(self.balance))
 
     async def refuses(self) -> str:
@@ -132,5 +170,6 @@ def counters(balance: Document) -> dict[str, float]:
         found[f"topic/{topic['topic']}/logged"] = topic["logged"]
         for fate, count in topic["fates"].items():
             found[f"topic/{topic['topic']}/{fate}"] = count
-            found[f"fate/{fate}"] = found.get(f"fate/{fate}", 0) + count
+            for name in {fate, fate.partition(".")[0]}:
+                found[f"fate/{name}"] = found.get(f"fate/{name}", 0) + count
     return found

@@ -35,7 +35,7 @@ def run(settings: Settings) -> None:
         app.on_startup(lambda: sessions.keep(daemon))
     host, port = split_address(settings.console.http)
     app.add_middleware(BrowserAccess, names=(*settings.security.hosts, host))
-    ui.page("/", title=NAME)(lambda: overview.build(seen()))
+    ui.page("/", title=NAME)(lambda: overview.build(seen(), settings))
     ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(seen()))
     ui.page("/topics", title=f"Topics - {NAME}")(lambda: topics.build(seen()))
     ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(seen(), settings))

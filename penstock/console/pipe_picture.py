@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from html import escape
 
 from penstock.console.daemon_poll import Daemon
-from penstock.console.wording import short
-from penstock.counts import lost
+from penstock.console.wording import exact, rate, short
+from penstock.counts import Counts, lost
+from penstock.ledger.receipt import Losses, losses_of
 
 WIDTH, ROW, GAP, TOP = 1120, 58, 14, 34
 COLUMNS = {"listeners": (0, 270), "log": (425, 270), "tables": (850, 270)}
@@ -21,7 +22,7 @@ class Box:
     """One station: its name, the line below it, what leaks from it (red where there is something)."""
 
     name: str
-    rate: float
+    rate: float | None
     below: str
     leak: str = ""
     link: str = ""
@@ -47,29 +48,33 @@ def listeners(daemon: Daemon) -> list[Box]:
     """A box for each listener, and for each interface that messages came by."""
     by_name = {one["name"]: one for one in daemon.balance.get("listeners", ())}
     names = list(dict.fromkeys([*daemon.stat.get("listeners", {}), *by_name]))
-    boxes = [_listener(daemon, name, by_name.get(name, {}).get("counts", {})) for name in names]
+    losses = losses_of(daemon.balance) if daemon.balance else {}
+    boxes = [_listener(daemon, name, by_name.get(name, {}).get("counts", {}), losses) for name in names]
     others = {route["source"] for route in daemon.balance.get("routes", ())} - set(names)
     for source in sorted(others):
-        accepted = f"route/{source}/log/accepted"
-        boxes.append(Box(source, daemon.history.rate(accepted), "through the API"))
+        accepted = daemon.rate(f"route/{source}/log/accepted")
+        boxes.append(Box(source, accepted, "through the API", _leak(losses.get(source, Counts()))))
     return _few(boxes)
 
 
-def _listener(daemon: Daemon, name: str, counts: dict[str, int]) -> Box:
-    leak = f"{short(gone)} lost" if (gone := lost(counts).total()) else ""
-    rate = daemon.history.rate(f"listener/{name}/accepted")
-    return Box(name, rate, f"{short(counts.get('accepted', 0))} accepted", leak, "/listeners")
+def _leak(losses: Counts) -> str:
+    return f"{exact(gone)} lost" if (gone := losses.total()) else ""
+
+
+def _listener(daemon: Daemon, name: str, counts: dict[str, int], losses: Losses) -> Box:
+    leak = _leak(losses.get(name, Counts()))
+    accepted = daemon.rate(f"listener/{name}/accepted")
+    return Box(name, accepted, f"{short(counts.get('accepted', 0))} accepted", leak, "/listeners")
 
 
 def topics(daemon: Daemon) -> list[Box]:
     """A box for each topic."""
     boxes = []
     for topic in daemon.balance.get("topics", ()):
-        gaps = sum(n for name, n in topic["fates"].items() if name.startswith("gap."))
         below = f"{short(topic['logged'])} logged, {short(topic['pending'])} waiting"
-        leak = f"{short(gaps)} in gaps" if gaps else ""
-        rate = daemon.history.rate(f"topic/{topic['topic']}/logged")
-        boxes.append(Box(topic["topic"], rate, below, leak, f"/topic/{topic['topic']}"))
+        leak = _leak(lost(topic["fates"]))
+        logged = daemon.rate(f"topic/{topic['topic']}/logged")
+        boxes.append(Box(topic["topic"], logged, below, leak, f"/topic/{topic['topic']}"))
     return _few(boxes)
 
 
@@ -84,12 +89,10 @@ def tables(daemon: Daemon) -> list[Box]:
     below = {view: f"{short(fates.get(fate, 0))} rows" for fate, view in names.items()}
     if duplicates := fates.get("duplicate", 0):  # only events are compared
         below["events"] += f", {short(duplicates)} dropped as duplicates"
-    boxes = [
-        Box(view, daemon.history.rate(f"fate/{fate}"), below[view], "", "/pipeline") for fate, view in names.items()
-    ]
+    boxes = [Box(view, daemon.rate(f"fate/{fate}"), below[view], "", "/pipeline") for fate, view in names.items()]
     quarantined = fates.get("quarantined", 0)
     leak = "look at them" if quarantined else ""
-    boxes.append(Box("quarantine", 0.0, f"{short(quarantined)} rows", leak, "/pipeline"))
+    boxes.append(Box("quarantine", daemon.rate("fate/quarantined"), f"{short(quarantined)} rows", leak, "/pipeline"))
     return boxes
 
 
@@ -97,7 +100,12 @@ def _few(boxes: list[Box]) -> list[Box]:
     if len(boxes) <= MOST_ROWS:
         return boxes
     rest = boxes[MOST_ROWS - 1 :]
-    return [*boxes[: MOST_ROWS - 1], Box(f"{len(rest)} more", sum(box.rate for box in rest), "")]
+    return [*boxes[: MOST_ROWS - 1], Box(f"{len(rest)} more", _sum(rest), "")]
+
+
+def _sum(boxes: list[Box]) -> float | None:
+    rates = [box.rate for box in boxes if box.rate is not None]
+    return sum(rates) if len(rates) == len(boxes) else None
 
 
 def _column(boxes: list[Box], x: float, width: float, rows: int) -> Iterable[str]:
@@ -106,7 +114,7 @@ def _column(boxes: list[Box], x: float, width: float, rows: int) -> Iterable[str
         inner = (
             f'<rect x="{x + 1}" y="{y}" width="{width - 2}" height="{ROW}" rx="8" class="{kind}"/>'
             f'<text x="{x + 14}" y="{y + 24}" class="name">{escape(box.name)}</text>'
-            f'<text x="{x + width - 14}" y="{y + 24}" class="rate">{short(box.rate)}/s</text>'
+            f'<text x="{x + width - 14}" y="{y + 24}" class="rate">{rate(box.rate)}</text>'
             f'<text x="{x + 14}" y="{y + 44}" class="below">{escape(box.below)}</text>'
             f'<text x="{x + width - 14}" y="{y + 44}" class="leak">{escape(box.leak)}</text>'
         )
@@ -131,12 +139,13 @@ def _flows(stations: dict[str, list[Box]], rows: int, daemon: Daemon) -> Iterabl
         for boxes, edge, hub in ((stations[left], x1, x1 + 44), (stations[right], x2, x2 - 44)):
             for box, y in zip(boxes, _places(len(boxes), rows), strict=True):
                 yield _pipe(edge, y + ROW / 2, hub, middle, box.rate)
-        yield _pipe(x1 + 44, middle, x2 - 44, middle, sum(box.rate for box in stations[left]))
+        yield _pipe(x1 + 44, middle, x2 - 44, middle, _sum(stations[left]))
         said = f"{short(pending)} waiting" if pending else "nothing waits"
         yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head">{said}</text>'
 
 
-def _pipe(x1: float, y1: float, x2: float, y2: float, rate: float) -> str:
+def _pipe(x1: float, y1: float, x2: float, y2: float, rate: float | None) -> str:
+    rate = rate or 0.0
     width = 2 if rate <= 0 else min(3 + len(str(int(rate))) * 1.5, 12)
     bend = (x1 + x2) / 2
     kind = "flow live" if rate > 0 else "flow"

@@ -9,8 +9,6 @@ from pathlib import Path
 from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon
-from penstock.console.findings import STALE
-from penstock.console.wording import lasted
 
 PAGES = {
     "/": "Pipe",
@@ -21,6 +19,8 @@ PAGES = {
     "/configuration": "Configuration",
 }
 REFRESH = 1.0
+SAID_EVERY = 0.5
+"""Seconds between two looks whether anything is known of now."""
 
 STATIC = Path(__file__).parent / "static"
 STYLE = (STATIC / "console.css").read_text()
@@ -44,14 +44,20 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
         switch = 'flat round dense aria-label="light or dark" title="light or dark (d)"'
         ui.button(icon="contrast").props(switch).on("click", js_handler="() => switchDark()")
 
-    def say() -> None:
-        late = bool(daemon.error) and daemon.age > STALE
-        state.set_text(f"no answer for {lasted(daemon.age)}" if late else "live")
-        state.classes(replace="bad" if late else "good")
-
-    live(say)
-    with ui.column().classes("page"):
+    with ui.column().classes("page") as page:
+        banner = ui.label().classes("banner").props('role="status"')
+        banner.set_visibility(False)
         yield
+
+    def say() -> None:
+        late = daemon.unknown
+        state.set_text("unknown" if late else "live")
+        state.classes(replace="bad" if late else "good")
+        banner.set_text(daemon.unknown_since())
+        banner.set_visibility(late)
+        page.classes(add="unknown") if late else page.classes(remove="unknown")
+
+    ui.timer(SAID_EVERY, say)
 
 
 def live(refresh: Callable[[], object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from penstock.counts import lost
+from penstock.counts import READ_AND_GONE, lost
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -15,9 +15,8 @@ FATES = {
     "quarantined": "quarantined",
     "duplicate": "duplicates",
     "logged": "in the log only",
-    "gap": "gaps in the log",
-    "lost": "lost before the log",
-    "kernel_dropped": "dropped by the kernel",
+    "expired": "read and expired",
+    "lost": "lost",
     "pending": "on the way",
 }
 """The ends of a message, in the order in which they are stacked."""
@@ -26,13 +25,24 @@ COLOURS = {
     "landed.syslog": "#4c7dd8",
     "landed.message": "#8b6fd8",
     "quarantined": "#e0a030",
-    "duplicate": "#98a2b3",
+    "duplicate": "#6f7b8c",
     "logged": "#7fb7be",
-    "gap": "#b4532a",
+    "expired": "#b9c4a6",
     "lost": "#d64545",
-    "kernel_dropped": "#8f1d2c",
-    "pending": "#c9d2dc",
+    "pending": "#aab7c6",
 }
+PART_COLOURS = {
+    "landed": COLOURS["landed.event"],
+    "quarantined": COLOURS["quarantined"],
+    "duplicate": COLOURS["duplicate"],
+    "kept": COLOURS["logged"],
+    "handed_on": "#5f9e6e",
+    "expired": COLOURS["expired"],
+    "lost": COLOURS["lost"],
+    "unaccounted": "#c2189b",
+    "on_the_way": COLOURS["pending"],
+}
+"""Of the parts of a receipt: the same ones for the same thing."""
 MEANING = {
     "taken": "datagrams that the kernel handed over",
     "unboxed": "datagrams that were a message each",
@@ -73,6 +83,11 @@ MEANING = {
     "refused.oversize": "messages larger than defrag.max_size",
     "refused.compressed": "messages that their sender compressed",
     "corrupt": "messages in frames that could not be read",
+    "gap.corrupt": "messages of the log that could not be read any more",
+    "gap.expired_read": "messages that retention dropped, read by all",
+    "gap.expired_unread": "messages that retention dropped before they were read",
+    "gap.deleted": "messages of a topic that was deleted before they were read",
+    "gap.absent": "records that Kafka dropped before they were read",
 }
 
 
@@ -80,9 +95,10 @@ def fate_of(name: str) -> str | None:
     """The end, as in FATES, that a count of the balance over time belongs to; None for one that is no end."""
     if name in FATES:
         return name
-    stem = name.partition(".")[0]
-    if stem in ("quarantined", "gap"):
-        return stem
+    if name == READ_AND_GONE:
+        return "expired"
+    if name.partition(".")[0] == "quarantined":
+        return "quarantined"
     return "lost" if lost({name: 1}) else None
 
 
@@ -91,6 +107,10 @@ def meaning(name: str) -> str:
     if name in MEANING:
         return MEANING[name]
     stem, _, reason = name.partition(".")
+    if stem == "policy_drop":
+        return f"messages that handler {reason} was too slow for"
+    if stem == "handler_failed":
+        return f"messages that handler {reason} could not take"
     return f"{stem.replace('_', ' ')}: {reason.replace('_', ' ')}" if reason else stem.replace("_", " ")
 
 
@@ -100,6 +120,11 @@ def short(number: float) -> str:
         if abs(number) >= unit:
             return f"{number / unit:.3g}{letter}"
     return f"{number:.3g}" if number != int(number) else str(int(number))
+
+
+def rate(number: float | None) -> str:
+    """``12.3k/s``; ``?`` where it is unknown."""
+    return "?" if number is None else f"{short(number)}/s"
 
 
 def exact(number: float) -> str:

@@ -2,7 +2,8 @@
 
 Read ``posts`` (what is told), ``book`` (what is kept), ``balance`` (what follows), ``book_from_topics``, ``ledger``;
 then ``in_buffer``, ``handler_deliveries``, ``watermarks``, ``time_series``, ``daily_rollup``, ``audit_counts``,
-``checkpoint`` with ``checkpoint_keeper``, and ``rebuild`` (the balance without the ledger). Imports ``log``,
+``checkpoint`` with ``checkpoint_keeper``, and ``rebuild`` (the balance without the ledger). What people are shown:
+``receipt`` with ``receipt_words``, ``event_recorder`` (the timeline) with ``event_words``. Imports ``log``,
 ``handover``, ``logbuffer``, ``counts``, ``records`` and ``files``; never ``landing`` or ``spark``, which tell it what
 landed.
 """
@@ -22,4 +23,8 @@ __all__ = [  # noqa: RUF022 reading order
     "checkpoint",
     "checkpoint_keeper",
     "rebuild",
+    "receipt",
+    "receipt_words",
+    "event_recorder",
+    "event_words",
 ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket, summed
 from penstock.ledger.daily_rollup import CLOSED, LEAST, day_of, plus, roll_counts, roll_rows, roll_told, rolled_key
-from penstock.ledger.posts import AuditPost, ClientPost, LandedPost, Post, is_partition
+from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, is_partition
 from penstock.log.store.gaps import Gap
 
 
@@ -45,6 +45,8 @@ class TopicFates:
         return [(begin, stop) for begin, stop in left if begin < stop]
 
 
+MOST_EVENTS = 10_000
+"""That are kept."""
 Life = tuple[str, str, str]
 """Tier, source and incarnation of an auditor."""
 
@@ -81,6 +83,10 @@ class TierCounts:
     rolled: int = 0
     heard: dict[Life, int] = field(default_factory=dict)
     """The bucket in which each auditor posted last."""
+    events: dict[str, EventPost] = field(default_factory=dict)
+    """The newest of them, by id."""
+    told: dict[str, Counts] = field(default_factory=dict)
+    """By place, the losses that all events told of, also those that are not kept any more."""
 
     def copy(self) -> TierCounts:
         """A copy that shares nothing that changes."""
@@ -95,6 +101,8 @@ class TierCounts:
             {topic: list(ranges) for topic, ranges in self.lost.items()},
             self.rolled,
             dict(self.heard),
+            dict(self.events),
+            dict(self.told),
         )
 
     def sent(self, listener: str) -> Counts | None:
@@ -116,6 +124,16 @@ class Book:
         """All counts as of one moment."""
         with self._lock:
             return self._pages.copy()
+
+    def events(self) -> dict[str, EventPost]:
+        """What happened, by id, the oldest entered first."""
+        with self._lock:
+            return dict(self._pages.events)
+
+    def told(self) -> dict[str, Counts]:
+        """By place, the losses that events have told of."""
+        with self._lock:
+            return dict(self._pages.told)
 
     def covered(self, topic: str) -> int:
         """Up to which offset a topic is entered."""
@@ -196,6 +214,8 @@ class Book:
         with self._lock:
             if isinstance(post, AuditPost):
                 return self._post_audit(post, at)
+            if isinstance(post, EventPost):
+                return self._post_event(post)
             return self._post_client(post) if isinstance(post, ClientPost) else self._post_landed(post)
 
     def _post_audit(self, post: AuditPost, at: int) -> bool:
@@ -213,6 +233,20 @@ class Book:
         if before and before.version >= post.version:
             return False
         self._pages.clients[post.listener, post.sender] = post
+        return True
+
+    def _post_event(self, post: EventPost) -> bool:
+        events, told = self._pages.events, self._pages.told
+        before = events.get(post.id)
+        if before and before.version >= post.version:
+            return False
+        if post.lost:
+            grown = Counts(post.lost)
+            grown.subtract(before.lost if before else {})
+            told[post.place] = plus(told.get(post.place), grown)
+        events[post.id] = post
+        if len(events) > MOST_EVENTS:
+            del events[next(iter(events))]
         return True
 
     def _post_landed(self, post: LandedPost) -> bool:

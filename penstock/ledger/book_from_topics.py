@@ -18,13 +18,13 @@ from penstock.ledger import checkpoint
 from penstock.ledger.book import Book, Covered, TierCounts
 from penstock.ledger.checkpoint import BadCheckpoint
 from penstock.ledger.daily_rollup import DAY
-from penstock.ledger.posts import AuditPost, ClientPost, LandedPost, Post, parse
+from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, parse
 from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
 
 TOPIC = "_ledger"
 Verify = Callable[[str, int, int], object]
 """Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
-TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost)
+TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost, EventPost)
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -157,7 +157,7 @@ def _resumed(topics: Path) -> TierCounts | None:
 def _compared(kept: TierCounts, read: TierCounts) -> list[str]:
     """A line for each tier of which the two say different things."""
     found = []
-    for tier in ("received", "logged", "ends", "landed", "clients", "audits"):
+    for tier in ("received", "logged", "ends", "landed", "clients", "audits", "events"):
         ours, theirs = getattr(kept, tier), getattr(read, tier)
         if differing := [key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)]:
             key = min(differing)

@@ -19,7 +19,9 @@ from penstock.counts import Counts, SourceBucket
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.ledger.book import Covered, TierCounts, TopicFates
-from penstock.ledger.posts import ClientPost
+from penstock.ledger.posts import ClientPost, EventPost
+from penstock.ledger.posts import dump as dump_post
+from penstock.ledger.posts import parse as parse_post
 
 FILE = "LEDGER"
 """No topic can have this name."""
@@ -92,6 +94,8 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
     for life, minutes in pages.audits.items():
         told = [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]
         yield ["audit", *life, pages.heard.get(life, 0), told]
+    yield from (["event", json.loads(dump_post(event))] for event in pages.events.values())
+    yield ["told", {place: counts.pruned() for place, counts in pages.told.items()}]
 
 
 def _by_source(keyed: Mapping[SourceBucket, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -156,6 +160,16 @@ def _audit(pages: TierCounts, tier: str, source: str, incarnation: str, heard: i
     pages.heard[tier, source, incarnation] = int(heard)
 
 
+def _event(pages: TierCounts, document: Any) -> None:
+    event = parse_post(document)
+    if isinstance(event, EventPost):
+        pages.events[event.id] = event
+
+
+def _told(pages: TierCounts, told: dict[str, dict[str, int]]) -> None:
+    pages.told = {place: Counts(counts) for place, counts in told.items()}
+
+
 _READERS: dict[str, Callable[..., None]] = {
     "rolled": _rolled,
     "covered": _covered,
@@ -168,4 +182,6 @@ _READERS: dict[str, Callable[..., None]] = {
     "uuids": _uuids,
     "client": _client,
     "audit": _audit,
+    "event": _event,
+    "told": _told,
 }

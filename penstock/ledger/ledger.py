@@ -22,7 +22,7 @@ from penstock.ledger.book_from_topics import TOPIC, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.handler_deliveries import routes, standings
 from penstock.ledger.in_buffer import BufferedCounts
-from penstock.ledger.posts import AuditPost, BadPost, ClientPost, LandedPost, Post, dump, is_partition, parse
+from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, is_partition, parse
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
@@ -60,6 +60,8 @@ class Ledger:
         self._kept: TierCounts | None = None
         self._why = ""
         self._keeping = threading.Lock()
+        self.live: dict[str, EventPost] = {}
+        """Events as they are now, of which the log has older versions, or none."""
         log.observe(self._stored)
         self.roll_up()
 
@@ -134,7 +136,7 @@ class Ledger:
 
     def _check(self, post: Post) -> None:
         """Refuse what cannot be true: a post is kept for ever."""
-        if isinstance(post, AuditPost):
+        if isinstance(post, AuditPost | EventPost):
             return
         if isinstance(post, ClientPost):
             if post.listener not in self.listeners:
@@ -169,6 +171,18 @@ class Ledger:
     def audits(self, within: Within = None) -> list[Audited]:
         """What the auditors of Kafka clients told, of the buckets ``within`` alone where given."""
         return audited(self._book.snapshot(), within)
+
+    def events(self) -> list[EventPost]:
+        """What happened, the oldest entered first."""
+        return list((self._book.events() | self.live).values())
+
+    def event(self, number: str) -> EventPost | None:
+        """The event of this id as it is kept in the log."""
+        return self._book.events().get(number)
+
+    def told(self) -> dict[str, Counts]:
+        """By place, the losses that the events in the log tell of."""
+        return self._book.told()
 
     def balance(self, within: Within = None) -> Balance:
         """The balance now, of the buckets ``within`` alone where given."""

@@ -1,10 +1,10 @@
 """Posts: what other stages tell the ledger, kept in the internal topic ``_ledger``.
 
-Three tiers post: ``landed`` (the pipeline: what became of a committed range of a topic's offsets, proved),
-``client`` (senders that count), and those of auditors of Kafka clients, which name their tier themselves (``kafka``).
-Posts carry absolute counts, so that one that comes twice changes nothing: of a landed range only what lies beyond the
-ranges before it is taken, of a sender's posts the highest version, of an auditor's posts the highest version of each
-minute.
+Four tiers post: ``landed`` (the pipeline: what became of a committed range of a topic's offsets, proved),
+``client`` (senders that count), those of auditors of Kafka clients, which name their tier themselves (``kafka``), and
+``event`` (the timeline: what happened when). Posts carry absolute counts, so that one that comes twice changes nothing:
+of a landed range only what lies beyond the ranges before it is taken, of a sender's posts and of an event the highest
+version, of an auditor's posts the highest version of each minute.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,8 @@ from penstock.counts import AUDIT_TIER, TIERS, Counts, SourceBucket
 from penstock.errors import PenstockError
 
 NO_UUIDS: Mapping[SourceBucket, Counts] = MappingProxyType({})
+EVENT = "event"
+"""The tier of what happened."""
 ROWS, SUM = "rows.", "sum."
 """What the names of a post's ``uuids`` begin with; the fate follows."""
 LARGEST = 1 << 64
@@ -78,7 +80,34 @@ class AuditPost:
     counts: dict[SourceBucket, Counts]
 
 
-Post = LandedPost | ClientPost | AuditPost
+EVENT_KINDS = ("start", "stop", "restart", "reload", "disk", "retention", "clock", "loss")
+
+
+@dataclass(frozen=True, slots=True)
+class EventPost:
+    """Something that happened to ``what`` (a process, a place), from ``at`` ``until`` (milliseconds since the epoch).
+
+    ``until`` is 0 while it lasts; the same as ``at`` for what lasts no time. ``lost``: what was lost in ``place`` (a
+    listener or topic) by name, ``during`` the event of that id, "" where it is an event of its own.
+    """
+
+    id: str
+    version: int
+    kind: str
+    at: int
+    until: int = 0
+    what: str = ""
+    cause: str = ""
+    place: str = ""
+    during: str = ""
+    lost: Counts = field(default_factory=Counts)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON-ready mapping."""
+        return {"tier": EVENT, **{one.name: getattr(self, one.name) for one in fields(self)}}
+
+
+Post = LandedPost | ClientPost | AuditPost | EventPost
 
 
 def parse(document: Any) -> Post:
@@ -92,13 +121,24 @@ def parse(document: Any) -> Post:
         if tier == "client":
             counts = _told(document["counts"])
             return ClientPost(_text(document["listener"]), _text(document["sender"]), _version(document), counts)
+        if tier == EVENT:
+            return _event(document)
         if "incarnation" in document:
             return _audited(tier, document)
     except KeyError as error:
         raise BadPost(f"a post of this tier needs {error.args[0]!r}") from None
     except ValueError as error:
         raise BadPost(f"not a post: {error}") from None
-    raise BadPost(f"unknown tier {_shown(tier)}: known are landed, client, and those of auditors")
+    raise BadPost(f"unknown tier {_shown(tier)}: known are landed, client, event, and those of auditors")
+
+
+def _event(document: Any) -> EventPost:
+    if (kind := _text(document["kind"])) not in EVENT_KINDS:
+        raise BadPost(f"unknown kind of event {_shown(kind)}: known are {', '.join(EVENT_KINDS)}")
+    at, until = (_natural(document.get(name, 0), LAST_SECOND * 1000) for name in ("at", "until"))
+    names = {name: _name(document.get(name, "")) for name in ("what", "cause", "place", "during")}
+    lost = _told(document.get("lost", {}))
+    return EventPost(_name(document["id"]), _version(document), kind, at, until, **names, lost=lost)
 
 
 def _landed(document: Any) -> LandedPost:
@@ -151,6 +191,8 @@ def dump(post: Post) -> bytes:
             "version": post.version,
             "counts": post.counts.pruned(),
         }
+    elif isinstance(post, EventPost):
+        document = {name: value for name, value in post.document().items() if value or name in ("version", "at")}
     elif isinstance(post, AuditPost):
         document = {
             "tier": post.tier,

@@ -76,6 +76,7 @@ class Log:
         self._lock = threading.RLock()
         self._topics: dict[str, Topic] = {}
         self._observers: list[Observer] = []
+        self._sweep_observers: list[Callable[[list[Swept]], None]] = []
         self._closed = False
         limits = transactions or Limits()
         fs.make_directory(directory)
@@ -294,6 +295,8 @@ class Log:
         self._shared.reserve.restore()
         self._shared.budget.measured(self._measure())
         self.clock.keep()
+        for observer in self._sweep_observers:
+            observer(swept)
         return swept
 
     def names(self, *, internal: bool = False) -> list[str]:
@@ -307,6 +310,15 @@ class Log:
             self._observers.append(observer)
             for name, topic in self._topics.items():
                 topic.subscribe(_observed(name, observer))
+
+    def observe_sweeps(self, observer: Callable[[list[Swept]], None]) -> None:
+        """Call ``observer`` after every sweep with what went."""
+        self._sweep_observers.append(observer)
+
+    def no_room(self, within: float) -> str:
+        """Why something was not stored for want of room within the last seconds; empty where all was."""
+        at, why = self._shared.refused
+        return why if self.clock.monotonic() - at < within else ""
 
     def close(self) -> None:
         """Commit what was appended, then close all files. Appends from now on fail with LogClosed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -150,3 +151,5 @@ class Shared:
     budget: Budget = field(default_factory=Budget)
     handles: Handles = field(default_factory=Handles)
     producer_memory: float = PRODUCER_MEMORY
+    refused: tuple[float, str] = (-math.inf, "")
+    """When something was not stored for want of room (monotonic), and why."""

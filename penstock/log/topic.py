@@ -169,6 +169,8 @@ class Topic:
             try:
                 self.writer.write(items)
             except Exception as error:  # noqa: BLE001 - every append that waits gets an answer
+                if isinstance(error, LogFull):
+                    self._shared.refused = (self._shared.clock.monotonic(), str(error))
                 _fail(items, error)
             self.announce()
             if not self.writer.flushed and self._may_flush():

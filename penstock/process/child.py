@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -35,11 +36,18 @@ class Child:
         self.name = name
         self._output = output
         self.restarts = 0
+        self.cause = ""
+        """How it ended the last time."""
         self._module, self._task, self._descriptors = module, task, list(descriptors)
         self._process: subprocess.Popen[bytes] | None = None
         self._delay = FIRST_DELAY
         self._in_vain = 0
         self._born = self._again_at = 0.0
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started; 0 while it is not running."""
+        return time.monotonic() - self._born if self.pid else 0.0
 
     @property
     def pid(self) -> int | None:
@@ -82,6 +90,7 @@ class Child:
         self._process = None
         self._put_off()
         died = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        self.cause = f"was killed by {_signal(-status)}" if status < 0 else died
         return f"{self.name} {died}; it is started again"
 
     def _start_again(self) -> str | None:
@@ -114,3 +123,10 @@ class Child:
             self._process.wait()
             return False
         return True
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"

@@ -21,6 +21,7 @@ from penstock.config.daemon_access import internal_token
 from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
+from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
 from penstock.process.file_limit import raise_file_limit
@@ -64,9 +65,10 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, settings.log.max_connections)
     reports = MonitoringApi(settings, log, ledger, limits.family)
     api = EntriesApi(log, TokenAuthenticator.of(settings.security, internal), reports.post)
-    sweeper, keeper = Sweeper(log), CheckpointKeeper(ledger)
+    sweeper, keeper, recorder = Sweeper(log), CheckpointKeeper(ledger), EventRecorder(ledger, log)
     sweeper.start()
     keeper.start()
+    recorder.start()
     if channel is not None:
         Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
     app = create_app(
@@ -94,6 +96,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     if export:
         await asyncio.to_thread(export.stop)
     await asyncio.to_thread(sweeper.stop)
+    await asyncio.to_thread(recorder.stop)
     await asyncio.to_thread(keeper.stop)
     log.close()
 

@@ -10,10 +10,10 @@ from penstock.config import Settings
 from penstock.handover.drain import RECEIPTS
 from penstock.handover.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
-from penstock.log import Limits, Log, TopicSettings
+from penstock.log import Limits, Log, LogError, TopicSettings
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.monitoring_api import MonitoringApi
-from penstock.supervise.daemon_channel import DaemonEnd
+from penstock.supervise.daemon_channel import DaemonEnd, NewEvents
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -66,6 +66,9 @@ class Reconfigurer(threading.Thread):
             try:
                 if (told := self._end.receive()) is None:
                     return
+                if isinstance(told, NewEvents):
+                    self._enter(told)
+                    continue
                 settings = Settings.model_validate(told.settings)
                 self.apply(settings)
                 self._drains.start(told.wakes)
@@ -73,6 +76,16 @@ class Reconfigurer(threading.Thread):
                 self._end.answer(told)
             except Exception as error:  # noqa: BLE001 - the next settings may do
                 _LOGGER.error("new settings are not in force as a whole: %s", error)
+
+    def _enter(self, told: NewEvents) -> None:
+        """Write events down; those that cannot be just now (a full disk) are sent again, as they are not answered."""
+        try:
+            for event in told.events:
+                self._ledger.post(event)
+        except LogError as error:
+            _LOGGER.debug("events are not written down yet: %s", error)
+        else:
+            self._end.answer(told)
 
     def apply(self, settings: Settings) -> None:
         """Go on with ``settings``; those that are read at the start alone are the same as before."""

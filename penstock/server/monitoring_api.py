@@ -14,11 +14,12 @@ from penstock.config.explain import keys_of
 from penstock.handover.paths import state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
+from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import NOBODY_ASKED, Principal
-from penstock.server.http.openapi import LedgerPost, SeriesQuery, VerifyQuery, json_body, query_parameters
+from penstock.server.http.openapi import EventsQuery, LedgerPost, SeriesQuery, VerifyQuery, json_body, query_parameters
 from penstock.server.http.request_bodies import json_object
 from penstock.server.metrics.prometheus import Family, of_statistics
 from penstock.server.metrics.topic_metrics import of_topics
@@ -27,6 +28,8 @@ from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
 
 MAX_DIGITS = 15
 """Of a number in a query."""
+MOST_EVENTS = 100
+"""In an answer, where nothing else is asked for."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer")
 
 
@@ -134,6 +137,7 @@ class MonitoringApi:
             ("/clock", "GET", self._clock, "Whether the clock is believed", None),
             ("/clock", "POST", self._accept, "Believe the clock as it is", None),
             ("/watermarks", "GET", self._watermarks, "How far tables are complete", None),
+            ("/events", "GET", self._events, "What happened, newest first", query_parameters(EventsQuery)),
             ("/ledger", "GET", self._landed, "What has landed, by topic", None),
             ("/ledger", "POST", self._post, "Post absolute counts", json_body(LedgerPost)),
             ("/topic/{topic}/verify", "POST", self._verify, "Check a range's checksums", query_parameters(VerifyQuery)),
@@ -152,6 +156,16 @@ class MonitoringApi:
 
     def _watermarks(self, request: Request) -> dict[str, Any]:
         return self.watermarks(request.state.caller)
+
+    def _events(self, request: Request) -> dict[str, Any]:
+        request.state.caller.check_monitor()
+        query = request.query_params
+        return self.events(_number(query, "since", 0), _number(query, "limit", MOST_EVENTS))
+
+    def events(self, since: int = 0, limit: int = MOST_EVENTS) -> dict[str, Any]:
+        """The timeline from ``since`` (seconds since the epoch) on, newest first, ``limit`` at most; in words, too."""
+        found = merged([event.document() for event in self._ledger.events()])
+        return {"events": [event for event in found if max(event["at"], event["until"]) >= since * 1000][:limit]}
 
     def _landed(self, request: Request, tier: str = "landed") -> dict[str, Any]:
         if not request.state.caller.ledger:

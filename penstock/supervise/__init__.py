@@ -1,7 +1,8 @@
 """The supervisor: it opens sockets, starts the processes of the pipe, and starts them again when they die.
 
 Read ``supervisor``, ``handler_checks``, ``listener_processes``, ``reload`` with ``listener_swap`` and
-``removed_handlers``, then ``daemon_channel``, ``endpoints`` and ``sd_notify``. Imports ``config``, ``process``,
+``removed_handlers``, then ``daemon_channel`` with ``timeline``, ``endpoints`` and ``sd_notify``. Imports ``config``,
+``process``,
 ``logbuffer``, ``handover`` and ``ingest.sockets``, and starts its children by module name.
 """
 
@@ -13,6 +14,7 @@ __all__ = [  # noqa: RUF022 reading order
     "listener_swap",
     "removed_handlers",
     "daemon_channel",
+    "timeline",
     "endpoints",
     "sd_notify",
 ]

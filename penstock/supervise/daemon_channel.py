@@ -2,7 +2,8 @@
 
 A message is a number and, as descriptors, a file in memory with the settings (JSON) and the eventfds that wake the
 daemon for listeners it does not know yet; the answer is the number. Messages are whole or not there, so that a
-daemon that dies in between leaves nothing that its successor could misread.
+daemon that dies in between leaves nothing that its successor could misread. What has happened (events, posts of the
+ledger) goes the same way: a number and the events as JSON, without descriptors.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -23,6 +24,10 @@ MOST_DESCRIPTORS = 250
 PATIENCE = 10.0
 """Seconds that the daemon has to answer."""
 LOOK_EVERY = 0.05
+LONGEST = 64 << 10
+"""Bytes of a message."""
+MOST_EVENTS = 20
+"""In a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,14 @@ class NewSettings:
     wakes: dict[str, int | None]
 
 
+@dataclass(frozen=True, slots=True)
+class NewEvents:
+    """One message: what has happened."""
+
+    number: int
+    events: list[dict[str, Any]]
+
+
 class Channel:
     """Both ends of the way from the supervisor to the daemon."""
 
@@ -41,6 +54,8 @@ class Channel:
         self._mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._mine.settimeout(LOOK_EVERY)
         self._number = 0
+        self.answered = 0
+        """Messages up to this number were obeyed."""
 
     @property
     def descriptor(self) -> int:
@@ -59,9 +74,34 @@ class Channel:
         until = time.monotonic() + PATIENCE
         while runs() and time.monotonic() < until:
             tick()
-            if self._answered() == self._number:
+            if self._hear() == self._number:
                 return True
         return False
+
+    def send_events(self, events: Sequence[Mapping[str, Any]]) -> int:
+        """Send events without waiting; the number that is answered once they are kept, 0 where it has to be later."""
+        data = json.dumps(events).encode()
+        try:
+            self._mine.settimeout(0)
+            self._mine.send((self._number + 1).to_bytes(8, "little") + data)
+        except OSError:
+            return 0
+        finally:
+            self._mine.settimeout(LOOK_EVERY)
+        self._number += 1
+        return self._number
+
+    def hear(self) -> int:
+        """What is answered already, without waiting."""
+        self._mine.settimeout(0)
+        try:
+            before = -1
+            while before != self.answered:
+                before = self.answered
+                self._hear()
+        finally:
+            self._mine.settimeout(LOOK_EVERY)
+        return self.answered
 
     def _send(self, settings: dict[str, Any], wakes: Mapping[str, int]) -> None:
         self._number += 1
@@ -83,11 +123,10 @@ class Channel:
                     for descriptor in memoryview(data).cast("i"):
                         os.close(descriptor)
 
-    def _answered(self) -> int:
-        try:
-            return int.from_bytes(self._mine.recv(8), "little")
-        except OSError:  # nothing yet
-            return 0
+    def _hear(self) -> int:
+        with contextlib.suppress(OSError):  # nothing yet
+            self.answered = max(self.answered, int.from_bytes(self._mine.recv(8), "little"))
+        return self.answered
 
     def close(self) -> None:
         """Close both ends."""
@@ -109,11 +148,14 @@ class DaemonEnd:
         self._sock = socket.socket(fileno=descriptor)
         self._sock.settimeout(None)
 
-    def receive(self) -> NewSettings | None:
+    def receive(self) -> NewSettings | NewEvents | None:
         """The next message, waited for; None when nobody is at the other end any more."""
-        number, descriptors, _, _ = socket.recv_fds(self._sock, 8, MOST_DESCRIPTORS)
+        data, descriptors, _, _ = socket.recv_fds(self._sock, LONGEST, MOST_DESCRIPTORS)
+        number, events = data[:8], data[8:]
         if not number:
             return None
+        if events:
+            return NewEvents(int.from_bytes(number, "little"), json.loads(events))
         if not descriptors:
             raise OSError(errno.EMFILE, "new settings cannot be read: no descriptor is left")
         with os.fdopen(descriptors[0], "rb") as file:
@@ -122,6 +164,6 @@ class DaemonEnd:
         wakes: dict[str, int | None] = dict(zip_longest(document["wakes"], descriptors[1:]))
         return NewSettings(int.from_bytes(number, "little"), document["settings"], wakes)
 
-    def answer(self, told: NewSettings) -> None:
+    def answer(self, told: NewSettings | NewEvents) -> None:
         """The message was obeyed."""
         self._sock.send(told.number.to_bytes(8, "little"))

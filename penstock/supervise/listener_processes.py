@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import BufferConfig, ForwardedHandler, ListenerConfig
-from penstock.handover.paths import LOG
+from penstock.handover.paths import LOG, state_file
+from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ingest.sockets import ask_buffer, cannot_listen, granted_buffer, open_socket, turn_away
 from penstock.process.child import Child
 
@@ -49,6 +50,17 @@ class ListenerProcesses:
     def children(self) -> list[Child]:
         """Its receiver, then its forwarders."""
         return [self.receiver, *self.forwarders.values()]
+
+    def is_taking(self) -> bool:
+        """Whether the receiver that runs has said that it takes messages."""
+        pid, path = self.receiver.pid, state_file(self._folder, self.listener.name)
+        if pid is None or not path.exists():
+            return False
+        page = StatePage(path)
+        try:
+            return bool((page.read(STATISTICS) or {}).get("pid") == pid)
+        finally:
+            page.close()
 
     def leaving(self, listener: ListenerConfig | None) -> list[Child]:
         """The forwarders that end when the listener becomes ``listener`` (None: goes)."""

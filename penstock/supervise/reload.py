@@ -116,6 +116,7 @@ class Reloader:
             outcome = Outcome(began, error=str(error))
         for line in outcome.lines:
             _LOGGER.log(logging.ERROR if outcome.error else logging.INFO, "%s", line)
+        self._supervisor.timeline.happened("reload", "; ".join(outcome.lines))
         with contextlib.suppress(OSError):  # a full disk: it was reported
             replace_durably(OS, self._path, json.dumps(asdict(outcome)).encode(), synced=False)  # of this run only
 

@@ -26,9 +26,15 @@ from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
 from penstock.supervise.removed_handlers import settle_removed
+from penstock.supervise.timeline import Timeline
 
 DAEMON = "penstock.server.daemon"
 CHECK_EVERY = 0.1
+LIVES = 0.5
+"""Seconds after which a process that is started again is taken as back, where it does not say so itself."""
+PARTING = 1.0
+"""Seconds that the daemon has to write down that it will be stopped."""
+EVERYWHERE = "*"
 LOCK = "lock"
 _LOGGER = logging.getLogger(__name__)
 
@@ -62,6 +68,7 @@ class Supervisor:
         self._channel = Channel()
         self._unknown: set[ListenerProcesses] = set()  # to the daemon
         self._has_to_tell = False
+        self.timeline = Timeline(self._channel)
         self._endpoints: dict[str, Any] = {}
         _report_left_out(settings)
         settle_removed(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
@@ -91,6 +98,8 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all children."""
+        unclean = (self._settings.data_dir / ENDPOINTS).exists()
+        self.timeline.happened("start", "the one before it was not stopped, but killed" if unclean else "")
         for child in self.children:
             child.start()
         self._write_endpoints()
@@ -151,11 +160,34 @@ class Supervisor:
         """Start again what has died."""
         if self._has_to_tell:
             self._tell_daemon(lambda: None)
-        died = [line for child in self.children if (line := child.check())]
-        for line in died:
+        died = {child.name: (child, line) for child in self.children if (line := child.check())}
+        for child, line in died.values():
             _LOGGER.warning("%s", line)
+            self.timeline.died(child.name, child.cause, self._place(child))
+        self._see_who_is_back()
+        self.timeline.deliver(self._daemon.pid)
         if died or self._endpoints.get("pids") != self._pids():
             self._write_endpoints()
+
+    def _place(self, child: Child) -> str:
+        """Whose losses are those of its absence: of a listener, or of all."""
+        places = (name for name, one in self._intakes.items() if one.receiver is child)
+        return EVERYWHERE if child is self._daemon else next(places, "")
+
+    def _see_who_is_back(self) -> None:
+        """A receiver when it says that it takes messages, the daemon when it has answered, others when they live."""
+        running = {child.name: child for child in self.children}
+        takes = {one.receiver.name: one for one in self._intakes.values()}
+        for name in self.timeline.away:
+            child = running.get(name)
+            if child is None:  # its listener or handler is configured no more
+                back = True
+            elif name in takes:
+                back = takes[name].is_taking()
+            else:
+                back = self.timeline.knows(name) if child is self._daemon else child.age > LIVES
+            if back:
+                self.timeline.back(name)
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Look after the children until ``stopping``."""
@@ -165,6 +197,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop the receivers first, then those who read once they have taken what is left."""
+        self._tell_of_the_end()
         for group in (self._receivers, self._readers):
             until = time.monotonic() + self._settings.shutdown_time
             for child in group:
@@ -174,6 +207,13 @@ class Supervisor:
                     text = "%s did not end within shutdown_time and was killed; the next start goes on"
                     _LOGGER.warning(text, child.name)
         self._close()
+
+    def _tell_of_the_end(self) -> None:
+        self.timeline.happened("stop")
+        until = time.monotonic() + PARTING
+        while self._daemon.pid and not self.timeline.told and time.monotonic() < until:
+            self.timeline.deliver(self._daemon.pid)
+            time.sleep(CHECK_EVERY / 10)
 
     def _close(self) -> None:
         for one in self._intakes.values():

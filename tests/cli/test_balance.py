@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -20,8 +21,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from penstock.cli.balance import _drawn, balance, moment_or_age
+from penstock.cli.balance import Ask, _drawn, balance, moment_or_age, receipt_lines
+from penstock.cli.balance_tables import by_table
 from penstock.cli.options import Commands
+from penstock.config import Settings
 from penstock.counts import Counts, Origin
 from penstock.records import body
 from tests.spark.spark_daemon import Daemon, daemon
@@ -110,11 +113,61 @@ def test_listeners_and_topics_have_a_line_each(running: Daemon, tmp_path: Path) 
     assert (status, "by topic" in text, "unaccounted: 0" in text) == (0, True, True)
 
 
+def test_the_receipt_is_six_lines_of_eighty_columns_verdict_first(running: Daemon, tmp_path: Path) -> None:
+    status, text = run(running, tmp_path)
+    lines = text.splitlines()
+    assert (status, len(lines) <= 6, max(map(len, lines)) <= 80) == (0, True, True)
+    assert lines[0] == "Every message is accounted for; 3 are lost"
+    assert lines[1] == "12 sent = landed 25.0 % + lost 25.0 % + on the way 6"
+    assert len(lines[2]) == 80
+    assert lines[3:5] == ["lost: 3 refused oversize", "not known: what senders of udp sent (they do not report)"]
+    assert asked(running, tmp_path)["receipt"]["parts"]["lost"] == 3
+
+
+def test_the_last_thing_that_happened_is_on_the_receipt(running: Daemon, tmp_path: Path) -> None:
+    now = int(time.time() * 1000)
+    happened = {"tier": "event", "id": "x", "version": 0, "kind": "restart", "at": now, "until": now + 400}
+    running.ledger.post(happened | {"what": "receiver udp", "cause": "was killed by SIGKILL"})
+    said = run(running, tmp_path)[1].splitlines()
+    assert "receiver udp was killed by SIGKILL, back after 0.4 s" in said[-1]
+    assert len(said) == 6
+
+
+def test_whatever_there_is_to_say_the_receipt_is_six_lines(running: Daemon, tmp_path: Path) -> None:
+    document = asked(running, tmp_path)
+    fates = {"landed.event": 10**9, "quarantined.no_uuid": 10**8, "duplicate": 10**7, "gap.corrupt": 10**6}
+    document["topics"].append(document["topics"][0] | {"topic": "other", "fates": fates, "pending": 10**9})
+    document |= {"clock": "the clock is wrong " * 9, "unaccounted": 10**6}
+    lines = receipt_lines(document, "last event: " + "x" * 99)
+    assert len(lines) == 6
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "1,000,000 messages are unaccounted for"
+
+
+def test_the_books_are_shown_in_full_where_asked_for(running: Daemon, tmp_path: Path) -> None:
+    text = run(running, tmp_path, "--full")[1]
+    assert text.splitlines()[0] == "Every message is accounted for; 3 are lost"
+    assert "routes: accepted = what became of it + in_buffer" in text
+    assert "refused.oversize" in text
+    assert "unaccounted: 0" in text
+
+
+def test_no_head_of_a_table_is_cut_however_many_columns_there_are() -> None:
+    rows = [{"listener": "udp", **{f"a_count_with_a_long_name_{n}": n for n in range(9)}, "never": 0}]
+    out = Console(width=80, record=True, file=io.StringIO())
+    out.print(by_table("listener", rows))
+    text = out.export_text()
+    assert all(f"a_count_with_a_long_name_{n}  {n}" in text for n in range(1, 9))
+    assert "never" not in text
+
+
 def test_what_is_drawn_again_and_again_is_what_is_printed_once(
     running: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = run(running, tmp_path, "--by", "topic")[1]
-    Console(width=80).print(_drawn(asked(running, tmp_path, "--by", "topic")))
+    document = asked(running, tmp_path, "--by", "topic")
+    ask = Ask(Settings.model_validate({"data_dir": str(tmp_path)}), {}, "topic", rebuild=False)
+    Console(width=80).print(_drawn(ask, document))
     assert capsys.readouterr().out.split() == text.split()
 
 

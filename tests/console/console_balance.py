@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from penstock.console.daemon_poll import Daemon
@@ -39,5 +40,5 @@ def daemon(*samples: dict[str, Any], every: float = 10.0) -> Daemon:
         seen.balance = sample
         seen.history.add(number * every, counters(sample))
     seen.stat = {"listeners": {"in": {"receive_buffer": 212992}}}
-    seen.error = ""
+    seen.error, seen.at = "", time.monotonic()
     return seen

@@ -20,7 +20,7 @@ def test_the_balance_over_time_is_stacked_by_end() -> None:
     assert found == {
         "events": [0, 5, 0, 0],
         "quarantined": [0, 0, 0, 1],
-        "lost before the log": [0, 3, 0, 0],
+        "lost": [0, 3, 0, 0],
         "on the way": [0, 0, 0, 3],
     }
 
@@ -34,3 +34,23 @@ def test_a_heat_map_has_a_cell_for_each_count_that_is_not_zero() -> None:
 def test_bars_and_lines_have_all_their_values() -> None:
     assert bars([1, 2], "x")["series"][0]["data"] == [1, 2]
     assert rates({"a": [(10.0, 2.0), (70.0, 3.0)]}, 70.0)["series"][0]["data"] == [[-1.0, 2.0], [0.0, 3.0]]
+
+
+RESTART = {"at": 130_000, "kind": "restart", "text": "receiver in was killed by SIGKILL, back after 0.4 s"}
+
+
+def test_events_are_lines_across_the_bars_of_their_time() -> None:
+    series = {"step": 60, "series": [{"bucket": 120, "counts": {"landed.event": 5}}]}
+    *bars_, events = stacked(series, 60, 300, [RESTART, RESTART | {"at": 1_000_000_000}])["series"]
+    (line,) = events["markLine"]["data"]
+    assert line["xAxis"] == 1
+    assert line["name"].endswith(f":10 {RESTART['text']}")
+    assert [one["name"] for one in bars_] == ["events"]
+    assert [one["name"] for one in stacked(series, 60, 300)["series"]] == ["events"]
+
+
+def test_events_are_lines_across_rates_in_minutes_before_now() -> None:
+    now = RESTART["at"] / 1000 + 90
+    events = rates({"a": [(10.0, 2.0)]}, 10.0, [RESTART, RESTART | {"at": 0, "kind": "start"}], now)["series"][-1]
+    assert [line["xAxis"] for line in events["markLine"]["data"]] == [-1.5, -3.67]
+    assert rates({}, 10.0, [RESTART], now + 3600)["series"] == []

@@ -15,13 +15,6 @@ def test_a_pipe_that_runs_needs_nothing() -> None:
     assert said(daemon(balance(100), balance(1000))) == []
 
 
-def test_a_silent_daemon_comes_first() -> None:
-    seen = daemon(balance())
-    seen.error = "no answer"
-    assert findings(seen)[0].level == BAD
-    assert "no answer" in said(seen)[0]
-
-
 def test_what_is_unaccounted_for_is_bad() -> None:
     wrong = balance()
     wrong["unaccounted"] = 3
@@ -35,33 +28,42 @@ def test_a_clock_that_is_not_believed_is_bad() -> None:
     assert found.what == "The clock is 365 days ahead: say that it is right"
 
 
-def test_losses_are_told_only_while_they_are_new() -> None:
-    lossy = [balance(100, kernel_dropped=5), balance(200, kernel_dropped=12, **{"refused.oversize": 1})]
-    assert said(daemon(*lossy)) == [
-        "in: the kernel dropped 7 datagrams within the hour (its receive buffer holds 213k bytes)",
-        "in: messages larger than defrag.max_size: 1 within the hour",
+def test_losses_of_the_hour_are_told_with_what_to_do() -> None:
+    seen = daemon(balance(kernel_dropped=5000))
+    seen.hour = balance(1000, kernel_dropped=7, **{"refused.oversize": 1, "invalid.header": 2})
+    assert said(seen) == [
+        "in: 7 lost within the hour: datagrams that the kernel dropped: the receive buffer was full "
+        "(the receive buffer holds 213k bytes)",
+        "in: 1 lost within the hour: messages larger than defrag.max_size",
+        "in: 2 lost within the hour: fragments whose header cannot be",
     ]
-    assert said(daemon(lossy[1], lossy[1], every=5)) == []
+    assert [one.advice for one in findings(seen)][1] == "raise listener.in.defrag.max_size"
+    seen.hour = balance(1000)
+    assert said(seen) == []
 
 
 def test_much_quarantine_is_told_with_its_worst_reason() -> None:
-    before, now = balance(100), balance(1000)
-    now["topics"][0]["fates"]["quarantined.bad_json"] = 500
-    assert "events: 35.6% of the last hour are in quarantine, most for bad json" in said(daemon(before, now))
+    seen = daemon(balance(100))
+    seen.hour = balance(1000)
+    seen.hour["topics"][0]["fates"]["quarantined.bad_json"] = 500
+    assert "events: 33.6% of the last hour are in quarantine, most for bad json" in said(seen)
 
 
 def test_a_topic_nobody_reads_and_one_that_stands_still_are_told() -> None:
     unread = balance()
     unread["topics"][0]["read_by_pipeline"] = False
     assert said(daemon(unread)) == ["events: no pipeline has read it yet"]
+    assert findings(daemon(unread), lands=True) == [], "its first batch is under way"
     still = [balance() for _ in range(20)]
     assert said(daemon(*still)) == ["events: 10 messages wait, nothing has landed for 2 min"]
 
 
-def test_a_slow_and_a_failing_handler_are_told() -> None:
-    before, now = balance(), balance()
-    now["routes"][0] |= {"policy_drop": 4, "handler_failed": 2}
-    assert said(daemon(before, now))[:2] == [
-        "in: handler log was too slow, 4 messages were dropped",
-        "in: handler log failed on 2 messages",
+def test_what_another_handler_missed_is_told_beside_what_is_lost() -> None:
+    seen = daemon(balance())
+    seen.hour = balance(1000)
+    missed = {"handler": "console", "policy_drop": 4, "handler_failed": 2}
+    seen.hour["routes"].append(seen.hour["routes"][0] | missed)
+    assert said(seen) == [
+        "in to console: 4 within the hour: messages that handler console was too slow for",
+        "in to console: 2 within the hour: messages that handler console could not take",
     ]

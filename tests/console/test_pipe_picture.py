@@ -22,6 +22,20 @@ def test_every_station_has_its_rate() -> None:
     assert tables(seen)[-1].leak == "look at them"
 
 
+def test_the_rate_of_quarantine_is_what_came_into_it() -> None:
+    later = balance()
+    later["topics"][0]["fates"]["quarantined.no_uuid"] = 30
+    assert tables(daemon(balance(), later))[-1].rate == 3
+
+
+def test_rates_of_a_daemon_that_does_not_answer_are_unknown() -> None:
+    seen = daemon(balance(100), balance(300))
+    seen.at -= 3600
+    boxes = [*listeners(seen), *topics(seen), *tables(seen)]
+    assert {box.rate for box in boxes} == {None}
+    assert "".join(ElementTree.fromstring(draw(seen)).itertext()).count("?") == len(boxes)
+
+
 def test_what_leaks_is_shown() -> None:
     assert listeners(daemon(balance(kernel_dropped=7)))[0].leak == "7 lost"
     assert listeners(daemon(balance()))[0].leak == ""

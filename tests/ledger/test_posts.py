@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.posts import AuditPost, BadPost, ClientPost, LandedPost, Post, dump, parse
+from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, parse
 
 LANDED = LandedPost("events", 3, 100, {("events-udp", 60): Counts({"landed.event": 9, "duplicate": 1})})
 UUIDS = {("events-udp", 60): Counts({"rows.landed.event": 9, "sum.landed.event": (1 << 64) - 1})}
@@ -20,6 +20,7 @@ HASHED = replace(LANDED, uuids=UUIDS)
 REFILL = LandedPost("events", 3, 0, {("events-udp", 60): Counts({"landed.event": 9})}, 0, {}, 2, ((4, 9), (12, 16)))
 CLIENT = ClientPost("events-udp", "me", 1, Counts({"datagrams": 5}))
 AUDIT = AuditPost("kafka", "shop", "1f", 2, {("events", 60): Counts({"attempt": 3, "success": 2, "failure": 1})})
+EVENT = EventPost("r in", 2, "loss", 9_000, 9_400, place="in", during="r", lost=Counts({"kernel_dropped": 5}))
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -31,7 +32,7 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize("post", [LANDED, HASHED, REFILL, CLIENT, AUDIT])
+@pytest.mark.parametrize("post", [LANDED, HASHED, REFILL, CLIENT, AUDIT, EVENT, EventPost("x", 0, "start", 0)])
 def test_a_post_comes_back_as_it_was(post: Post) -> None:
     assert parse(json.loads(dump(post))) == post
 
@@ -85,3 +86,18 @@ def test_sums_of_hashes_may_be_larger_than_counts_and_have_a_bound_too() -> None
     parse(landed(5 << 64))
     with pytest.raises(BadPost, match="is not a count"):
         parse(landed((1 << 128) + 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"kind": "party"}, "unknown kind of event 'party'"),
+        ({"at": -1}, "-1 is not a count"),
+        ({"cause": "x" * 5000}, "a name of 5000 characters"),
+        ({"lost": {"a": "b"}}, "'b' is not a count"),
+        ({"id": None}, "None is not a text"),
+    ],
+)
+def test_an_event_that_is_none_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadPost, match=said):
+        parse(EVENT.document() | change)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import Any
 
-from penstock.supervise.daemon_channel import Channel, DaemonEnd, NewSettings
+from penstock.supervise.daemon_channel import Channel, DaemonEnd, NewEvents, NewSettings
 
 
-def answering(end: DaemonEnd, into: list[NewSettings]) -> threading.Thread:
+def answering(end: DaemonEnd, into: list[Any]) -> threading.Thread:
     def answer() -> None:
         while (told := end.receive()) is not None:
             into.append(told)
@@ -41,6 +42,25 @@ def test_what_a_daemon_that_died_had_not_read_its_successor_reads_and_an_old_ans
     channel.close()
     thread.join()
     assert [one.settings for one in told] == [{"first": 1}, {"second": 2}]
+
+
+def test_events_arrive_among_settings_and_are_answered_for_without_anybody_waiting() -> None:
+    channel, told = Channel(), []
+    first = channel.send_events([{"id": "a"}, {"id": "b"}])
+    assert (first, channel.hear()) == (1, 0)
+    thread = answering(DaemonEnd(os.dup(channel.descriptor)), told)
+    assert channel.tell({"new": 1}, {}, lambda: True, lambda: None)
+    assert channel.hear() == 2
+    channel.close()
+    thread.join()
+    assert told == [NewEvents(1, [{"id": "a"}, {"id": "b"}]), NewSettings(2, {"new": 1}, {})]
+
+
+def test_events_that_a_daemon_does_not_read_hold_nothing_up() -> None:
+    channel = Channel()
+    sent = [channel.send_events([{"id": "x" * 10_000}]) for _ in range(1000)]
+    assert sent[-1] == 0
+    channel.close()
 
 
 def test_what_nobody_has_read_can_be_forgotten() -> None:

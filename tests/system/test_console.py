@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,20 @@ def test_a_daemon_that_is_gone_is_said_and_seen_again(one_pipe: Pipe, console: s
     expect(page.get_by_text("The log daemon does not answer")).to_be_visible(timeout=60_000)
     one_pipe.start()
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=60_000)
+
+
+def test_a_daemon_that_stands_still_makes_the_page_unknown_and_no_rate_is_left(
+    one_pipe: Pipe, console: str, chromium: Browser
+) -> None:
+    page, wrong = opened(chromium, console)
+    expect(page.locator("svg.pipe .rate").first).to_contain_text("/s", timeout=WAIT)
+    with one_pipe.paused("log daemon"):
+        expect(page.get_by_text("Unknown since")).to_be_visible(timeout=WAIT)
+        expect(page.locator(".page")).to_have_class(re.compile("unknown"), timeout=WAIT)
+        expect(page.locator("svg.pipe .rate").first).to_have_text("?", timeout=WAIT)
+        assert "grayscale" in page.locator(".page > .panel").first.evaluate("one => getComputedStyle(one).filter")
+    expect(page.get_by_text("Unknown since")).to_be_hidden(timeout=WAIT)
+    assert wrong == []
 
 
 def test_an_address_that_is_taken_is_one_line(one_pipe: Pipe, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from penstock.cli.balance import show as show_balance
+from penstock.cli.balance_tables import show as show_balance
 from penstock.cli.common import console
 from penstock.cli.run.sample_messages import Sample
 from penstock.client import UdpSender

@@ -17,15 +17,19 @@ import typer
 
 from penstock.cli.common import console, errors, fail, file_of
 from penstock.cli.options import Config, Override, settings_of
+from penstock.cli.run.ledger_door import LedgerDoor
 from penstock.cli.run.sample_tour import Show
 from penstock.config import Settings
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
 from penstock.supervise.endpoints import endpoints
 from penstock.supervise.reload import Signals
+from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
 LOOK_EVERY = 0.2
+STEADY = 1.0
+"""Seconds after which a process that is started again is taken as back."""
 DEMO = [
     "buffer.term_length=4MiB",
     "buffer.slots=256",
@@ -133,6 +137,7 @@ class Up:
         if console:
             self._children.append(Child("console", CONSOLE, task, output=settings.data_dir / "console.log"))
         self._signals = Signals()
+        self._timeline = Timeline(LedgerDoor(settings))
 
     def __enter__(self) -> Up:
         try:
@@ -162,8 +167,15 @@ class Up:
             raise typer.Exit(1)  # it has said why
         for child in self._children:
             if line := child.check():
+                if child is not self._serve:
+                    self._timeline.died(child.name, child.cause)
                 said = self._settings.data_dir / f"{child.name}.log"
                 errors.print(f"penstock: {line}{f' (see {said})' if said.exists() else ''}", style="yellow")
+
+        for child in self._children:
+            if child.name in self._timeline.away and child.age > STEADY:
+                self._timeline.back(child.name)
+        self._timeline.deliver(self._serve.pid)
 
     def stay(self) -> None:
         """Until Ctrl-C."""

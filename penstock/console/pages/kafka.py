@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.wording import exact, short
+from penstock.console.wording import exact, rate
 
 HANDLER = "kafka"
 
@@ -54,7 +54,7 @@ def handlers(daemon: Daemon) -> str:
             [
                 escape(route["source"]),
                 escape(route["handler"]),
-                f"{short(daemon.history.rate(prefix))}/s",
+                rate(daemon.rate(prefix)),
                 *map(exact, numbers),
             ]
         )

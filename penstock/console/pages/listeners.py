@@ -10,7 +10,7 @@ from nicegui import ui
 from penstock.console.charts import Options, bars, heat
 from penstock.console.daemon_poll import Daemon
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.wording import exact, lasted, meaning, short, size
+from penstock.console.wording import exact, lasted, meaning, rate, size
 
 ARRAYS = {
     "v0_fragments": ("Fragments received", "index of the fragment"),
@@ -81,11 +81,10 @@ def _counts(daemon: Daemon, name: str) -> dict[str, int]:
 
 
 def _now(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
-    rate = daemon.history.rate
     pairs = (
-        (f"{short(rate(f'listener/{name}/accepted'))}/s", "messages"),
-        (f"{short(rate(f'listener/{name}/taken') + rate(f'listener/{name}/lines'))}/s", "datagrams or lines"),
-        (f"{short(rate(f'listener/{name}/kernel_dropped'))}/s", "dropped by the kernel"),
+        (rate(daemon.rate(f"listener/{name}/accepted")), "messages"),
+        (rate(daemon.rate(f"listener/{name}/taken", f"listener/{name}/lines")), "datagrams or lines"),
+        (rate(daemon.rate(f"listener/{name}/kernel_dropped")), "dropped by the kernel"),
         (size(stat.get("receive_buffer", 0)), "receive buffer"),
         (lasted(stat.get("uptime", 0) / 1000), "up"),
         (exact(stat.get("incarnation", 0)), "times started"),

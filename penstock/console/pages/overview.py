@@ -1,30 +1,43 @@
-"""The first page: the verdict, the pipe, the last hours, what needs attention."""
+"""The first page: the receipt, the pipe, what happened, the last hours, what needs attention."""
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Sequence
 from html import escape
+from typing import Any
 
 from nicegui import ui
 
-from penstock.console.charts import stacked
+from penstock.config import Settings
+from penstock.console.charts import ends_of, stacked
 from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.findings import Finding, findings
+from penstock.console.pages.receipt import ReceiptPanel
 from penstock.console.pipe_picture import draw
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.totals import totals
 from penstock.console.wording import clock, exact
+from penstock.landing.status import is_running
+from penstock.landing.table_paths import Layout
+from penstock.ledger.event_words import moment
 
 SPANS = {"1 hour": (3600, 60), "6 hours": (6 * 3600, 360), "24 hours": (86400, 1440), "7 days": (7 * 86400, 10080)}
-CHART_EVERY = 5.0
+CHART_EVERY = 2.0
+MARKS_EVERY = 5.0
+MOST_EVENTS = 12
+BAD_KINDS = ("restart", "loss", "disk")
 
 
-def build(daemon: Daemon) -> None:
+def build(daemon: Daemon, settings: Settings) -> None:
     """The page."""
+    layout = Layout.of(settings.tables)
     with frame("/", daemon):
-        verdict = Html()
+        receipt = ReceiptPanel(daemon, layout)
         with panel("The pipe", "messages a second, over the last ten seconds"), ui.element("div").classes("wide"):
             picture = Html()
+        with panel("What happened", "the newest first; all of it: penstock events"):
+            events = Html()
         with panel("What needs attention"):
             attention = Html()
         _chart(daemon)
@@ -32,30 +45,26 @@ def build(daemon: Daemon) -> None:
             marks = Html()
 
     def refresh() -> None:
-        verdict.show(_verdict(daemon))
+        receipt.refresh()
         picture.show(draw(daemon))
-        attention.show(_findings(findings(daemon)))
+        events.show(timeline(daemon.events))
+        attention.show(_findings(findings(daemon, is_running(layout))))
 
     async def complete() -> None:
-        marks.show(await _watermarks(daemon))
+        await asyncio.gather(receipt.look_closer(), _complete(marks, daemon))
 
     live(refresh)
-    ui.timer(CHART_EVERY, complete)
+    ui.timer(MARKS_EVERY, complete)
 
 
-def _verdict(daemon: Daemon) -> str:
-    if not daemon.balance:
-        return f'<div class="panel verdict warn">Waiting for the log daemon: {escape(daemon.error)}</div>'
-    lost = daemon.balance["unaccounted"]
-    said = "Every message is accounted for" if not lost else f"{exact(lost)} messages are unaccounted for"
-    cells = "".join(
-        f'<div><div class="number">{exact(n)}</div><div class="dim">{word}</div></div>'
-        for word, n in totals(daemon.balance).items()
+def timeline(events: Sequence[dict[str, Any]]) -> str:
+    """The newest events in words."""
+    lines = "".join(
+        f'<div class="event {"bad" if event["kind"] in BAD_KINDS else ""}"><time>{moment(event["at"])}</time>'
+        f"<span>{escape(event['text'])}</span></div>"
+        for event in events[:MOST_EVENTS]
     )
-    return (
-        f'<div class="panel" style="display:flex;flex-wrap:wrap;gap:18px 48px;align-items:center">'
-        f'<div class="verdict {"bad" if lost else "good"}" style="flex:1 1 280px">{said}</div>{cells}</div>'
-    )
+    return f'<div class="timeline">{lines}</div>' if lines else '<div class="dim">Nothing yet.</div>'
 
 
 def _findings(found: list[Finding]) -> str:
@@ -70,10 +79,12 @@ def _findings(found: list[Finding]) -> str:
 
 
 def _chart(daemon: Daemon) -> None:
-    with panel("What became of the messages", "by the minute they were received"):
-        span = ui.toggle(list(SPANS), value="1 hour").props(
-            "dense unelevated no-caps toggle-color=teal-8 toggle-text-color=white padding='2px 10px'"
-        )
+    with panel("What became of the messages", "by the minute they were received; dashed: what happened"):
+        with ui.row().classes("items-center w-full"):
+            span = ui.toggle(list(SPANS), value="1 hour").props(
+                "dense unelevated no-caps toggle-color=teal-8 toggle-text-color=white padding='2px 10px'"
+            )
+            lost = ui.label().classes("dim chart-lost")
         chart = ui.echart({"series": []}).style("height:280px;width:100%")
 
     async def refresh() -> None:
@@ -83,7 +94,9 @@ def _chart(daemon: Daemon) -> None:
             series = await daemon.get("/balance/series", since=now - seconds, step=step)
         except Away:
             return
-        options = stacked(series, now - seconds, now)
+        gone = sum(ends["lost"] for ends in ends_of(series, now - seconds, now).values())
+        lost.set_text(f"{exact(gone)} lost within {span.value}" if gone else f"none lost within {span.value}")
+        options = stacked(series, now - seconds, now, daemon.events)
         if options != dict(chart.options):
             chart.options.clear()
             chart.options.update(options)
@@ -91,6 +104,10 @@ def _chart(daemon: Daemon) -> None:
 
     span.on_value_change(refresh)
     ui.timer(CHART_EVERY, refresh)
+
+
+async def _complete(marks: Html, daemon: Daemon) -> None:
+    marks.show(await _watermarks(daemon))
 
 
 async def _watermarks(daemon: Daemon) -> str:

@@ -45,7 +45,8 @@ def build(daemon: Daemon, settings: Settings) -> None:
     def draw() -> None:
         lines = {name: daemon.history.line(f"fate/{fate}") for name, fate in FATES.items()}
         chart.options.clear()
-        chart.options.update(rates({name: line for name, line in lines.items() if any(r for _, r in line)}, daemon.at))
+        moved = {name: line for name, line in lines.items() if any(rate for _, rate in line)}
+        chart.options.update(rates(moved, daemon.at, daemon.events, daemon.latest.seen))
         chart.update()
 
     live(refresh)

@@ -13,7 +13,7 @@ from nicegui import ui
 
 from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.theme import Html, frame, live, panel, table
-from penstock.console.wording import exact, lasted, short, size
+from penstock.console.wording import exact, lasted, rate, size
 
 TAIL = 50
 SHOWN = 120
@@ -48,11 +48,10 @@ def overview(daemon: Daemon, found: list[dict[str, Any]]) -> str:
     for one in found:
         name, settings = one["name"], one.get("settings", {})
         start, end = int(one.get("start", 0)), int(one.get("end", 0))
-        rate = daemon.history.rate(f"topic/{name}/logged")
         rows.append(
             [
                 f'<a href="/topic/{quote(name)}">{escape(name)}</a>',
-                f"{short(rate)}/s",
+                rate(daemon.rate(f"topic/{name}/logged")),
                 exact(end - start),
                 f"{exact(start)} - {exact(end - 1)}" if end > start else "",
                 size(int(one.get("bytes", 0))),

@@ -53,6 +53,13 @@ class SeriesQuery(BaseModel):
     step: int = Field(description="Seconds of a stretch; without: 60.")
 
 
+class EventsQuery(BaseModel):
+    """Which events are asked for."""
+
+    since: int = Field(description="Those that lasted until then or later (seconds since the epoch).")
+    limit: int = Field(description="So many of the newest at most; without: 100.")
+
+
 class VerifyQuery(BaseModel):
     """The range that is checked."""
 
@@ -93,7 +100,7 @@ class CursorBody(BaseModel):
 class LedgerPost(BaseModel):
     """What a tier has counted; the rest is the tier's own."""
 
-    tier: str = Field(description="landed, client, or an auditor's own.")
+    tier: str = Field(description="landed, client, event, or an auditor's own.")
     version: int = Field(description="Grows with each post; of two posts the higher one counts.")
     counts: list[dict[str, Any]] | dict[str, int] = Field(description="Absolute counts.")
 
