@@ -17,7 +17,7 @@ PenstockError
         Unsupported
     ReportFailed  (client.sent_report)
     Unusable  (config.keys.tls)
-    ConfigError  (config.keys.values)
+    ConfigError  (config.units)
     Away  (console.daemon_poll)
     CannotRead  (drill.kafka)
     NotBack  (drill.pipe)

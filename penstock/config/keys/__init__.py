@@ -1,8 +1,8 @@
 """Every key of the configuration, as pydantic models: one module for each part of the tree.
 
 Read ``tree`` (the whole), then ``listeners``, ``handlers``, ``log``, ``security`` with ``tls``, ``pipeline``,
-``console``
-and ``otel``; ``values`` has the types of values, ``secrets`` what is never shown. Imports nothing but ``errors``.
+``console`` and ``otel``; ``values`` has the types of values, ``secrets`` what is never shown. Imports
+``config.units``, ``config.default_listeners`` and ``errors``.
 """
 
 __all__ = [
