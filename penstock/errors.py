@@ -2,6 +2,7 @@
 
 PenstockError
     NoAnswer  (cli.listener.listener_commands)
+    BadQuery  (cli.tables.pipeline)
     Gone  (client.log.flight_reads)
     ClientError  (client.log.types)
         Damaged

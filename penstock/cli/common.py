@@ -23,6 +23,8 @@ errors = Console(stderr=True, highlight=False)
 
 def fail(message: object, status: int = 1) -> NoReturn:
     """Show one error line (or several) and end."""
+    if isinstance(message, OSError) and message.strerror:
+        message = f"{message.filename}: {message.strerror}" if message.filename else message.strerror
     for line in str(message).splitlines():
         errors.print(f"penstock: {visible(line)}", style="red", soft_wrap=True, markup=False)
     sys.exit(status)

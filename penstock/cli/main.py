@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
+from penstock.cli.common import fail
 from penstock.cli.completion import typed_words
 from penstock.cli.options import Commands
+from penstock.errors import PenstockError
 
 COMMANDS = {
     "up": "penstock.cli.run.up",
@@ -68,6 +70,15 @@ SUMMARIES = {
     "console": "Serve the web console until Ctrl-C.",
 }
 """What each command does, as the list of them says: how its own help begins."""
+EXTRAS = {
+    "pyspark": "spark",
+    "pandas": "spark",
+    "confluent_kafka": "kafka",
+    "cryptography": "kafka",
+    "nicegui": "console",
+    "opentelemetry": "otel",
+}
+"""Libraries that come with an extra of the package."""
 NEEDS_PANDAS = "pipeline"
 
 OTHERS = 0o027
@@ -135,6 +146,13 @@ def main() -> None:
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        if missing not in EXTRAS:
+            raise
+        fail(f"this needs {missing}: pip install 'penstock[{EXTRAS[missing]}]'")
+    except (PenstockError, OSError) as error:  # no Java, a folder that cannot be written, a daemon that went away
+        fail(error)
 
 
 if __name__ == "__main__":

