@@ -2,6 +2,7 @@
 
 PenstockError
     NoAnswer  (cli.listener.listener_commands)
+    BadQuery  (cli.tables.pipeline)
     Gone  (client.log.flight_reads)
     ClientError  (client.log.types)
         Damaged
@@ -17,7 +18,7 @@ PenstockError
         Unsupported
     ReportFailed  (client.sent_report)
     Unusable  (config.keys.tls)
-    ConfigError  (config.keys.values)
+    ConfigError  (config.units)
     Away  (console.daemon_poll)
     CannotRead  (drill.kafka)
     NotBack  (drill.pipe)

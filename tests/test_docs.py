@@ -120,7 +120,7 @@ def test_the_examples_of_a_configuration_load(page: Path, tmp_path: Path) -> Non
 
 @pytest.fixture(scope="module")
 def commands() -> typer.core.TyperGroup:
-    found = typer.main.get_command(build_commands([]))
+    found = typer.main.get_command(build_commands(None))
     assert isinstance(found, typer.core.TyperGroup)
     return found
 

@@ -18,10 +18,10 @@ from rich.text import Text
 
 from penstock.cli.balance_tables import FATES, OPEN, by_table, show
 from penstock.cli.common import ask_daemon, console, fail
-from penstock.cli.options import AsJson, Configured
+from penstock.cli.options import AsJson, Reached
 from penstock.cli.progress import Progress
 from penstock.cli.tables.wait import moment
-from penstock.config import Settings, parse_time
+from penstock.config import parse_time
 from penstock.config.daemon_access import Access
 from penstock.counts import LOST_BEFORE, Counts
 from penstock.ledger.event_words import told
@@ -29,6 +29,7 @@ from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import bar, reasons, sentence, unknown, verdict
 
 if TYPE_CHECKING:
+    from penstock.config.daemon_keys import DaemonKeys
     from penstock.landing.row_counts import Tallies
 
 By = Literal["listener", "topic", "type", "host"]
@@ -39,7 +40,7 @@ LINES, WIDTH = 6, 80
 
 
 def balance(
-    settings: Configured,
+    where: Reached,
     as_json: AsJson = False,
     bucket: Annotated[
         int | None, typer.Option(help="One minute alone: its start in seconds since the epoch.", show_default=False)
@@ -59,7 +60,7 @@ def balance(
         fail("--watch: goes with the running daemon, not with --rebuild", 2)
     if bucket is not None and (since or until):
         fail("--bucket: is one minute alone, and goes with neither --since nor --until", 2)
-    ask = Ask(settings, _parameters(bucket, since, until), by, rebuild, full)
+    ask = Ask(where, _parameters(bucket, since, until), by, rebuild, full)
     if watch:
         sys.exit(_watch(ask, as_json))
     document = ask.now()
@@ -102,15 +103,15 @@ class Ask:
     """What was asked for; ``now`` may be called again and again."""
 
     def __init__(
-        self, settings: Settings, parameters: dict[str, str], by: By | None, rebuild: bool, full: bool = False
+        self, where: DaemonKeys, parameters: dict[str, str], by: By | None, rebuild: bool, full: bool = False
     ) -> None:
-        self._settings, self._parameters, self._by, self._rebuild = settings, parameters, by, rebuild
+        self._where, self._parameters, self._by, self._rebuild = where, parameters, by, rebuild
         self.full = full
         self._tallies: Tallies | None = None
 
     def now(self) -> dict[str, Any]:
         """The balance with its receipt, and with ``by`` where it was asked for."""
-        document = self._rebuilt() if self._rebuild else ask_daemon(self._settings, "/balance", **self._parameters)
+        document = self._rebuilt() if self._rebuild else ask_daemon(self._where, "/balance", **self._parameters)
         document |= {"receipt": receipt(document).document()}
         return document | ({"by": self._by, "rows": self._rows(document)} if self._by else {})
 
@@ -132,29 +133,24 @@ class Ask:
     def _last_event(self) -> str:
         if self._rebuild or self._parameters:
             return ""
-        events = ask_daemon(self._settings, "/events", limit="1")["events"]
+        events = ask_daemon(self._where, "/events", limit="1")["events"]
         return f"last event: {told(events[0])}" if events else ""
 
     def _rebuilt(self) -> dict[str, Any]:
         from penstock.landing.proof.table_posts import table_posts  # it needs pyarrow's dataset
         from penstock.ledger.rebuild import rebuilt
 
-        settings = self._settings
+        settings = self._where.whole()
         listeners = [listener.name for listener in settings.listener]
         posts = table_posts(settings)
         return rebuilt(settings.topics, settings.buffers, listeners, posts, self._running, self._within())
 
     def _running(self) -> dict[str, Any] | None:
         """The balance of the running daemon; None where none runs."""
-        import httpx  # slow to import
-
-        try:
-            with Access(self._settings).client() as client:
-                answer = client.get("/balance", params=self._parameters).raise_for_status()
-        except httpx.HTTPError:
-            return None
-        document: dict[str, Any] = answer.json()
-        return document
+        with contextlib.suppress(OSError):
+            status, body = Access(self._where).ask("/balance", parameters=self._parameters)
+            return dict(json.loads(body)) if status < 400 else None
+        return None
 
     def _within(self) -> int | range | None:
         given = {name: int(text) for name, text in self._parameters.items()}
@@ -179,7 +175,7 @@ class Ask:
         within = self._within()
         if self._tallies is None:
             span = range(within, within + 1) if isinstance(within, int) else within
-            self._tallies = Tallies(Layout.of(self._settings.tables), str(self._by), span)
+            self._tallies = Tallies(Layout.of(self._where.whole().tables), str(self._by), span)
         with Progress("counting") as progress:
             counted = self._tallies.now(lambda number, of: progress.tell(f"{number} of {of} files"))
         ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))

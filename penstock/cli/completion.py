@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from penstock.config import ConfigError, Settings, load
-from penstock.config.explain import keys_of
-from penstock.log import topic_state
+from penstock.config import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
 
 VARIABLE = "_PENSTOCK_COMPLETE"
 """Set by the shell's function (`penstock --install-completion`)."""
@@ -29,6 +30,8 @@ def typed_words(environment: Mapping[str, str] = os.environ) -> list[str] | None
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """The topics in the data directory."""
+    from penstock.log import topic_state  # brings Arrow
+
     settings = _settings(context.params)
     if settings is None or not settings.topics.is_dir():
         return []
@@ -38,12 +41,16 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
 
 def key_names(context: typer.Context, incomplete: str) -> list[str]:
     """The keys of the configuration."""
+    from penstock.config.explain import keys_of  # brings pydantic, as below
+
     settings = _settings(context.params)
     return [key.name for key in keys_of(settings) if key.name.startswith(incomplete)] if settings else []
 
 
 def _settings(given: Mapping[str, Any]) -> Settings | None:
     """As the options typed so far say; None where they cannot be."""
+    from penstock.config import load
+
     config, overrides = given.get("config"), given.get("override") or ()
     try:
         return load(Path(config) if config else None, list(overrides))

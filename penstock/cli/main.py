@@ -6,12 +6,15 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from penstock import __version__
+from penstock.cli.common import fail
 from penstock.cli.completion import typed_words
 from penstock.cli.options import Commands
+from penstock.errors import PenstockError
 
 COMMANDS = {
     "up": "penstock.cli.run.up",
@@ -25,7 +28,7 @@ COMMANDS = {
     "clock": "penstock.cli.run.clock",
     "produce": "penstock.cli.log.entries",
     "consume": "penstock.cli.log.entries",
-    "topics": "penstock.cli.log.topics",
+    "topics": "penstock.cli.log.topic_list",
     "topic": "penstock.cli.log.topics",
     "log": "penstock.cli.log.topic_files",
     "cleanup": "penstock.cli.log.topics",
@@ -41,16 +44,53 @@ COMMANDS = {
     "console": "penstock.cli.run.console",
 }
 """The module of each command; its function, or group of commands, has the command's name."""
+SUMMARIES = {
+    "up": "Run listeners, log daemon, Spark pipeline and web console together.",
+    "serve": "Run the listeners and the log daemon until Ctrl-C.",
+    "reload": "Have the running penstock read its configuration anew.",
+    "send": "Send each line as one message.",
+    "ctl": "Ask a listener, or end its receiver.",
+    "stress": "Send random messages in fragments.",
+    "doctor": "Look for what is wrong.",
+    "drill": "Run a copy of this configuration in a temporary folder.",
+    "clock": "Say whether the clock is believed.",
+    "produce": "Append the lines of standard input.",
+    "consume": "Print the messages of a topic.",
+    "topics": "List the topics: what they hold, and how far their readers are.",
+    "topic": "Create, configure, show and delete topics.",
+    "log": "Check and rewrite the files of the log.",
+    "cleanup": "Drop what retention allows, now.",
+    "pipeline": "Topics to tables on Spark.",
+    "promote": "Copy a topic to Kafka.",
+    "tables": "The tables, looked at without Spark.",
+    "balance": "Print the balance.",
+    "trace": "Show where a message has been.",
+    "inspect": "Print a log buffer as Aeron's LogInspector does.",
+    "kafka": "Kafka: a broker for trying out, large messages in and out.",
+    "config": "What is configured, and whether it can be.",
+    "console": "Serve the web console until Ctrl-C.",
+}
+"""What each command does, as the list of them says: how its own help begins."""
+EXTRAS = {
+    "pyspark": "spark",
+    "pandas": "spark",
+    "confluent_kafka": "kafka",
+    "cryptography": "kafka",
+    "nicegui": "console",
+    "opentelemetry": "otel",
+}
+"""Libraries that come with an extra of the package."""
 NEEDS_PANDAS = "pipeline"
-COMPLETION = ("--install-completion", "--show-completion")
-
 
 OTHERS = 0o027
 """What nobody else may do with files made here, nor with those of the processes that are started from here."""
 
 
-def build(arguments: Sequence[str]) -> typer.Typer:
-    """The command line. Only what ``arguments`` ask for is imported: some commands need libraries that are slow to."""
+def build(arguments: Sequence[str] | None) -> typer.Typer:
+    """The command line. Only the command that ``arguments`` ask for is imported, the others are but listed; None: all.
+
+    Some commands need libraries that are slow to import.
+    """
     app = Commands(
         name="penstock",
         help="Event and log messages from sockets to Spark tables, and what became of every one of them.",
@@ -58,22 +98,44 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(_options)
     app.command("version")(_version)
-    asked = arguments[0] if arguments else ""
+    asked = next((word for word in arguments or () if not word.startswith("-")), "")
     if asked != NEEDS_PANDAS:
         importlib.import_module("penstock.process.without_pandas")
-    for name in [asked] if asked in COMMANDS else [] if asked in COMPLETION else COMMANDS:
-        command = getattr(importlib.import_module(COMMANDS[name]), name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+    for name in COMMANDS:
+        if arguments is None or name == asked:
+            _add(app, name)
         else:
-            app.command(name)(command)
+            app.command(name, help=SUMMARIES[name])(_version)
     return app
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    command = getattr(importlib.import_module(COMMANDS[name]), name)
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
 
 
 def _version() -> None:
     """Print the version."""
     print(__version__)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        _version()
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """What goes before a command."""
 
 
 def main() -> None:
@@ -85,6 +147,13 @@ def main() -> None:
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        if missing not in EXTRAS:
+            raise
+        fail(f"this needs {missing}: pip install 'penstock[{EXTRAS[missing]}]'")
+    except (PenstockError, OSError) as error:  # no Java, a folder that cannot be written, a daemon that went away
+        fail(error)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,33 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from penstock.cli.common import fail
-from penstock.config import ConfigError, Settings, load
+from penstock.cli.plain_words import PlainCommand, PlainGroup
+from penstock.config import ConfigError
+from penstock.config.daemon_keys import DaemonKeys, daemon_keys
+
+if TYPE_CHECKING:
+    from penstock.config import Settings
+else:
+    Settings = object  # brings pydantic, which commands that only ask the daemon do without
 
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file (TOML).", show_default=False)]
 Override = Annotated[
     list[str] | None, typer.Option("-o", help="One setting, as key=value; may be repeated.", show_default=False)
+]
+Rpc = Annotated[
+    str | None, typer.Option("--rpc", metavar="HOST:PORT", help="The log's gRPC address.", show_default="log.grpc")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="File with the bearer token to show.", show_default="that of the data directory"),
+]
+Ca = Annotated[
+    Path | None, typer.Option("--ca", help="Whom to trust with TLS (PEM).", show_default="security.tls_cert")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -29,10 +46,13 @@ class MadeOf:
 
 
 class Commands(typer.Typer):
-    """A group of commands, whose parameters may be marked with ``MadeOf``."""
+    """A group of commands, whose parameters may be marked with ``MadeOf``. Help is plain: frames are slow to import."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(rich_markup_mode=None, cls=PlainGroup, **given)
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
-        register = super().command(*args, **kwargs)
+        register = super().command(*args, cls=PlainCommand, **kwargs)
 
         def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
             register(with_options(command))
@@ -68,11 +88,23 @@ def _marks(parameter: inspect.Parameter) -> Iterator[MadeOf]:
 
 def settings_of(config: Config = None, override: Override = None) -> Settings:
     """The settings, or the end with what is wrong with them."""
+    from penstock.config import load
+
     try:
         return load(config, override or [])
     except ConfigError as error:
         fail(error, 2)
 
 
+def reach_of(config: Config = None, override: Override = None) -> DaemonKeys:
+    """Where the daemon is, or the end with what is wrong with that."""
+    try:
+        return daemon_keys(config, override or [])
+    except ConfigError as error:
+        fail(error, 2)
+
+
 Configured = Annotated[Settings, MadeOf(settings_of)]
 """A command's settings: it has the options --config and -o."""
+Reached = Annotated[DaemonKeys, MadeOf(reach_of)]
+"""Likewise, of a command that asks the daemon, and needs all settings at most at times: it starts without pydantic."""

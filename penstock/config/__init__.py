@@ -1,30 +1,52 @@
 """One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; what is wrong stops the start.
 
-Read ``keys/`` (the tree of settings), ``sources`` with ``ignored``, ``loader``, ``explain``, ``reloadable``,
-``daemon_access`` (how other processes reach the daemon), and ``browser_access`` (what browsers may ask). Imports
-``errors`` only.
+Read ``units``, ``keys/`` (the tree of settings), ``sources`` with ``default_listeners`` and ``ignored``, ``loader``
+with ``complaints``, ``explain``, ``reloadable``, ``daemon_access`` (how other processes reach the daemon) with
+``daemon_keys``, and ``browser_access`` (what browsers may ask). Names are imported when they are asked for: pydantic is
+slow to import, and commands that only ask the daemon do without. Imports ``errors`` only.
 """
 
-from penstock.config.keys.handlers import (
-    ConsoleHandler,
-    DiscardHandler,
-    EncryptionConfig,
-    ForwardedHandler,
-    HandlerConfig,
-    KafkaHandler,
-    LogHandler,
-    UserHandler,
-)
-from penstock.config.keys.listeners import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
-from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
-from penstock.config.keys.otel import OtelConfig
-from penstock.config.keys.pipeline import PipelineConfig
-from penstock.config.keys.secrets import masked
-from penstock.config.keys.security import SecurityConfig, TokenConfig, is_loopback
-from penstock.config.keys.tree import Settings, default_listeners
-from penstock.config.keys.values import ConfigError, parse_size, parse_time, split_address
-from penstock.config.loader import ignored_keys, load
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from penstock.config.sources import DEFAULT_FILE, ENVIRONMENT_PREFIX
+from penstock.config.units import ConfigError, parse_size, parse_time, split_address
+from penstock.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from penstock.config.keys.handlers import (
+        ConsoleHandler,
+        DiscardHandler,
+        EncryptionConfig,
+        ForwardedHandler,
+        HandlerConfig,
+        KafkaHandler,
+        LogHandler,
+        UserHandler,
+    )
+    from penstock.config.keys.listeners import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
+    from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
+    from penstock.config.keys.otel import OtelConfig
+    from penstock.config.keys.pipeline import PipelineConfig
+    from penstock.config.keys.secrets import masked
+    from penstock.config.keys.security import SecurityConfig, TokenConfig, is_loopback
+    from penstock.config.keys.tree import Settings, default_listeners
+    from penstock.config.loader import ignored_keys, load
+else:
+    _MODULES = {
+        "keys.handlers": "ConsoleHandler DiscardHandler EncryptionConfig ForwardedHandler HandlerConfig KafkaHandler "
+        "LogHandler UserHandler",
+        "keys.listeners": "TAKEN_NAMES BufferConfig DefragConfig HoleConfig ListenerConfig",
+        "keys.log": "LogConfig TopicConfig TransactionsConfig",
+        "keys.otel": "OtelConfig",
+        "keys.pipeline": "PipelineConfig",
+        "keys.secrets": "masked",
+        "keys.security": "SecurityConfig TokenConfig is_loopback",
+        "keys.tree": "Settings default_listeners",
+        "loader": "ignored_keys load",
+    }
+    __getattr__ = lazy_names(__name__, {name: module for module, names in _MODULES.items() for name in names.split()})
 
 __all__ = [
     "DEFAULT_FILE",

@@ -6,20 +6,24 @@ Where ``[security]`` has tokens, they use one that lies in the data directory, r
 from __future__ import annotations
 
 import contextlib
-import secrets
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
-from penstock.config import Settings, split_address
-from penstock.config.keys.tls import client_context
+from penstock.config.keys.tls import checked_name, client_context
+from penstock.config.units import split_address
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import create_once
 
 if TYPE_CHECKING:
     import httpx
+
+    from penstock.config import Settings
+    from penstock.config.daemon_keys import DaemonKeys
 
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 """In the data directory, mode 0600."""
@@ -30,6 +34,10 @@ def internal_token(data_dir: Path) -> str:
     path = data_dir / TOKEN_FILE
     with contextlib.suppress(FileNotFoundError):
         return read_token(path)
+    import secrets
+
+    from penstock.files.file_system import create_once  # brings Arrow
+
     data_dir.mkdir(parents=True, exist_ok=True)
     create_once(path, secrets.token_hex(32).encode(), 0o600)
     return read_token(path)
@@ -47,7 +55,7 @@ def read_token(path: Path) -> str:
 class Access:
     """The daemon of one configuration, seen from this machine."""
 
-    settings: Settings
+    settings: Settings | DaemonKeys
 
     @cached_property
     def http_url(self) -> str:
@@ -81,7 +89,10 @@ class Access:
     @cached_property
     def peer(self) -> str:
         """The name that the servers' certificate holds for; "" without TLS. Raises ConfigError."""
-        return self.settings.security.check_files()
+        security = self.settings.security
+        if security.tls_cert is None or security.tls_key is None:
+            return ""
+        return checked_name(security.tls_cert, security.tls_key, security.client_ca)
 
     @property
     def certificates(self) -> tuple[bytes | None, bytes | None, bytes | None]:
@@ -91,6 +102,29 @@ class Access:
             return None, None, None
         cert = security.tls_cert.read_bytes()
         return (cert, security.tls_key.read_bytes(), cert) if security.client_ca else (cert, None, None)
+
+    def ask(
+        self, path: str, method: str = "GET", parameters: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> tuple[int, bytes]:
+        """Status and body of one answer, by the standard library alone: for commands, which start anew each time.
+
+        Raises OSError where there is none, or the token may not be read.
+        """
+        headers, host, port = self.headers, *split_address(reachable(self.settings.log.http))
+        context = self.verify
+        connection = (
+            HTTPSConnection(host, port, timeout=timeout, context=context)
+            if isinstance(context, ssl.SSLContext)
+            else HTTPConnection(host, port, timeout=timeout)
+        )
+        try:
+            connection.request(method, f"{path}?{urlencode(parameters)}" if parameters else path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except HTTPException as error:
+            raise ConnectionError(f"what answers is no log daemon: {error!r}") from None
+        finally:
+            connection.close()
 
     def client(self, timeout: float = 30.0) -> httpx.Client:
         """A client of the HTTP API. Raises OSError when the token may not be read."""

@@ -12,9 +12,9 @@ from pydantic.fields import FieldInfo
 
 from penstock.config.keys.secrets import MASK, is_secret
 from penstock.config.keys.tree import Settings
-from penstock.config.keys.values import parse_size, parse_time
 from penstock.config.loader import check
 from penstock.config.sources import gather
+from penstock.config.units import parse_size, parse_time
 
 DEFAULT = "default"
 BINARY = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))

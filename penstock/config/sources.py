@@ -11,22 +11,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from penstock.config.default_listeners import default_listener_tables
 from penstock.config.ignored import drop_ignored
-from penstock.config.keys.tree import default_listener_tables
-from penstock.config.keys.values import ConfigError
+from penstock.config.toml_lines import place
+from penstock.config.units import ConfigError
 
 DEFAULT_FILE = "penstock.toml"
 ENVIRONMENT_PREFIX = "PENSTOCK_"
+INHERITED = "defaults"
+"""Who gave what a listener or topic takes from the defaults of all."""
 
 
 @dataclass(slots=True)
 class Given:
     """The values given, not yet checked, and for each key (dotted, listeners by name) who gave it.
 
-    ``ignored``: keys that were given and have no effect, each with the reason; they are not in ``tree``.
+    ``file`` is the one that was read, "" where none was. ``ignored``: keys that were given and have no effect, each
+    with the reason; they are not in ``tree``.
     """
 
     tree: dict[str, Any]
+    file: str = ""
     origins: dict[str, str] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
 
@@ -36,9 +41,10 @@ def gather(
 ) -> Given:
     """All values given; what a listener or topic inherits is filled in. Raises ConfigError."""
     tree = _read_file(file)
-    given = Given(tree, {key: str(file or DEFAULT_FILE) for key in _leaves(tree)})
+    read = str(file or DEFAULT_FILE) if tree else ""
+    given = Given(tree, read, dict.fromkeys(_leaves(tree), read))
     tree.setdefault("listener", default_listener_tables())
-    _check_listener_names(tree["listener"])
+    _check_listener_names(tree["listener"], read)
     for name, text in sorted((os.environ if environment is None else environment).items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             _set(given, name[len(ENVIRONMENT_PREFIX) :].lower().split("__"), _value(text), name)
@@ -47,7 +53,7 @@ def gather(
         if not equals:
             raise ConfigError(f"-o {override}: write it as key=value")
         _set(given, key.strip().split("."), _value(text.strip()), f"-o {key}")
-    _check_listener_names(tree["listener"])  # it may have been given as a whole
+    _check_listener_names(tree["listener"], "")  # it may have been given as a whole
     given.ignored = drop_ignored(tree)
     _inherit(given)
     return given
@@ -71,14 +77,20 @@ def _read_file(file: Path | None) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(_with_line(path, str(error))) from None
 
 
-def _check_listener_names(listeners: object) -> None:
+def _with_line(path: Path, error: str) -> str:
+    """``error`` of tomllib as ``FILE:LINE: what is wrong``."""
+    what, _, line = error.removesuffix(")").partition(" (at line ")
+    return f"{path}:{line.partition(',')[0]}: {what}" if line else f"{path}: {error}"
+
+
+def _check_listener_names(listeners: object, file: str) -> None:
     if not isinstance(listeners, list) or not all(isinstance(item, dict) for item in listeners):
-        raise ConfigError("listener: write each one as [[listener]]")
+        raise ConfigError(f"{place(file, ['listener'])}listener: write each one as [[listener]]")
 
 
 def _value(text: str) -> Any:
@@ -123,7 +135,8 @@ def _inherit(given: Given) -> None:
         raise ConfigError("defaults: write it as [defaults.udp] and [defaults.tcp]")
     for key in defaults:
         if key not in ("udp", "tcp"):
-            raise ConfigError(f"defaults.{key}: unknown key{nearest(key, ['udp', 'tcp'])}")
+            where = place(given.file, ["defaults", key])
+            raise ConfigError(f"{where}defaults.{key}: unknown key{nearest(key, ['udp', 'tcp'])}")
     for item in tree["listener"]:
         _fill(given, f"listener.{item.get('name')}", item, defaults.get(str(item.get("protocol")), {}))
     topic_defaults = tree.get("log", {}).get("topic_defaults", {}) if isinstance(tree.get("log"), dict) else {}
@@ -140,7 +153,7 @@ def _fill(given: Given, prefix: str, item: Any, defaults: Any) -> None:
             _fill(given, f"{prefix}.{key}", item[key], value)
         else:
             item[key] = copy.deepcopy(value)
-            given.origins |= dict.fromkeys(_leaves(value, f"{prefix}.{key}"), "defaults")
+            given.origins |= dict.fromkeys(_leaves(value, f"{prefix}.{key}"), INHERITED)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import ValidationError
 
 from penstock.config import TopicConfig
+from penstock.config.complaints import in_words
 from penstock.files.json_values import parse_json
 from penstock.log import CorruptBatch, Cursors, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
 from penstock.log.store.segment import first_offsets
@@ -203,8 +204,7 @@ def parsed(changes: Mapping[str, object]) -> dict[str, object]:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        known = f" (known: {', '.join(SETTINGS)})" if first["type"] == "extra_forbidden" else ""
-        raise BadRequest(f"{key}: {first['msg'].removeprefix('Value error, ')}{known}") from None
+        raise BadRequest(f"{key}: {in_words(dict(first), SETTINGS)}") from None
     return {name: getattr(config, name) for name in changes}
 
 

@@ -16,6 +16,7 @@ from penstock.config import (
     KafkaHandler,
     UserHandler,
 )
+from penstock.config.complaints import in_words
 from penstock.config.keys.handlers import ENTRY_POINTS
 from penstock.sinks.handler import BadSettings, Handler
 
@@ -61,7 +62,7 @@ def _called(factory: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         inspect.signature(factory).bind(**settings)
         return factory(**settings)
     except ValidationError as error:
-        lines = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        lines = (f"{'.'.join(map(str, each['loc']))}: {in_words(dict(each))}" for each in error.errors())
         raise BadSettings("\n".join(lines)) from None
     except BadSettings:
         raise

@@ -78,10 +78,12 @@ def build_session(
     name: str = "penstock",
     inherit: Sequence[int] = (),
     scratch: Path | None = None,
+    errors: int | None = None,
 ) -> SparkSession:
     """A session with the settings above, then ``settings`` (``master`` and any key of Spark's own) over them.
 
     ``inherit``: open files that the JVM keeps open as well, so that a lock on them is held as long as it lives.
+    ``errors``: the open file that the JVM's standard error is to be, where that is not this process's.
     ``scratch``: an existing folder for everything temporary, which a killed JVM leaves behind.
     The executors of a cluster are sent this package. Their Python is this one's path, or that of ``pyspark.python``
     or PYSPARK_PYTHON.
@@ -95,7 +97,7 @@ def build_session(
     options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit)} if inherit else None)  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit), "stderr": errors})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
     # A statement that Spark refuses is told by its exception; the log would have its stack trace as well.
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):

@@ -61,8 +61,7 @@ class Supervisor:
         self._settings = settings
         raise_file_limit()
         check_listeners(settings, settings.listener)
-        settings.buffers.mkdir(parents=True, exist_ok=True)
-        settings.topics.mkdir(parents=True, exist_ok=True)
+        make_folders(settings)
         self._lock = _lock(settings.data_dir)
         self._intakes: dict[str, ListenerProcesses] = {}
         self._channel = Channel()
@@ -240,6 +239,15 @@ class Supervisor:
             self._endpoints = endpoints
         except OSError as error:  # a full disk: tried again at the next check
             _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
+
+
+def make_folders(settings: Settings) -> None:
+    """The folders that processes expect. Raises ConfigError where they cannot be made."""
+    try:
+        settings.buffers.mkdir(parents=True, exist_ok=True)
+        settings.topics.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"data_dir: {error.filename} cannot be made: {error.strerror}") from None
 
 
 def check_listeners(

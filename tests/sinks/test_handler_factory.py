@@ -51,8 +51,8 @@ def test_a_handler_of_ones_own_is_made_by_its_entry_point(tmp_path: Path, kind: 
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
-        ({"type": "wayward"}, "folder: Field required"),
-        ({"type": "wayward", "folder": "x", "limit": "many"}, "limit: Input should be a valid integer"),
+        ({"type": "wayward"}, "folder: is missing"),
+        ({"type": "wayward", "folder": "x", "limit": "many"}, "limit: 'many' is not a whole number"),
         ({"type": "wayward", "folder": "x", "fodler": "y"}, "fodler: unknown key"),
         ({"type": "plain", "folder": "x", "fodler": "y"}, "got an unexpected keyword argument 'fodler'"),
         ({"type": "plain"}, "missing a required argument: 'folder'"),
@@ -84,4 +84,4 @@ def test_the_check_before_the_start_names_the_key() -> None:
     kafka, own = checked.stdout.strip().splitlines()
     assert kafka.startswith("listener.x.handlers.kafka.producer: ")
     assert "bootstrap.serverz" in kafka
-    assert own.startswith("listener.x.handlers.wayward.limit: Input should be a valid integer")
+    assert own.startswith("listener.x.handlers.wayward.limit: 'many' is not a whole number")

@@ -63,10 +63,11 @@ def test_a_port_in_use_stops_the_start_with_one_line(one_pipe: Pipe, tmp_path: P
     assert f"listener 'events-tcp': cannot listen on tcp {host}:{port}" in line
 
 
-def test_a_data_directory_in_use_stops_the_start_with_one_line(one_pipe: Pipe) -> None:
-    result = run("serve", *one_pipe.options, seconds=30)
-    assert result.returncode == 1
-    assert "another penstock uses" in result.stderr
+@pytest.mark.parametrize("command", [["serve"], ["up", "--no-spark"]], ids=" ".join)
+def test_a_data_directory_in_use_stops_the_start_with_one_line(one_pipe: Pipe, command: list[str]) -> None:
+    result = run(*command, *one_pipe.options, seconds=30)
+    said = f"penstock: data_dir: another penstock uses {one_pipe.data_dir}\n"
+    assert (result.returncode, result.stderr) == (1, said)
 
 
 @pytest.mark.parametrize("command", ["serve", "up", "send", "produce", "consume", "topics", "balance", "inspect"])

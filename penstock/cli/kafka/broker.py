@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.common import errors, fail
-from penstock.cli.options import AsJson, Config, Override, settings_of
+from penstock.cli.options import AsJson, Commands, Config, Override, settings_of
 from penstock.config import parse_size
 from penstock.process.reporting import configure
 
@@ -23,7 +23,7 @@ Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="K=V", help="A property of the client; may be repeated.", show_default=False),
 ]
-kafka = typer.Typer(no_args_is_help=True, help="Kafka: a broker for trying out, large messages in and out.")
+kafka = Commands(no_args_is_help=True, help="Kafka: a broker for trying out, large messages in and out.")
 
 
 @kafka.command()

@@ -9,26 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from penstock.cli.common import errors, fail
-from penstock.cli.options import Config, MadeOf, Override, settings_of
+from penstock.cli.options import Ca, Config, MadeOf, Override, Rpc, TokenFile, settings_of
 from penstock.client import ClientError, Log, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config import ConfigError, Settings
 from penstock.config.daemon_access import Access, read_token
 from penstock.files.errors import DamagedFile
 
-Rpc = Annotated[
-    str | None, typer.Option("--rpc", metavar="HOST:PORT", help="The log's gRPC address.", show_default="log.grpc")
-]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option("--token-file", help="File with the bearer token to show.", show_default="that of the data directory"),
-]
-Ca = Annotated[
-    Path | None, typer.Option("--ca", help="Whom to trust with TLS (PEM).", show_default="security.tls_cert")
-]
 NOT_RUNNING = "is `penstock serve` or `penstock up` running?"
 
 

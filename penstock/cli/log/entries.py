@@ -25,7 +25,7 @@ from penstock.cli.log.connect import Daemon
 from penstock.cli.progress import Progress
 from penstock.client import AtCursor, ClientError, Entry, Log, Page, Start, Unsupported
 from penstock.client.log.connection import RETRY_FOR
-from penstock.config.keys.values import parse_time
+from penstock.config import parse_time
 from penstock.log.read.filters import BadFilter, Filter
 from penstock.process.terminal import visible_bytes
 from penstock.slogd.columns.entries import Row

@@ -17,7 +17,7 @@ from penstock import log as files
 from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Daemon, Where, one_line
-from penstock.cli.log.topics import size
+from penstock.cli.log.figures import size
 from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Compacted, Gap, Log, Unavailable

@@ -1,25 +1,22 @@
-"""Commands that look after topics: topics, topic, cleanup."""
+"""Commands that look after topics: topic, cleanup."""
 
 from __future__ import annotations
 
 import json
-import math
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from penstock.cli.common import console, fail
+from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Daemon
+from penstock.cli.log.figures import SIZES, document, size, span
 from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
-from penstock.client import ClientError, Log, NoSuchTopic, Swept, Topic, Unsupported
+from penstock.client import Swept, Topic
 
 topic = Commands(help="Create, configure, show and delete topics.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A topic.", autocompletion=topic_names)]
@@ -27,42 +24,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Settings, as in [log.topic_defaults]: retain_bytes=1GiB"),
 ]
-SIZES = ("message_size_limit", "segment_size_limit", "retain_bytes")
 TIMES = ("rotate_after", "stale_after")
 SIZE_STEPS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 TIME_STEPS = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
-
-
-def topics(
-    where: Daemon,
-    rate: Annotated[float | None, typer.Option(help="Measure what is appended for so many seconds.", min=0.1)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the topics: what they hold, and how far their readers are."""
-    with where.opened() as log:
-        try:
-            found = log.describe()
-            _tell_unopened(log, found)
-            rates = measured(log, found, rate) if rate else {}
-        except Unsupported:  # slogd itself
-            names = log.topics()
-            print(json.dumps([{"name": name} for name in names]) if as_json else "\n".join(names))
-            return
-    if as_json:
-        print(json.dumps([document(one) | rates_of(rates, one) for one in found], indent=2))
-    else:
-        _wide().print(topic_table(found, rates))
-
-
-def _tell_unopened(log: Log, found: Sequence[Topic]) -> None:
-    """Say of topics that cannot be opened why."""
-    for name in sorted(set(log.topics()) - {one.name for one in found}):
-        try:
-            log.describe(name)
-        except NoSuchTopic:
-            continue  # deleted just now
-        except ClientError as error:
-            print(f"penstock: {error}", file=sys.stderr)
 
 
 @topic.command()
@@ -162,80 +126,6 @@ def parse_settings(pairs: Sequence[str]) -> dict[str, str | list[str]]:
     return given
 
 
-def measured(log: Log, found: Sequence[Topic], seconds: float) -> dict[str, float]:
-    """Entries a second that are appended to each topic, over ``seconds`` from now."""
-    began = time.monotonic()
-    with Progress("measuring"):
-        time.sleep(seconds)
-    later = {one.name: one.end for one in log.describe()}
-    took = time.monotonic() - began
-    return {one.name: (later.get(one.name, one.end) - one.end) / took for one in found}
-
-
-def rates_of(rates: Mapping[str, float], one: Topic) -> dict[str, float]:
-    """What is added to a topic's document where rates were measured."""
-    return {"entries_per_second": round(rates[one.name], 1)} if one.name in rates else {}
-
-
-def document(one: Topic) -> dict[str, Any]:
-    """A topic as JSON."""
-    found = asdict(one)
-    times = {name: stamp(found[name]) for name in ("oldest", "newest")}
-    return found | times | {"entries": one.end - one.start}
-
-
-def stamp(time: datetime | None) -> str | None:
-    """ISO 8601 in UTC."""
-    return None if time is None else time.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def topic_table(found: Sequence[Topic], rates: Mapping[str, float]) -> Table:
-    """A line for each topic."""
-    table = Table(box=None)
-    table.add_column("topic", no_wrap=True)
-    for name in (
-        "entries",
-        "first",
-        "next",
-        "size",
-        "segments",
-        "oldest",
-        "newest",
-        *(["per second"] if rates else []),
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("cursors, with their lag", no_wrap=True)
-    for one in found:
-        lags = ", ".join(f"{cursor.name} {cursor.lag_entries:,}" for cursor in one.cursors)
-        numbers = [f"{number:,}" for number in (one.end - one.start, one.start, one.end)]
-        rate = [f"{rates.get(one.name, 0):,.1f}"] if rates else []
-        table.add_row(
-            one.name, *numbers, size(one.bytes), str(one.segments), age(one.oldest), age(one.newest), *rate, lags
-        )
-    return table
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    if count < 1024:
-        return f"{count} B"
-    power = min(int(math.log(count, 1024)), 4)
-    return f"{count / 1024**power:.1f} {('KiB', 'MiB', 'GiB', 'TiB')[power - 1]}"
-
-
-def age(time: datetime | None) -> str:
-    """How long ago."""
-    return "" if time is None else f"{span((datetime.now(UTC) - time).total_seconds())} ago"
-
-
-def span(seconds: float) -> str:
-    """Seconds for people."""
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{max(seconds, 0):.0f}s"
-
-
 def swept_line(one: Swept) -> str:
     """What was dropped of a topic."""
     return f"{one.topic}: {one.end - one.begin:,} entries from {one.begin:,} on, {size(one.bytes)} ({one.reason})"
@@ -268,10 +158,3 @@ def setting(name: str, value: object) -> str:
 def _exact(value: float, steps: Sequence[tuple[str, int]]) -> str:
     unit, step = next(((unit, step) for unit, step in steps if value and value % step == 0), ("", 1))
     return f"{value / step:.15g}{unit}"
-
-
-def _wide() -> Any:
-    """As wide as it needs where it is no terminal: lines must not be cut for another program."""
-    if not console.is_terminal:
-        console.width = 1000
-    return console

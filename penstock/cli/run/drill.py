@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Configured
+from penstock.cli.tables.spark_session import need_spark
 from penstock.drill.disasters import Sort
 from penstock.drill.run import Drill, Incident
 from penstock.drill.verdict import Verdict
@@ -34,6 +35,8 @@ def drill(
 
     The exit status is 1 when a message was lost without a name, doubled or invented.
     """
+    if not no_spark:
+        need_spark("; or without: penstock drill --no-spark")
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     say = Lines(as_json)
     say.words(f"seed {chosen}; a pipe of its own is starting")

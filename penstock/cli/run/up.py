@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import logging
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli.common import console, errors, fail, file_of
+from penstock.cli.common import errors, fail, file_of
 from penstock.cli.options import Config, Override, settings_of
 from penstock.cli.run.ledger_door import LedgerDoor
 from penstock.cli.run.sample_tour import Show
+from penstock.cli.tables.spark_session import need_spark
 from penstock.config import Settings
-from penstock.ingest.sockets import CannotListen, check_address
+from penstock.config.daemon_access import Access
+from penstock.ingest.sockets import CannotListen, check_address, open_socket
 from penstock.process.child import Child
+from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
-from penstock.supervise.reload import Signals
+from penstock.supervise.reload import Signals, running_supervisor
+from penstock.supervise.supervisor import make_folders
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
 LOOK_EVERY = 0.2
 STEADY = 1.0
 """Seconds after which a process that is started again is taken as back."""
+_LOGGER = logging.getLogger(__name__)
+OTHERWISE = "; or leave the tables out: penstock up --no-spark"
 DEMO = [
     "buffer.term_length=4MiB",
     "buffer.slots=256",
@@ -55,11 +63,14 @@ def up(
     ] = False,
 ) -> None:
     """Run listeners, log daemon, Spark pipeline and web console together."""
+    configure("up")
+    settings = settings_of(config, override)
+    if not demo:
+        _need_ports(settings)
     if not no_spark:
         _need_java()
     if demo:
         sys.exit(_demo(config, override, spark=not no_spark))
-    settings = settings_of(config, override)
     with_console = not no_console and _can_show(settings)
     with Up(settings, config, override, spark=not no_spark, console=with_console) as running:
         show = Show(settings, spark=not no_spark)
@@ -69,24 +80,48 @@ def up(
         running.stay()
 
 
+def _need_ports(settings: Settings) -> None:
+    """End the command, before anything is started, where others have its ports."""
+    if running_supervisor(settings.data_dir) is not None:
+        fail(f"data_dir: another penstock uses {settings.data_dir}")
+    if taken := list(_taken(settings)):
+        fail("\n".join(map(str, taken)))
+
+
+def _taken(settings: Settings) -> Iterator[CannotListen]:
+    for key in ("http", "grpc", "flight"):
+        if address := getattr(settings.log, key):
+            try:
+                check_address(f"log.{key}", address)
+            except CannotListen as error:
+                yield error
+    for listener in settings.listener:
+        try:
+            open_socket(listener).close()
+        except CannotListen as error:
+            yield error
+
+
 def _need_java() -> None:
+    """End the command where Spark, or a Java for it, is not there."""
     from penstock.java.runtime import NoJava, find_java
 
+    need_spark(OTHERWISE)
     try:
         find_java()
     except NoJava as error:
-        fail(f"{error}; or leave the tables out: penstock up --no-spark")
+        fail(f"{error}{OTHERWISE}")
 
 
 def _can_show(settings: Settings) -> bool:
     """Whether there can be a console; everything else runs without it."""
     if importlib.util.find_spec("nicegui") is None:
-        errors.print("penstock: no web console: pip install 'penstock[console]'", style="yellow", markup=False)
+        _LOGGER.warning("no web console: pip install 'penstock[console]'")
         return False
     try:
         check_address("console.http", settings.console.http)
     except CannotListen as error:
-        errors.print(f"penstock: no web console: {error}", style="yellow", markup=False)
+        _LOGGER.warning("no web console: %s", error)
         return False
     return True
 
@@ -124,7 +159,7 @@ class Up:
     def __init__(
         self, settings: Settings, config: Path | None, override: list[str] | None, spark: bool, console: bool = False
     ) -> None:
-        settings.data_dir.mkdir(parents=True, exist_ok=True)
+        make_folders(settings)
         task = settings.model_dump(mode="json")
         self._settings = settings
         file = file_of(config)
@@ -150,12 +185,12 @@ class Up:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with console.status("stopping"):
+        with errors.status("stopping"):
             until = time.monotonic() + 2 * self._settings.shutdown_time
             for child in reversed(self._children):  # what reads first
                 child.stop()
                 if not child.wait(until):
-                    errors.print(f"penstock: {child.name} did not end in time and was killed", style="yellow")
+                    _LOGGER.warning("%s did not end in time and was killed", child.name)
 
     def check(self) -> None:
         """Look after the processes; ends the command when it was asked to stop, or a listener cannot be opened."""
@@ -170,7 +205,7 @@ class Up:
                 if child is not self._serve:
                     self._timeline.died(child.name, child.cause)
                 said = self._settings.data_dir / f"{child.name}.log"
-                errors.print(f"penstock: {line}{f' (see {said})' if said.exists() else ''}", style="yellow")
+                _LOGGER.warning("%s%s", line, f" (see {said})" if said.exists() else "")
 
         for child in self._children:
             if child.name in self._timeline.away and child.age > STEADY:
@@ -184,7 +219,7 @@ class Up:
             time.sleep(LOOK_EVERY)
 
     def _wait_for_daemon(self) -> None:
-        with console.status("starting the log daemon"):
+        with errors.status("starting the log daemon"):
             wait_until(self._is_ready, self.check, 60, "the log daemon does not answer")
 
     def _is_ready(self) -> bool:
@@ -204,12 +239,6 @@ def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: flo
 
 
 def _answers(settings: Settings) -> bool:
-    import httpx  # slow to import, as above
-
-    from penstock.config.daemon_access import Access
-
-    try:
-        with Access(settings).client(timeout=2) as client:
-            return client.get("/topics").is_success
-    except httpx.TransportError:
-        return False
+    with contextlib.suppress(OSError):
+        return Access(settings).ask("/topics", timeout=2)[0] < 400
+    return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import signal
 import sys
@@ -20,6 +22,7 @@ from penstock.cli.tables.replay import replay
 from penstock.cli.tables.spark_session import need_spark, tables_session
 from penstock.cli.tables.wait import wait
 from penstock.config import Settings
+from penstock.errors import PenstockError
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure
 
@@ -30,6 +33,10 @@ pipeline.command()(wait)
 pipeline.command()(backfill)
 pipeline.command()(replay)
 pipeline.add_typer(quarantine, name="quarantine")
+
+
+class BadQuery(PenstockError, ValueError):
+    """Spark does not take a query; the text is its own."""
 
 
 @pipeline.command()
@@ -52,14 +59,13 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Ask the tables with Spark SQL."""
-    with console.status("starting Spark") if not as_json else errors.status("starting Spark"):
+    with errors.status("starting Spark"):
         found = _asked(settings, sql, limit, as_json)
-    for row in found:
-        print(row)
+    print("\n".join(found))
 
 
 def _asked(settings: Settings, sql: str, limit: int, as_json: bool) -> list[str]:
-    """The rows as JSON, or none where they are shown."""
+    """The lines of the answer: rows as JSON, or a table. Raises BadQuery."""
     with tables_session(settings) as session:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -68,10 +74,11 @@ def _asked(settings: Settings, sql: str, limit: int, as_json: bool) -> list[str]
             rows = session.sql(sql).limit(limit)
             if as_json:
                 return list(rows.toJSON().collect())  # type: ignore[arg-type]  # an RDD of texts
-            rows.show(limit, truncate=80)
+            with contextlib.redirect_stdout(io.StringIO()) as shown:
+                rows.show(limit, truncate=80)
+            return shown.getvalue().splitlines()
         except (PySparkException, Py4JError) as error:
-            fail(str(error).strip().splitlines()[0])
-    return []
+            raise BadQuery(str(error).strip().splitlines()[0]) from None
 
 
 @pipeline.command()
@@ -118,7 +125,7 @@ def compact(settings: Configured) -> None:
             "the files of a Parquet table stay as they were written: for tables that can be compacted choose "
             'pipeline.format = "delta" and another folder of tables'
         )
-    with console.status("merging small files"), tables_session(settings) as session:
+    with errors.status("merging small files"), tables_session(settings) as session:
         done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
     console.print(f"{done['numFilesRemoved']:,} files became {done['numFilesAdded']:,}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,27 +15,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def need_spark() -> None:
-    """End the command where Spark is not installed."""
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        fail("this needs Spark: pip install 'penstock[spark]'")
+WORDS = 3
+"""Lines shown of a JVM that does not start."""
+
+
+def need_spark(otherwise: str = "") -> None:
+    """End the command where Spark is not installed; ``otherwise`` says what else there is to do."""
+    if importlib.util.find_spec("pyspark") is None:
+        fail(f"this needs Spark: pip install 'penstock[spark]'{otherwise}")
 
 
 @contextlib.contextmanager
 def tables_session(settings: Settings) -> Iterator[SparkSession]:
-    """A session for the tables' format, with their views."""
+    """A session for the tables' format, with their views. What the JVM prints is seen where it does not start only."""
     need_spark()
+    from pyspark.errors import PySparkException
+
     from penstock.landing.table_paths import Layout
     from penstock.spark.extensions import package_settings
     from penstock.spark.session import build_session
     from penstock.spark.views import DELTA, begun_as, register_views
 
     packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
-    session = build_session({**package_settings(packages), **settings.pipeline.spark})
-    try:
-        register_views(session, settings.tables)
-        yield session
-    finally:
-        session.stop()
+    with tempfile.TemporaryFile() as said:
+        try:
+            session = build_session({**package_settings(packages), **settings.pipeline.spark}, errors=said.fileno())
+        except PySparkException as error:
+            said.seek(0)
+            fail("\n".join(["Spark does not start:", *_last_words(said.read().decode(errors="replace")), str(error)]))
+        try:
+            register_views(session, settings.tables)
+            yield session
+        finally:
+            session.stop()
+
+
+def _last_words(text: str) -> list[str]:
+    """The last lines of a JVM, without where in its code that was."""
+    return [line for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))][-WORDS:]

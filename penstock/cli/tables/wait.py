@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.common import ask_daemon, errors, fail
-from penstock.cli.options import AsJson, Configured
+from penstock.cli.options import AsJson, Reached
 from penstock.config import ConfigError, parse_time
 
 LOOK_EVERY = 1.0
 
 
 def wait(
-    settings: Configured,
+    where: Reached,
     until: Annotated[str, typer.Option(help="A time of today such as 14:00, or an ISO date and time.")],
     table: Annotated[str, typer.Option(help="events, syslog or messages.")] = "events",
     topic: Annotated[str | None, typer.Option(help="Of this topic alone.", show_default=False)] = None,
@@ -32,7 +32,7 @@ def wait(
         fail(error, 2)
     end = time.monotonic() + patience
     with errors.status(f"waiting for {table} up to {until}"):
-        while not complete(found := marks(ask_daemon(settings, "/watermarks"), table, topic), wanted):
+        while not complete(found := marks(ask_daemon(where, "/watermarks"), table, topic), wanted):
             if time.monotonic() > end:
                 fail(f"{table} is not complete up to {until} after {timeout}: {describe(found)}", 3)
             time.sleep(LOOK_EVERY)

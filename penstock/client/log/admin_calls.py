@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from penstock.client.log import types
 from penstock.client.log.calls import Call, moment, nothing
 from penstock.client.log.types import Setting
-from penstock.config.keys.values import parse_size, parse_time
+from penstock.config import parse_size, parse_time
 from penstock.slogd import slogd_pb2 as pb
 
 LONG = 3600.0

@@ -2,7 +2,7 @@
 
 Read ``tree`` (the whole), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
 ``pipeline``, ``console`` and ``otel``; ``values`` has the types of values, ``secrets`` what is never shown. Imports
-nothing but ``errors``.
+``config.units``, ``config.default_listeners`` and ``errors``.
 """
 
 __all__ = [

@@ -10,7 +10,8 @@ from pathlib import Path
 from pydantic import Field, field_validator, model_validator
 
 from penstock.config.keys.secrets import SECRET
-from penstock.config.keys.values import ConfigError, Section, TopicName, split_address
+from penstock.config.keys.values import Section, TopicName
+from penstock.config.units import split_address
 
 LEAST_TOKEN = 16
 """Characters of a token: shorter ones can be guessed."""
@@ -107,15 +108,9 @@ class SecurityConfig(Section):
         """
         if self.tls_cert is None or self.tls_key is None:
             return ""
-        from penstock.config.keys.tls import (  # brings OpenSSL: some megabytes that receivers do without
-            Unusable,
-            peer_name,
-        )
+        from penstock.config.keys.tls import checked_name  # brings OpenSSL: some megabytes that receivers do without
 
-        try:
-            return peer_name(self.tls_cert, self.tls_key, self.client_ca)
-        except Unusable as error:
-            raise ConfigError(f"security.{error}") from None
+        return checked_name(self.tls_cert, self.tls_key, self.client_ca)
 
 
 def is_loopback(address: str) -> bool:

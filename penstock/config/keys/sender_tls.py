@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from penstock.config.keys.values import ConfigError, Section
+from penstock.config.keys.values import Section
+from penstock.config.units import ConfigError
 
 if TYPE_CHECKING:
     import ssl

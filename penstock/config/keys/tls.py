@@ -11,6 +11,7 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+from penstock.config.units import ConfigError
 from penstock.errors import PenstockError
 
 
@@ -47,6 +48,14 @@ def client_context(cert: Path, key: Path | None) -> ssl.SSLContext:
     if key is not None:
         _load_pair(context, cert, key)
     return context
+
+
+def checked_name(cert: Path, key: Path, client_ca: Path | None) -> str:
+    """As ``peer_name``. Raises ConfigError, which names the key of the configuration."""
+    try:
+        return peer_name(cert, key, client_ca)
+    except Unusable as error:
+        raise ConfigError(f"security.{error}") from None
 
 
 def peer_name(cert: Path, key: Path, client_ca: Path | None) -> str:

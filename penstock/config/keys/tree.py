@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, model_validator
 
+from penstock.config.default_listeners import default_listener_tables
 from penstock.config.keys.console import ConsoleConfig
 from penstock.config.keys.listeners import BufferConfig, ListenerConfig
 from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
@@ -64,19 +64,3 @@ class Settings(Section):
 def default_listeners() -> tuple[ListenerConfig, ...]:
     """The listeners of ``penstock up`` without a file."""
     return tuple(ListenerConfig.model_validate(listener) for listener in default_listener_tables())
-
-
-def default_listener_tables() -> list[dict[str, Any]]:
-    """As ``default_listeners``, as they would stand in a file."""
-    ports = {"events": (23456, "plog"), "syslog": (5514, "syslog")}
-    return [
-        {
-            "name": f"{topic}-{protocol}",
-            "protocol": protocol,
-            "port": port,
-            "codec": codec,
-            "handlers": [{"type": "log", "topic": topic}],
-        }
-        for topic, (port, codec) in ports.items()
-        for protocol in ("udp", "tcp")
-    ]

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock import __version__
 from penstock.config.browser_access import BrowserAccess
+from penstock.config.complaints import in_words
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
@@ -252,7 +253,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        wrong = (f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors())
+        wrong = (f"{'.'.join(map(str, one['loc'][1:]))}: {in_words(one)}" for one in error.errors())
         return await refused(request, BadRequest("; ".join(wrong)))
 
     async def failed(_: Request, error: Exception) -> Response:

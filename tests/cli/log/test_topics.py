@@ -14,13 +14,14 @@ from crc32c import crc32c
 from typer.testing import CliRunner
 
 import penstock.log
+from penstock.cli.log import figures, topic_list
 from penstock.cli.log import topics as commands
 from penstock.cli.options import Commands
 from penstock.client import Cursor, Gap, Log, Swept, Topic
 from tests.server.running import Running
 
 app = Commands()
-app.command()(commands.topics)
+app.command()(topic_list.topics)
 app.command()(commands.cleanup)
 app.add_typer(commands.topic, name="topic")
 
@@ -29,6 +30,12 @@ def run(running: Running, *arguments: str, code: int = 0) -> str:
     result = CliRunner().invoke(app, [*arguments, "--rpc", running.bound.grpc])
     assert result.exit_code == code, (result.output, result.exception)
     return result.stdout if code == 0 else result.stderr
+
+
+def over_http(running: Running, *arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments, "-o", f"log.http={running.bound.http}"])
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def test_topics_are_listed_with_what_they_hold(running: Running) -> None:
@@ -62,6 +69,21 @@ def test_the_listing_as_json(running: Running) -> None:
     assert found["settings"]["durability"] == "synced"
 
 
+def test_a_listing_over_http_is_that_over_grpc(running: Running) -> None:
+    with Log(running.bound.grpc) as log:
+        log.create_topic("t", segment_size_limit=20_000, retain_bytes=1)
+        for _ in range(60):
+            log.append("t", [b"x"])
+        log.cleanup()
+        log.commit_cursor("t", "reader", 60)
+        log.create_topic("empty")
+    (empty, filled), over_grpc = (json.loads(over_http(running, "topics", "--json")), run(running, "topics", "--json"))
+    assert [empty, filled] == json.loads(over_grpc)
+    assert (empty["oldest"], filled["end"], filled["gaps"][0]["begin"]) == (None, 60, 0)
+    assert over_http(running, "topics").split()[:2] == ["topic", "entries"]
+    assert json.loads(over_http(running, "topics", "--json", "--rate", "0.1"))[0]["entries_per_second"] == 0
+
+
 def test_a_topic_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
     files = penstock.log.Log(tmp_path)
     for name in ("good", "newer"):
@@ -75,6 +97,8 @@ def test_a_topic_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
         assert [one["name"] for one in json.loads(listed.stdout)] == ["good"]
         said = "penstock: topic 'newer' is not opened: reader.cursor has format 2, this Penstock knows 1\n"
         assert listed.stderr == said
+        listed = CliRunner().invoke(app, ["topics", "-o", f"log.http={running.bound.http}"])
+        assert (listed.stderr, "good" in listed.stdout) == (said, True)
         assert run(running, "topic", "show", "newer", code=1) == said
         with Log(running.bound.grpc) as log:
             assert [cursor.topic for cursor in log.cursors()] == ["good"]
@@ -191,7 +215,7 @@ def test_settings_are_shown_as_one_writes_them() -> None:
 
 
 def test_sizes_and_times_are_for_people() -> None:
-    assert [commands.size(n) for n in (0, 1023, 1024, 1 << 20, 5 << 30, 1 << 60)] == [
+    assert [figures.size(n) for n in (0, 1023, 1024, 1 << 20, 5 << 30, 1 << 60)] == [
         "0 B",
         "1023 B",
         "1.0 KiB",
@@ -199,9 +223,9 @@ def test_sizes_and_times_are_for_people() -> None:
         "5.0 GiB",
         "1048576.0 TiB",
     ]
-    assert [commands.span(n) for n in (-1, 0, 119, 120, 7200, 172_800)] == ["0s", "0s", "119s", "2m", "2h", "2d"]
-    assert commands.age(None) == ""
-    assert commands.age(datetime.now(UTC) - timedelta(hours=3)) == "3h ago"
+    assert [figures.span(n) for n in (-1, 0, 119, 120, 7200, 172_800)] == ["0s", "0s", "119s", "2m", "2h", "2d"]
+    assert figures.age(None) == ""
+    assert figures.age(datetime.now(UTC) - timedelta(hours=3)) == "3h ago"
     assert commands.swept_line(Swept("t", 10, 2010, 2048, "expired_read")) == (
         "t: 2,000 entries from 10 on, 2.0 KiB (expired_read)"
     )

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.log import entries as commands
-from penstock.cli.log.topics import topics
+from penstock.cli.log.topic_list import topics
 from penstock.cli.options import Commands
 from penstock.client import AsyncLog, Log, NotAllowed, Tls, Unavailable
 from penstock.config import SecurityConfig

@@ -31,7 +31,7 @@ def write(tmp_path: Path, handler: str) -> Path:
     [
         ('type = "konsole"', "listener.x.handlers.0.type: there is no handler 'konsole' (did you mean 'console'?)"),
         ('type = "console"\nformt = "json"', "listener.x.handlers.0.formt: unknown key (did you mean 'format'?)"),
-        ('type = "console"\nformat = "xml"', "listener.x.handlers.0.format: Input should be 'text' or 'json'"),
+        ('type = "console"\nformat = "xml"', "listener.x.handlers.0.format: 'xml' is not 'text' or 'json'"),
         (
             'type = "discard"\ntopic = "a"',
             "listener.x.handlers.0.topic: unknown key (known: name, overflow, timeout, type",
@@ -41,7 +41,7 @@ def write(tmp_path: Path, handler: str) -> Path:
         ('type = "kafka"\ndefault_topic = "a"\nproducer = {}', "handlers.0.producer: bootstrap.servers is missing"),
         ('type = "kafka"\ndefault_topic = "a b"', "handlers.0.default_topic: 'a b' cannot be a topic of Kafka"),
         ('type = "log"\noverflow = "block"', "overflow = block is for tcp listeners only"),
-        ('type = "console"\nname = "Upper"', "handlers.Upper.name: String should match pattern"),
+        ('type = "console"\nname = "Upper"', "handlers.Upper.name: 'Upper' does not match"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, handler: str, said: str) -> None:

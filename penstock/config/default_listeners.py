@@ -1,0 +1,21 @@
+"""The listeners of a pipe without a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def default_listener_tables() -> list[dict[str, Any]]:
+    """As ``default_listeners``, as they would stand in a file."""
+    ports = {"events": (23456, "plog"), "syslog": (5514, "syslog")}
+    return [
+        {
+            "name": f"{topic}-{protocol}",
+            "protocol": protocol,
+            "port": port,
+            "codec": codec,
+            "handlers": [{"type": "log", "topic": topic}],
+        }
+        for topic, (port, codec) in ports.items()
+        for protocol in ("udp", "tcp")
+    ]

@@ -1,0 +1,52 @@
+"""``penstock pipeline query``: what Spark says of a bad query is what is seen, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import run
+
+QUERY = [sys.executable, "-m", "penstock.cli.main", "pipeline", "query"]
+
+
+def on_a_terminal(*arguments: str, folder: Path) -> str:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([*QUERY, *arguments], stdout=theirs, stderr=theirs, stdin=theirs, cwd=folder)
+    os.close(theirs)
+    written = b""
+    try:
+        while piece := os.read(ours, 4096):
+            written += piece
+    except OSError:  # Linux says so when the other side is closed
+        pass
+    finally:
+        os.close(ours)
+        assert process.wait(120) == 1
+    return written.decode()
+
+
+@pytest.mark.spark
+def test_a_syntax_error_stays_on_the_terminal_in_one_line(tmp_path: Path) -> None:
+    shown, _, after = on_a_terminal("selec x", folder=tmp_path).partition(
+        "[PARSE_SYNTAX_ERROR] Syntax error at or near"
+    )
+    assert shown.endswith("penstock: ")
+    assert "\x1b[2K" not in after, "the line is wiped away"
+    assert after.count("\n") == 1
+    assert not re.search("WARN|incubator", shown + after)
+
+
+@pytest.mark.spark
+def test_a_jvm_that_does_not_start_is_said_in_its_own_words(tmp_path: Path) -> None:
+    ended = run("pipeline", "query", "select 1", "-o", "pipeline.spark.driver.memory=lots", folder=tmp_path)
+    assert ended.status == 1
+    assert "penstock: Invalid maximum heap size: -Xmxlots" in ended.errors.splitlines()
+    assert all(line.startswith("penstock: ") for line in ended.errors.splitlines())

@@ -1,0 +1,105 @@
+"""What is wrong with a configuration is said in its own words, with the place where it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ConfigError, Settings, load
+from penstock.config.explain import keys_of
+
+FILE = """# a comment
+data_dir = "x"
+topic.a.rotate_after = "never"
+[log]
+http = "nowhere"
+htpp = [
+  1,
+]
+[defaults.udp]
+so_rcvbuf = "much"
+[[listener]]
+name = "a"
+protocol = "udp"
+handlers = [{type = "kafka", default_topic = "x", producer = {a = [1], "bootstrap.servers" = "x"}}]
+[[listener]]
+name = "b"
+protocol = "sctp"
+port = 99999
+[[listener]]
+name = "c"
+[security.tokens.me]
+token = 1234567
+"""
+SAID = """:5: log.http: 'nowhere' is not an address such as 127.0.0.1:8844
+:6: log.htpp: unknown key (did you mean 'http'?)
+:3: topic.a.rotate_after: 'never' is not a time such as 10s, 5m or 7d
+:10: listener.a.so_rcvbuf: 'much' is not a size such as 16MiB
+:14: listener.a.handlers.0.producer.a: is a text, a number, true or false
+:17: listener.b.protocol: 'sctp' is not 'udp' or 'tcp'
+:18: listener.b.port: 99999 is more than 65535
+:19: listener.c.protocol: is missing
+:22: security.tokens.me.token: ******** is not a text"""
+
+
+def said(file: Path | None = None, *overrides: str, **variables: str) -> list[str]:
+    """The lines that stop the start."""
+    with pytest.raises(ConfigError) as error:
+        load(file, overrides, variables)
+    return str(error.value).splitlines()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "penstock.toml"
+
+
+def test_what_is_wrong_in_the_file_is_said_with_its_line(file: Path) -> None:
+    file.write_text(FILE)
+    assert said(file) == [f"{file}{line}" for line in SAID.splitlines()]
+
+
+def test_what_is_wrong_in_a_variable_names_the_variable() -> None:
+    listener = {"PENSTOCK_LISTENER__EVENTS_UDP__PORT": "many"}
+    assert said(**listener) == [
+        "PENSTOCK_LISTENER__EVENTS_UDP__PORT: listener.events-udp.port: 'many' is not a whole number"
+    ]
+    assert said(PENSTOCK_LOG__HTPP="x") == ["PENSTOCK_LOG__HTPP: log.htpp: unknown key (did you mean 'http'?)"]
+    assert said(PENSTOCK_LOG__HTTP="0.0.0.0:1")[0].startswith("PENSTOCK_LOG__HTTP: log.http: 0.0.0.0:1 is not loopback")
+
+
+def test_an_option_is_named_as_it_was_given() -> None:
+    assert said(None, "buffer.slots=x") == ["buffer.slots: 'x' is not a whole number"]
+
+
+def test_the_one_who_was_heard_last_is_blamed(file: Path) -> None:
+    file.write_text('[log]\nhttp = "127.0.0.1:1"\n')
+    assert said(file, PENSTOCK_LOG__HTTP="x")[0].startswith("PENSTOCK_LOG__HTTP: log.http: ")
+    assert said(file, "log.http=x", PENSTOCK_LOG__HTTP="y")[0].startswith("log.http: 'x'")
+
+
+def test_keys_that_need_each_other_are_said_with_the_line_of_their_group(file: Path) -> None:
+    file.write_text('[console]\nhttp = "127.0.0.1:1"\n[security]\ntls_cert = "x"\n')
+    assert said(file) == [f"{file}:3: security: tls_cert and tls_key need each other"]
+
+
+def test_a_file_that_is_no_toml_is_said_with_the_line(file: Path) -> None:
+    file.write_text("[log]\nhttp = nowhere\n")
+    assert said(file) == [f"{file}:2: Invalid value"]
+    file.write_text("listener = 5\n")
+    assert said(file) == [f"{file}:1: listener: write each one as [[listener]]"]
+    file.write_text("\n[defaults.ucp]\nport = 1\n")
+    assert said(file) == [f"{file}:2: defaults.ucp: unknown key (did you mean 'udp'?)"]
+    assert said(file.parent / "none") == [f"{file.parent / 'none'}: cannot be read: No such file or directory"]
+
+
+@pytest.mark.parametrize("value", ["[[]]", "{ a = { b = 1 } }", "true", "-1e400", "'\\\\'", "1979-05-27"])
+def test_no_word_is_pydantics(value: str) -> None:
+    for key in keys_of(Settings()):
+        if not key.name.startswith("listener."):
+            with pytest.raises(ConfigError) as error:  # one is wrong in any case
+                load(None, ["buffer.slots=x", f"{key.name}={value}"], {})
+            assert not re.search(r"[Ii]nput|valid |[Vv]alue error|Field|instance|parse", str(error.value))
+            assert all(": " in line for line in str(error.value).splitlines())
