@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA, fetch_all
-from penstock.spark.views import DELTA
 
+DELTA = "delta"
 KAFKA = "kafka"
 LIBRARIES = {DELTA: SPARK_DELTA, KAFKA: SPARK_KAFKA}
 SETTINGS = {

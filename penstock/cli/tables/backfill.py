@@ -40,7 +40,7 @@ def backfill(
     from penstock.landing.backfill.planner import CannotBackfill, one_at_a_time
     from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source
     from penstock.spark.pipeline import PipelineRunning, landing_of
-    from penstock.spark.views import FormatDiffers
+    from penstock.landing.table.begun_table import FormatDiffers
 
     try:
         places = place(begin, "--from"), place(end, "--to") if end is not None else None

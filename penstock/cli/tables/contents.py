@@ -16,7 +16,7 @@ from rich.text import Text
 
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, Configured
-from penstock.landing.table_files import table_list
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.process.terminal import visible
 from penstock.spark.views import VIEWS
@@ -86,7 +86,7 @@ def some_rows(tables: Path, count: int) -> Table:
 
 
 def _files(layout: Layout) -> list[str]:
-    return table_list(layout).active()
+    return table_of(layout).active()
 
 
 def _folder(name: str) -> str:

@@ -25,13 +25,10 @@ def need_spark() -> None:
 def tables_session(settings: Settings) -> Iterator[SparkSession]:
     """A session for the tables' format, with their views."""
     need_spark()
-    from penstock.landing.table_paths import Layout
-    from penstock.spark.extensions import package_settings
     from penstock.spark.session import build_session
-    from penstock.spark.views import DELTA, begun_as, register_views
+    from penstock.spark.views import register_views
 
-    packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
-    session = build_session({**package_settings(packages), **settings.pipeline.spark})
+    session = build_session(settings.pipeline.spark)
     try:
         register_views(session, settings.tables)
         yield session

@@ -227,10 +227,17 @@ class Prover:
         return self._kafka if is_partition(topic) and self._kafka is not None else self._log
 
     def _duplicates(self, proof: Proof, left: Offsets, suspects: Sequence[Suspect]) -> None:
-        uuids = {suspect.event.uuid for suspect in suspects if suspect.event}
+        wanted: dict[str, list[int]] = {}
+        for suspect in suspects:
+            if suspect.event:
+                wanted.setdefault(suspect.event.uuid, []).append(suspect.micros)
         topic = proof.topic.partition(PARTITION_MARK)[0]
-        survived = self._landed.find({topic: uuids}).get(topic, set())
-        known = {s.offset: (s.place, s.event.uuid) for s in suspects if s.event and s.event.uuid in survived}
+        landed = self._landed.find({topic: wanted}).get(topic, {})
+        known = {
+            s.offset: (s.place, s.event.uuid)
+            for s in suspects
+            if s.event and self._landed.within(s.micros, landed.get(s.event.uuid, ()))
+        }
         for offset in left.tolist():
             if offset in known:
                 place, uuid = known[offset]
