@@ -12,7 +12,7 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
-from penstock.landing.table_schema import LANDED
+from penstock.landing.table_schema import LANDED, SYSLOG_COLUMNS
 
 if TYPE_CHECKING:  # what the tables are is known without Spark
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ VIEWS = {
     ),
     "syslog": (
         "syslog",
-        f"{PLACE}, landed_at, date, host, event_time, severity, facility, app_name, procid, msgid, payload, key, annotations",
+        f"{PLACE}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, payload, key, annotations",
     ),
     "messages": (
         "message",
@@ -47,7 +47,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def landed_schema() -> str:
-    """The table's columns as DDL. Always give it to readers of the files: else Spark infers the types of the folders."""
+    """The table's columns as DDL. Always give it to readers of the files: else Spark infers the folders' types."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in from_arrow_schema(LANDED).fields)
@@ -56,7 +56,8 @@ def landed_schema() -> str:
 def read_landed(spark: SparkSession, tables: Path | str) -> DataFrame:
     """The rows that were committed so far; empty where there is no table yet.
 
-    By its list of files, whatever the session has: it shows what there was when it was asked for, ask again for newer rows.
+    By its list of files, whatever the session has: it shows what there was when it was asked for, ask again for newer
+    rows.
     """
     layout = Layout.of(tables)
     names = table_of(layout).active()
@@ -67,7 +68,7 @@ def read_landed(spark: SparkSession, tables: Path | str) -> DataFrame:
 
 
 def register_views(spark: SparkSession, tables: Path | str) -> None:
-    """Create the temporary views: ``landed``, those of VIEWS (``events`` with ``data`` as VARIANT), and ``watermarks``."""
+    """Create the temporary views: ``landed``, those of VIEWS (``data`` as VARIANT), and ``watermarks``."""
     from pyspark.sql import functions
 
     marks = spark.createDataFrame(kept_watermarks(Layout.of(tables)), WATERMARKS)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
+from penstock.landing.admitted_types import TypeRegistry
 
 from penstock.config.daemon_access import internal_token
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.landing.admitted_types import TypeRegistry
 from penstock.landing.backfill import requests
 from penstock.landing.journal import Journal, read_journal
 from penstock.landing.promote.offset_map import OffsetMap

@@ -39,8 +39,8 @@ def backfill(
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
     from penstock.landing.backfill.planner import CannotBackfill, one_at_a_time
     from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source
-    from penstock.spark.pipeline import PipelineRunning, landing_of
     from penstock.landing.table.begun_table import FormatDiffers
+    from penstock.spark.pipeline import PipelineRunning, landing_of
 
     try:
         places = place(begin, "--from"), place(end, "--to") if end is not None else None

@@ -1,7 +1,8 @@
 """Which events are duplicates: those within a window of the first of their key, by the log's own timestamps.
 
-The first that landed stays, then the first by partition and offset. A row is dropped where one that stays has its key and
-was stored in the log no more than the window before or after it. So the answer is the same however often it is asked.
+The first that landed stays, then the first by partition and offset. A row is dropped where one that stays has its key
+and was stored in the log no more than the window before or after it. So the answer is the same however often it is
+asked.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def repeated(seen: EventsSeen, window: int) -> Array:
 def reconsidered(seen: EventsSeen, dropped: Array, runs: Iterable[HashRun], window: int) -> Array:
     """For each event of several tasks whether it is a duplicate. ``dropped``: what tasks took for one, each for itself.
 
-    That is right unless the one that it repeats is a duplicate itself, of another task's, or of one that landed (``runs``:
-    those that the tasks did not know): so what has the key of such a one is judged from the beginning.
+    That is right unless the one that it repeats is a duplicate itself, of another task's, or of one that landed
+    (``runs``: those that the tasks did not know): so what has the key of such a one is judged from the beginning.
     """
     landed: dict[tuple[int, int], list[int]] = {}
     doubtful = np.zeros(len(seen), bool)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -15,13 +13,12 @@ from penstock.landing.rows.key_hashes import key_hashes
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]
 COLUMNS = {"high": np.uint64, "low": np.uint64, "micros": np.int64, "partition": np.int32, "offset": np.int64}
-_SIZES = struct.Struct("<II")
 
 
 @dataclass(frozen=True, slots=True)
 class EventsSeen:
-    """Events in the order of their rows: halves of the key, the log's timestamp (microseconds), partition (-1 for none),
-    offset, and the topic as a number into ``topics``.
+    """Events in the order of their rows: halves of the key, the log's timestamp (microseconds), partition (-1 for
+    none), offset, and the topic as a number into ``topics``.
     """
 
     high: Array
@@ -37,8 +34,7 @@ class EventsSeen:
 
     def take(self, rows: Array) -> EventsSeen:
         """Some of them, by number or by mask."""
-        columns = (getattr(self, one.name)[rows] for one in fields(self)[:-1])
-        return EventsSeen(*columns, self.topics)
+        return _made([getattr(self, one.name)[rows] for one in fields(self)[:-1]], self.topics)
 
     def newest(self) -> dict[str, int]:
         """For each topic the newest timestamp."""
@@ -47,33 +43,14 @@ class EventsSeen:
         here = np.unique(self.topic)
         return {self.topics[number]: int(newest[number]) for number in here.tolist()}
 
-    def encode(self) -> bytes:
-        """As bytes, for ``decode``."""
-        names = json.dumps(self.topics).encode()
-        columns = (getattr(self, name).astype(kind).tobytes() for name, kind in [*COLUMNS.items(), ("topic", np.uint32)])
-        return b"".join([_SIZES.pack(len(self), len(names)), names, *columns])
-
-    @classmethod
-    def decode(cls, encoded: bytes) -> EventsSeen:
-        """What ``encode`` made."""
-        rows, size = _SIZES.unpack_from(encoded)
-        at = _SIZES.size + size
-        topics = tuple(json.loads(encoded[_SIZES.size : at]))
-        columns = []
-        for kind in (*COLUMNS.values(), np.uint32):
-            columns.append(np.frombuffer(encoded, kind, rows, at))
-            at += rows * np.dtype(kind).itemsize
-        return cls(*columns, topics)
-
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> EventsSeen:
         """Of rows of the table that are events: ``topic``, ``partition``, ``offset``, ``timestamp`` and ``uuid``."""
         high, low = key_hashes(rows["topic"], rows["uuid"])
-        encoded = rows["topic"].dictionary_encode()
-        micros = rows["timestamp"].cast(pa.int64()).to_numpy()
-        partition = rows["partition"].fill_null(-1).to_numpy()
-        codes = encoded.indices.to_numpy().astype(np.uint32)
-        return cls(high, low, micros, partition, rows["offset"].to_numpy(), codes, tuple(encoded.dictionary.to_pylist()))
+        encoded: Any = rows["topic"].dictionary_encode()
+        micros, partition = rows["timestamp"].cast(pa.int64()), rows["partition"].fill_null(-1)
+        columns = [high, low, micros.to_numpy(), partition.to_numpy(), rows["offset"].to_numpy()]
+        return _made([*columns, encoded.indices.to_numpy().astype(np.uint32)], tuple(encoded.dictionary.to_pylist()))
 
     @classmethod
     def concat(cls, parts: Sequence[EventsSeen]) -> EventsSeen:
@@ -85,4 +62,9 @@ class EventsSeen:
             np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)])
             for name, kind in COLUMNS.items()
         ]
-        return cls(*columns, np.concatenate([np.empty(0, np.uint32), *codes]), topics)
+        return _made([*columns, np.concatenate([np.empty(0, np.uint32), *codes])], topics)
+
+
+def _made(columns: Sequence[Array], topics: tuple[str, ...]) -> EventsSeen:
+    high, low, micros, partition, offset, topic = columns
+    return EventsSeen(high, low, micros, partition, offset, topic, topics)

@@ -1,12 +1,14 @@
 """Keys of events that landed, sorted, with a filter that answers nearly all questions for keys that are not there.
 
-On disk: a line of JSON (version, rows, topics), then columns of eight bytes aligned values: high, low, micros, topic, and
-the filter. A run never changes. It is made again from the table where it is lost, so that nothing waits for the disk.
+On disk, each part aligned: a head (its size, then JSON: version, rows, topics), the columns high, low, micros and
+topic, and the filter. A run never changes. It is made again from the table where it is lost, so that nothing waits for
+the disk.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,13 @@ VERSION = 1
 FILTER_BITS = 16
 """Bits of the filter for each key: with two of them set, one question in seventy is asked in vain."""
 _ALIGNED = 64
-_COLUMNS = {"high": np.dtype("<u8"), "low": np.dtype("<u8"), "micros": np.dtype("<i8"), "topic": np.dtype("<u4")}
+_SIZE = struct.Struct("<Q")
+_COLUMNS: dict[str, np.dtype[Any]] = {
+    "high": np.dtype("<u8"),
+    "low": np.dtype("<u8"),
+    "micros": np.dtype("<i8"),
+    "topic": np.dtype("<u4"),
+}
 
 
 class BadRun(PenstockError, ValueError):
@@ -66,49 +74,56 @@ class HashRun:
 
     def _likely(self, low: Array) -> Array:
         rows: Array = np.flatnonzero(_bits(self.filter, low))
-        return rows[_bits(self.filter, low[rows] >> np.uint64(32)) != 0]
+        likely: Array = rows[_bits(self.filter, low[rows] >> np.uint64(32)) != 0]
+        return likely
 
     def seen(self) -> EventsSeen:
         """The keys as ``of`` took them, in another order; partitions and offsets are not known."""
         nothing = np.zeros(len(self), np.int64)
-        return EventsSeen(
-            *map(np.asarray, (self.high, self.low, self.micros)), nothing.astype(np.int32), nothing, self.topic, self.topics
-        )
+        partition = nothing.astype(np.int32)
+        return EventsSeen(self.high, self.low, self.micros, partition, nothing, self.topic, self.topics)
 
     def write(self, path: Path) -> int:
         """Write the file; its checksum."""
-        head = json.dumps({"version": VERSION, "rows": len(self), "topics": self.topics}).encode() + b"\n"
+        head = json.dumps({"version": VERSION, "rows": len(self), "topics": self.topics}).encode()
         arrays = [getattr(self, name).astype(kind) for name, kind in _COLUMNS.items()]
-        parts = [_padded(head), *(_padded(one.tobytes()) for one in (*arrays, self.filter))]
-        path.write_bytes(whole := b"".join(parts))
+        parts = [_SIZE.pack(len(head)) + head, *(one.tobytes() for one in (*arrays, self.filter))]
+        whole = b"".join(part + bytes(-len(part) % _ALIGNED) for part in parts)
+        path.write_bytes(whole)
         return int(crc32c.crc32c(whole))
 
     @classmethod
     def open(cls, path: Path, checksum: int | None = None) -> HashRun:
         """A run in a file, mapped; looked through where a checksum is given. Raises BadRun, FileNotFoundError."""
         mapped = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
-        if checksum is not None and crc32c.crc32c(mapped) != checksum:
+        if checksum is not None and crc32c.crc32c(mapped.data) != checksum:
             raise BadRun(f"{path} is damaged")
-        head = bytes(mapped[: 1 << 20]).partition(b"\n")[0]
         try:
-            told = json.loads(head)
-            rows, topics = int(told["rows"]), tuple(map(str, told["topics"]))
-            columns, at = [], len(_padded(head + b"\n"))
-            for kind in (*_COLUMNS.values(), None):
-                size = rows * kind.itemsize if kind is not None else _filter_bytes(rows)
-                columns.append(_column(mapped, at, size, kind))
-                at += -(-size // _ALIGNED) * _ALIGNED
-        except (ValueError, KeyError, TypeError, IndexError):
+            return cls._of(mapped)
+        except (ValueError, KeyError, TypeError, struct.error):
             raise BadRun(f"{path} is damaged, or of another version") from None
-        return cls(*columns[:4], topics, columns[4])
+
+    @classmethod
+    def _of(cls, mapped: Array) -> HashRun:
+        (size,) = _SIZE.unpack(mapped[: _SIZE.size].tobytes())
+        told = json.loads(mapped[_SIZE.size :][:size].tobytes())
+        if told["version"] != VERSION:
+            raise ValueError("of another version")
+        rows, at, columns = int(told["rows"]), _SIZE.size + size, []
+        sizes = [rows * kind.itemsize for kind in _COLUMNS.values()]
+        for size in (*sizes, _filter_bytes(rows)):
+            at += -at % _ALIGNED
+            columns.append(_part(mapped, at, size))
+            at += size
+        high, low, micros, topic = (one.view(kind) for one, kind in zip(columns, _COLUMNS.values(), strict=False))
+        return cls(high, low, micros, topic, tuple(map(str, told["topics"])), columns[-1])
 
 
-def _column(mapped: Array, at: int, size: int, kind: np.dtype[Any] | None) -> Array:
-    part = mapped[at : at + size]
+def _part(mapped: Array, at: int, size: int) -> Array:
+    part: Array = np.asarray(mapped[at : at + size])
     if len(part) != size:
         raise ValueError("too short")
-    found: Array = np.asarray(part.view(kind) if kind is not None else part)
-    return found
+    return part
 
 
 def _filter_bytes(rows: int) -> int:
@@ -129,7 +144,3 @@ def _bits(bitmap: Array, values: Array) -> Array:
     places = values & np.uint64(len(bitmap) * 8 - 1)
     found: Array = (bitmap[places >> np.uint64(3)] >> (places & np.uint64(7)).astype(np.uint8)) & np.uint8(1)
     return found
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % _ALIGNED)

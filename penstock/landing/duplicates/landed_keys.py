@@ -1,7 +1,8 @@
-"""The keys of all events that landed within the window, as runs in a folder; made again from the table where it is lost.
+"""The keys of all events that landed within the window, as runs in a folder; made again from the table where it is
+lost.
 
-The window is of the log's time, topic by topic: a run goes when each of its topics has landed rows that are newer by more
-than the window. A topic that rests keeps its last keys, however long.
+The window is of the log's time, topic by topic: a run goes when each of its topics has landed rows that are newer by
+more than the window. A topic that rests keeps its last keys, however long.
 """
 
 from __future__ import annotations

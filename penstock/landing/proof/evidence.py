@@ -68,7 +68,13 @@ def _read_file(path: Path, kind: str) -> pa.Table:
     seconds = pc.divide(rows["bucket"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)
     micros = rows["timestamp"].cast(pa.int64())
     values: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]]
-    values = {"topic": _with_partition(rows), "micros": micros, "bucket": seconds, "kind": pa.repeat(kind, count), "uuid": pa.nulls(count, pa.string())}
+    values = {
+        "topic": _with_partition(rows),
+        "micros": micros,
+        "bucket": seconds,
+        "kind": pa.repeat(kind, count),
+        "uuid": pa.nulls(count, pa.string()),
+    }
     values |= {name: rows[name] for name in columns if name not in ("bucket", "topic")}
     return pa.table([values[f.name] for f in ROWS], schema=ROWS)
 

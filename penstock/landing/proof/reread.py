@@ -109,9 +109,9 @@ class LogRecords:
         mine = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
         if not len(mine):
             return
-        rows = stored.batch.take(pa.array(mine - stored.base))
+        rows = stored.batch.take(mine - stored.base)
         place = (stored.origin.source, stored.origin.bucket)
-        micros = rows["timestamp"].cast(pa.int64()).to_pylist()
+        micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
         events = events_of(rows["payload"], stored.origin.codec, self._event_types)
         for offset, event, at in zip(mine.tolist(), events, micros, strict=True):
             yield Suspect(offset, place, event, at)

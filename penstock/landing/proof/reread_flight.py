@@ -53,7 +53,7 @@ class FlightRecords:
         if not rows.num_rows:
             return
         events = events_of(rows["payload"], rows["codec"][0].as_py(), self._event_types)
-        micros = rows["timestamp"].cast(pa.int64()).to_pylist()
+        micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
         for row, event, at in zip(rows.select(["offset", "source", "bucket"]).to_pylist(), events, micros, strict=True):
             yield Suspect(row["offset"], (row["source"], int(row["bucket"].timestamp())), event, at)
 

@@ -76,8 +76,8 @@ class KafkaRecords:
         is_syslog = pc.fill_null(pc.equal(rows["codec"], pa.scalar(MessageKind.SYSLOG.value)), pa.scalar(False))
         payloads = pc.if_else(is_syslog, pa.scalar(None, pa.binary()), rows["payload"])
         events = events_of(payloads, None, self._event_types)
-        micros = rows["timestamp"].cast(pa.int64()).to_pylist()
-        for offset, event, at in zip(rows["offset"].to_pylist(), events, micros, strict=True):
+        micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
+        for offset, event, at in zip(rows["offset"].to_numpy().tolist(), events, micros, strict=True):
             yield Suspect(offset, origins[offset], event, at)
 
 

@@ -8,8 +8,15 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute
 
-SETTINGS = {"threads": 1, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
+pc: Any = pyarrow.compute
+"""Arrow's functions; untyped, because their stubs tell neither scalars from columns, nor masks from indices."""
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
 
 
 @cache
@@ -42,5 +49,6 @@ def _named(expressions: dict[str, str]) -> list[str]:
     return [f'{expression} AS "{name}"' for name, expression in expressions.items()]
 
 
-def _whole(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+def _whole(column: Any) -> pa.Array[Any]:
+    whole: pa.Array[Any] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return whole

@@ -1,8 +1,8 @@
 """Payloads that begin with a brace, as events: their fields as columns, or the reason why one is none.
 
-The rules, the first that is broken being the reason: UTF-8; JSON to the last byte (``strict_json``); ``type`` a string of 1
-to MAX_TYPE_BYTES bytes without control characters; ``uuid`` a string of 1 to MAX_UUID_BYTES bytes; ``timestamp`` a number
-of milliseconds within the years 1 to 9999. Of a key that stands there twice the first counts.
+The rules, the first that is broken being the reason: UTF-8; JSON to the last byte (``strict_json``); ``type`` a string
+of 1 to MAX_TYPE_BYTES bytes without control characters; ``uuid`` a string of 1 to MAX_UUID_BYTES bytes; ``timestamp`` a
+number of milliseconds within the years 1 to 9999. Of a key that stands there twice the first counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.landing.event_rules import (
     MAX_TIMESTAMP,
@@ -25,7 +24,7 @@ from penstock.landing.event_rules import (
     Event,
     Reason,
 )
-from penstock.landing.rows.engine import compute
+from penstock.landing.rows.engine import compute, pc
 from penstock.landing.rows.strict_json import not_strict
 from penstock.landing.rows.type_schemas import TypeSchema, not_met
 
@@ -49,8 +48,9 @@ class EventRules:
 
 
 def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Array[Any]]:
-    """Of payloads (binary, each beginning with a brace): ``type``, ``uuid``, ``host``, ``data`` (JSON text; of strings),
-    ``event_time`` (MICROS) and ``reason``; all but the reason null where there is one, and that null where there is none.
+    """Of payloads (binary, each beginning with a brace): ``type``, ``uuid``, ``host``, ``data`` (JSON text; of
+    strings), ``event_time`` (MICROS) and ``reason``; all but the reason null where there is one, and that null where
+    there is none.
     """
     texts = _texts(payloads)
     found = _extracted(texts)
@@ -104,12 +104,12 @@ def _strings(found: pa.Array[Any]) -> pa.Array[Any]:
     """The values of JSON texts that are strings, else null. Only escaped ones need a parser again."""
     quoted = pc.starts_with(found, '"')
     inner = pc.binary_slice(found.cast(pa.binary()), 1, -1).cast(pa.string(), safe=False)
-    plain = pc.if_else(quoted, inner, pa.scalar(None, pa.string()))
+    unescaped: pa.Array[Any] = pc.if_else(quoted, inner, pa.scalar(None, pa.string()))
     escaped = pc.and_(quoted, pc.match_substring(found, "\\"))
     if not pc.any(escaped).as_py():
-        return plain
+        return unescaped
     values = compute({"value": "json_extract_string(text, '$')"}, text=found.filter(escaped))
-    replaced: pa.Array[Any] = pc.replace_with_mask(plain, pc.fill_null(escaped, pa.scalar(False)), values["value"])
+    replaced: pa.Array[Any] = pc.replace_with_mask(unescaped, pc.fill_null(escaped, pa.scalar(False)), values["value"])
     return replaced
 
 
@@ -123,7 +123,7 @@ def _micros(found: pa.Array[Any]) -> tuple[pa.Array[Any], Mask]:
         decimals = ~plain & _matching(found, _DECIMAL_NUMBER)
         _put(micros, bad, decimals, _decimal_micros(found.filter(pa.array(decimals))))
         others = ~plain & ~decimals & _matching(found, r"^[-0-9]")
-        _put(micros, bad, others, [_exact_micros(text) for text in found.filter(pa.array(others)).to_pylist()])
+        _put(micros, bad, others, [_exact_micros(str(text)) for text in found.filter(pa.array(others)).to_pylist()])
     bad |= (micros < MIN_TIMESTAMP * 1000) | (micros > MAX_TIMESTAMP * 1000)
     return pa.array(micros, mask=bad).cast(MICROS), bad
 
@@ -190,7 +190,8 @@ def _first_broken(broken: dict[Reason, Mask], rows: int) -> pa.Array[Any]:
     for number in reversed(range(len(names))):
         code[broken[names[number]]] = number
     reasons = pa.array([str(name) for name in names], pa.string())
-    return reasons.take(pa.array(code, mask=code < 0))
+    found: pa.Array[Any] = pc.take(reasons, pa.array(code, mask=code < 0))
+    return found
 
 
 def events_in(payloads: pa.Array[Any], rules: EventRules | None = None) -> list[Event | None]:
@@ -198,7 +199,7 @@ def events_in(payloads: pa.Array[Any], rules: EventRules | None = None) -> list[
     found: list[Event | None] = [None] * len(payloads)
     rows = np.flatnonzero(_true(pc.starts_with(payloads, "{")))
     if len(rows):
-        columns = event_columns(payloads.take(pa.array(rows)), rules or EventRules())
+        columns = event_columns(pc.take(payloads, pa.array(rows)), rules or EventRules())
         texts = (columns[name].to_pylist() for name in ("type", "uuid", "reason"))
         for row, kind, uuid, reason in zip(rows.tolist(), *texts, strict=True):
             found[row] = Event(kind, uuid) if reason is None else None

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from penstock.landing.rows.engine import pc
 
 MAX_DEPTH = 999
 _WORD = r"-?(?i:nan|inf|infinity)\s*[,\]}]"

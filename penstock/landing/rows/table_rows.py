@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, MessageKind
-from penstock.landing.rows.engine import compute
+from penstock.landing.rows.engine import compute, pc
 from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.landing.table_schema import FILE_SCHEMA, MICROS, SYSLOG_COLUMNS
 
@@ -27,7 +26,7 @@ class Rules:
 
 
 def table_rows(batch: pa.RecordBatch, rules: Rules, landed_at: int) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
-    """The rows (FILE_SCHEMA) of a batch of messages (``from_kafka.rows.ROW``), by kind; ``landed_at`` in microseconds."""
+    """The rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``), by kind; ``landed_at`` in microseconds."""
     batch = batch.append_column("landed_at", pa.repeat(pa.scalar(landed_at, pa.int64()), batch.num_rows).cast(MICROS))
     syslog = pc.fill_null(pc.equal(batch["codec"], pa.scalar(MessageKind.SYSLOG.value)), pa.scalar(False))
     braces = pc.fill_null(pc.starts_with(batch["payload"], "{"), pa.scalar(False))
@@ -67,7 +66,7 @@ def _shaped(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
 
     def column(one: pa.Field[Any]) -> pa.Array[Any]:
         if one.name in columns or one.name in known:
-            found = columns[one.name] if one.name in columns else batch[one.name]
+            found: pa.Array[Any] = columns[one.name] if one.name in columns else batch[one.name]
             return found if found.type.equals(one.type) else found.cast(one.type)
         return pa.nulls(batch.num_rows, one.type)
 

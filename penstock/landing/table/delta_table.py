@@ -1,7 +1,7 @@
 """The table as a Delta table: protocol 1 and 2, no deletion vectors, no column mapping, so that every reader takes it.
 
-Committed by delta-rs, which is asked nothing that it does not promise: it takes a batch's number twice, so the number is
-compared here, under the lock of the one process that lands.
+Committed by delta-rs, which is asked nothing that it does not promise: it takes a batch's number twice, so the number
+is compared here, under the lock of the one process that lands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import deltalake
-from deltalake.transaction import AddAction, CommitProperties, Transaction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from penstock.files.file_system import OS
 from penstock.landing.table.table_files import NewFile
@@ -63,7 +63,7 @@ class DeltaTable:
         if _newest(table) >= batch:
             return
         now = time.time_ns() // 1_000_000
-        adds = [
+        adds: list[AddAction | RemoveAction] = [
             AddAction(one.name, one.size, {"kind": one.kind, "date": one.date}, now, True, one.statistics)
             for one in files
         ]

@@ -1,4 +1,5 @@
-"""The table as a folder of Parquet files that anything reads: files are written aside, and moved in when they are committed.
+"""The table as a folder of Parquet files that anything reads: files are written aside, and moved in when they are
+committed.
 
 A reader that looks while a batch is moved in may see some of its files and not others yet.
 """

@@ -50,4 +50,4 @@ class Table(TableList, Protocol):
         """Make the table where there is none; put in order what a power cut left behind."""
 
     def commit(self, batch: int, files: Sequence[NewFile]) -> None:
-        """Add the files of a batch, all or none, on the disk when this returns. Nothing where the list has the batch."""
+        """Add the files of a batch, all or none, durably. Nothing happens where the list has the batch."""

@@ -1,4 +1,4 @@
-"""What the driver does with the files of a micro-batch: decide which rows are duplicates, commit the rest, remember it."""
+"""What the driver does with the files of a micro-batch: decide which rows are duplicates, commit, remember."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.landing.duplicates.decision import reconsidered
 from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.duplicates.landed_keys import LandedKeys, within_window
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.table.table_files import Table
@@ -47,11 +46,11 @@ class BatchCommit:
         others = [file for file in files if file not in judged]
         return [*others, *self._without_duplicates(judged, self._unknown_to(parts))] if judged else others
 
-    def _unknown_to(self, parts: Sequence[PartResult]) -> list:
+    def _unknown_to(self, parts: Sequence[PartResult]) -> list[HashRun]:
         """The keys that some task did not know, as on another machine."""
         return [] if all(part.through == self._keys.batch for part in parts) else self._keys.runs
 
-    def _without_duplicates(self, files: Sequence[WrittenFile], runs: list) -> Iterator[WrittenFile]:
+    def _without_duplicates(self, files: Sequence[WrittenFile], runs: list[HashRun]) -> Iterator[WrittenFile]:
         seen = EventsSeen.concat([file.seen for file in files if file.seen is not None])
         aside = np.repeat([file.role == ASIDE for file in files], [file.rows for file in files])
         dropped = reconsidered(seen, aside, runs, self._window)
@@ -90,5 +89,3 @@ def events_of(path: Path) -> EventsSeen:
         return EventsSeen.concat([])
     batches = rows.to_batches()
     return EventsSeen.of(batches[0]) if batches else EventsSeen.concat([])
-
-

@@ -13,12 +13,12 @@ from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.files.file_system import OS
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import MessageKind
+from penstock.landing.rows.engine import pc
 from penstock.landing.table_schema import FILE_SCHEMA
 
 DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
@@ -58,7 +58,12 @@ class FileWriter:
         self._path = table / self.name
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._writer = pq.ParquetWriter(
-            self._path, FILE_SCHEMA, compression="zstd", compression_level=1, use_dictionary=DICTIONARIES, store_schema=False
+            self._path,
+            FILE_SCHEMA,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=DICTIONARIES,  # type: ignore[arg-type]  # the stub knows all or none
+            store_schema=False,
         )
         self._seen: list[EventsSeen] = []
         self._bounds: Bounds = {}

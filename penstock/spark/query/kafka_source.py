@@ -13,7 +13,9 @@ EXPIRY_GAP = 1000
 """Offsets that a large message may span, as in a consumer (message.assembler.expiration.offset.gap)."""
 
 
-def kafka_records(spark: SparkSession, topics: tuple[str, ...], kafka: Mapping[str, str], *, max_rows: int) -> DataFrame:
+def kafka_records(
+    spark: SparkSession, topics: tuple[str, ...], kafka: Mapping[str, str], *, max_rows: int
+) -> DataFrame:
     """The stream of all records of the topics (names, or patterns with ``*``). ``kafka``: properties of the client."""
     # Records with large messages are many bytes: an Arrow batch must not hold ten thousand of them.
     spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(16 << 20))

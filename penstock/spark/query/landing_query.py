@@ -1,8 +1,9 @@
 """The landing: one streaming query from all topics into the one table ``landed``.
 
-Spark plans each micro-batch and writes its offsets down; tasks write files (``landing_tasks``); the driver decides which
-rows are duplicates and commits the files under the micro-batch's number (``penstock.landing.writing.batch_commit``). A
-batch that is done again is decided alike, and one that the table has is passed over: so each message lands once.
+Spark plans each micro-batch and writes its offsets down; tasks write files (``landing_tasks``); the driver decides
+which rows are duplicates and commits the files under the micro-batch's number
+(``penstock.landing.writing.batch_commit``). A batch that is done again is decided alike, and one that the table has is
+passed over: so each message lands once.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -26,7 +27,8 @@ def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) 
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["result"])
 
     found = frame.mapInArrow(task, RESULT).toArrow()
-    return [pickle.loads(one) for one in found["result"].to_pylist()]  # noqa: S301  made by our own tasks
+    results: list[Any] = found["result"].to_pylist()
+    return [pickle.loads(one) for one in results]  # noqa: S301  made by our own tasks
 
 
 def of_the_log(options: Mapping[str, str]) -> Sources:

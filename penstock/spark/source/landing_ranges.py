@@ -24,14 +24,8 @@ from penstock.spark.source.data_source import PenstockSource, StreamReader, _ord
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.slices import Slice, plan, read_slice
 
-RANGES = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("begin", pa.int64()),
-        pa.field("end", pa.int64()),
-        pa.field("again", pa.bool_()),
-    ]
-)
+_TYPES: dict[str, pa.DataType] = {"topic": pa.string(), "begin": pa.int64(), "end": pa.int64(), "again": pa.bool_()}
+RANGES = pa.schema(_TYPES)
 
 
 @dataclass(frozen=True, slots=True)
