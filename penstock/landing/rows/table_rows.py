@@ -66,8 +66,9 @@ def _shaped(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
 
     def column(one: pa.Field[Any]) -> pa.Array[Any]:
         if one.name in columns or one.name in known:
-            found: pa.Array[Any] = columns[one.name] if one.name in columns else batch[one.name]
-            return found if found.type.equals(one.type) else found.cast(one.type)
+            found = columns[one.name] if one.name in columns else batch[one.name]
+            cast: pa.Array[Any] = found if found.type.equals(one.type) else found.cast(one.type)
+            return cast
         return pa.nulls(batch.num_rows, one.type)
 
     return pa.RecordBatch.from_arrays([column(one) for one in FILE_SCHEMA], schema=FILE_SCHEMA)
