@@ -1,6 +1,6 @@
 """The proof of a committed micro-batch: every offset is a row, a duplicate, or in a gap.
 
-Read ``prover`` (which judges each offset that is no row: a duplicate, a gap, or lost), ``evidence``, ``reread`` with
+Read ``prover`` (which judges each offset that is no row: a duplicate, a gap, or lost), ``evidence``, ``rows_of_batches``, ``reread`` with
 ``reread_flight``, ``kafka_records`` and ``reread_kafka``, ``uuid_sums``, ``ledger_posts``, ``table_posts``. Imports
 ``landing``, ``log``, ``kafka.large``, ``kafka.client``, ``client``, ``ledger`` and ``config``.
 """
@@ -8,6 +8,7 @@ Read ``prover`` (which judges each offset that is no row: a duplicate, a gap, or
 __all__ = [  # noqa: RUF022 reading order
     "prover",
     "evidence",
+    "rows_of_batches",
     "reread",
     "reread_flight",
     "kafka_records",
