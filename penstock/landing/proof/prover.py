@@ -177,10 +177,7 @@ class Prover:
         """
         asked = requested(self._layout, commit)
         rows = self._rows_of(commit) if asked else NO_ROWS
-        return [
-            self._refill(commit, request, runs, of_topic(rows, request.topic), unproved)
-            for request, runs in asked
-        ]
+        return [self._refill(commit, request, runs, of_topic(rows, request.topic), unproved) for request, runs in asked]
 
     def _refill(
         self,

@@ -1,7 +1,7 @@
 """The rows that a micro-batch brought into the table: from the files it wrote, or from the table as it is now.
 
-The files a batch wrote are there when it is proved. Later they may have been merged with those of others; then its rows are
-found by its ranges of offsets, in whatever files the table has.
+The files a batch wrote are there when it is proved. Later they may have been merged with those of others; then its rows
+are found by its ranges of offsets, in whatever files the table has.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _described(table: Path, name: str) -> _File | None:
     places = {groups[0].column(n).path_in_schema: n for n in range(groups[0].num_columns)} if groups else {}
 
     def bounds(column: str) -> tuple[Any, Any]:
-        known = [group.column(places[column]).statistics for group in groups]
+        known: list[Any] = [group.column(places[column]).statistics for group in groups]
         return min(one.min for one in known), max(one.max for one in known)
 
     return _File(name, bounds("topic"), bounds("offset")) if groups else None
