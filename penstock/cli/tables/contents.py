@@ -66,6 +66,22 @@ def rows(settings: Configured, as_json: AsJson = False) -> None:
 
 
 @tables.command()
+def spark_config(settings: Configured, as_json: AsJson = False) -> None:
+    """What a Spark session without Penstock needs to read the tables."""
+    from penstock.landing.table.begun_table import begun_as
+    from penstock.landing.table.plain_session import session_settings, statements
+
+    layout = Layout.of(settings.tables)
+    form = begun_as(layout) or settings.pipeline.format
+    given, lines = session_settings(form), statements(layout, form)
+    if as_json:
+        print(json.dumps({"settings": given, "statements": lines}, indent=2))
+        return
+    sys.stdout.writelines(f"{name} {value}\n" for name, value in given.items())
+    sys.stdout.writelines(f"{line};\n" for line in ("", *lines) if line)
+
+
+@tables.command()
 def upgrade(settings: Configured) -> None:
     """Carry tables of an earlier version over; the old files stay in _landed_before until you remove them."""
     from penstock.landing.landing_lock import PipelineRunning, take_lock
