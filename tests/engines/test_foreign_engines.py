@@ -48,9 +48,8 @@ class Landed:
             numbers = [*range(batch * ROWS - 1, batch * ROWS + ROWS)]
             payloads = [*(event(number) for number in numbers if number >= 0), b"{no json"]
             self.uuids |= {f"u{number}" for number in numbers if number >= 0}
-            self.commit.land(
-                batch, lambda rows=messages(payloads, batch): [write_part([Source(rows)], self.job, LANDED_AT)]
-            )
+            part = write_part([Source(messages(payloads, batch))], self.job, LANDED_AT)
+            self.commit.land(batch, partial(list, [part]))
 
 
 def messages(payloads: list[bytes], batch: int) -> pa.RecordBatch:

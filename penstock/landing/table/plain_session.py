@@ -23,7 +23,6 @@ def session_settings(form: str) -> dict[str, str]:
 def statements(layout: Layout, form: str) -> list[str]:
     """Statements that give the tables their names in a catalog."""
     table = f"CREATE TABLE IF NOT EXISTS landed USING {form} LOCATION '{layout.landed}'"
-    views = [
-        f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM landed WHERE kind = '{kind}'" for name, kind in KINDS.items()
-    ]
+    view = "CREATE OR REPLACE VIEW {} AS SELECT * FROM landed WHERE kind = '{}'"
+    views = [view.format(name, kind) for name, kind in KINDS.items()]
     return [table, *views]
