@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from penstock.landing.table_files import table_list
 
 from penstock.counts import Origin
 from penstock.landing.status import status
-from penstock.landing.table_files import table_list
 from penstock.landing.table_paths import Layout
 from penstock.log import Log, TopicSettings
 from penstock.log.topic import Topic

@@ -25,7 +25,10 @@ def events(
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="So many of the newest.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens, until Ctrl-C.")] = False,
 ) -> None:
-    """Print the timeline: restarts with their cause, reloads, losses, full disk, retention, clock; the newest last."""
+    """Print the timeline: restarts with their cause, reloads, losses, full disk, retention, clock.
+
+    The newest last.
+    """
     asked = {"limit": str(limit)}
     try:
         if since is not None:

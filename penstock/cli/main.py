@@ -64,7 +64,7 @@ SUMMARIES = {
     "promote": "Copy a topic to Kafka.",
     "tables": "The tables, looked at without Spark.",
     "balance": "Print the balance.",
-    "events": "Print the timeline: restarts with their cause, reloads, losses, full disk, retention, clock; the newest last.",
+    "events": "Print the timeline: restarts with their cause, reloads, losses, full disk, retention, clock.",
     "trace": "Show where a message has been.",
     "inspect": "Print a log buffer as Aeron's LogInspector does.",
     "kafka": "Kafka: a broker for trying out, large messages in and out.",

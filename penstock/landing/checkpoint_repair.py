@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, read_journal, read_plan
-from penstock.landing.table_files import DeltaLog, table_list
+from penstock.landing.table.begun_table import begun_as, table_of
 from penstock.landing.table_paths import Layout
 
 SLACK = 10_000
@@ -26,7 +27,7 @@ class SourceDiffers(PenstockError, ValueError):
 
 def check_batches(layout: Layout) -> None:
     """Raises CheckpointLost: Spark skips a batch that the table's list has already, whatever is in it."""
-    planned, listed = _newest(layout.checkpoint / "offsets"), table_list(layout).newest()
+    planned, listed = _newest(layout.checkpoint / "offsets"), table_of(layout).newest()
     if listed > planned:
         raise CheckpointLost(
             f"{layout.landed} has batches up to {listed}, its checkpoint {layout.checkpoint} up to {planned}: "
@@ -44,23 +45,18 @@ def check_source(layout: Layout, kafka: bool) -> None:
         raise SourceDiffers('these tables are landed from Kafka: they need pipeline.source = "kafka"')
 
 
-def last_landing(checkpoint: Path) -> int:
-    """The time of landing of the newest batch in the checkpoint, in milliseconds; 0 where there is none."""
-    newest = _newest(checkpoint / "offsets")
-    return read_plan(checkpoint, newest).landed_at if newest >= 0 else 0
-
-
 def mend(layout: Layout) -> list[str]:
-    """Remove the newest entries of Spark's lists where they are torn (a power cut may leave empty files).
+    """Put the table in order, and remove the newest entries of Spark's lists where they are torn (a power cut may leave
+    empty files).
 
     Spark then does that batch again; its files are in the table once all the same, because the table's own list
     says whether it has them. Returns the names of what was removed.
     """
+    if begun_as(layout) is not None:
+        table_of(layout).begin()
     commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
     removed = _drop_torn(commits, -1)
     done = max(committed_batches(layout.checkpoint), default=-1)
-    if entries := table_list(layout).entries():
-        removed += _drop_torn(entries, done)
     removed += _drop_torn(offsets, done)
     return removed
 
@@ -69,7 +65,7 @@ def _drop_torn(folder: Path, keep: int) -> list[str]:
     """Remove torn entries from the newest on, down to batch ``keep``, which stays."""
     removed = []
     while (newest := _newest(folder)) > keep:
-        entry = next(path for path in (folder / str(newest), folder / f"{newest}.compact") if path.exists())
+        entry = folder / str(newest)
         if _is_whole(entry):
             break
         (folder / f".{entry.name}.crc").unlink(missing_ok=True)
@@ -92,7 +88,7 @@ def _is_whole(entry: Path) -> bool:
 def _newest(folder: Path) -> int:
     """The largest number among the entries of one of Spark's lists; -1 for none."""
     try:
-        names = [name.removesuffix(".compact") for name in os.listdir(folder)]
+        names = os.listdir(folder)
     except FileNotFoundError:
         return -1
     return max((int(name) for name in names if name.isdecimal()), default=-1)
@@ -101,22 +97,17 @@ def _newest(folder: Path) -> int:
 def sweep(layout: Layout) -> int:
     """Remove files of the table that no batch committed, left behind by a killed pipeline; how many.
 
-    Spark's readers do not see them, because they follow the table's list; other tools read the folders and would.
-    Only while no query runs, and after the journal was brought up to date. Delta has its VACUUM for that.
+    Only while no query runs, and after the journal was brought up to date.
     """
-    if isinstance(table_list(layout), DeltaLog):
-        return 0
     last = max(read_journal(layout), key=lambda commit: commit.batch, default=None)
     since = max(last.landed_at - SLACK, 0) if last else 0
     orphans = set(_written_since(layout.landed, since))
     for commit in read_journal(layout) if orphans else ():
         orphans.difference_update(commit.files)
-    for _, files in table_list(layout).files(last.batch + 1 if last else 0):
-        orphans.difference_update(files)
+    orphans.difference_update(table_of(layout).active() if orphans else ())
     for name in orphans:
-        path = layout.landed / name
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        path.unlink()
+        (layout.landed / name).unlink()
+    shutil.rmtree(layout.aside, ignore_errors=True)
     return len(orphans)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
-from penstock.landing.table_files import table_list
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 
 PARTITION_MARK = "/"
@@ -140,7 +140,7 @@ class Journal:
         new = [batch for batch in committed_batches(layout.checkpoint) if batch > self.last]
         if not new:
             return []
-        files = dict(table_list(layout).files(self.last + 1))
+        files = dict(table_of(layout).files(self.last + 1))
         added: list[Commit] = []
         last, end = self.last, self._end
         for batch in new:

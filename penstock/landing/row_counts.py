@@ -11,11 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.landing.table_files import table_list
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 
-NO_TYPE = "__HIVE_DEFAULT_PARTITION__"
-"""What Spark names the folder of rows without a type."""
 TYPE = "type"
 HOST = "host"
 
@@ -33,7 +31,7 @@ class Tallies:
 
     def now(self, tell: Tell = lambda number, of: None) -> Counter[tuple[str, str]]:
         """Rows that are committed now by kind and value; "" where a row has none."""
-        names = table_list(self._layout).active()
+        names = table_of(self._layout).active()
         self._files = {name: self._files[name] for name in names if name in self._files}
         for number, name in enumerate(names, 1):
             tell(number, len(names))
@@ -45,31 +43,22 @@ class Tallies:
         kind = partition_value(name, "kind")
         try:
             with pq.ParquetFile(self._layout.landed / name) as file:
-                found = self._by_host(file) if self._column == HOST else self._by_type(file, name)
+                found = self._by_value(file)
         except FileNotFoundError:  # taken out of the table since it was listed
             return Counter()
         return Counter({(kind, value): rows for value, rows in found.items() if rows})
 
-    def _by_type(self, file: pq.ParquetFile, name: str) -> Counter[str]:
-        value = partition_value(name, "type")
-        value = "" if value == NO_TYPE else value
-        if self._within is None:
-            return Counter({value: file.metadata.num_rows})
-        return Counter({value: sum(rows.num_rows for rows in self._rows(file, []))})
-
-    def _by_host(self, file: pq.ParquetFile) -> Counter[str]:
-        if HOST not in file.schema_arrow.names:
-            return Counter({"": sum(rows.num_rows for rows in self._rows(file, []))})
+    def _by_value(self, file: pq.ParquetFile) -> Counter[str]:
         found: Counter[str] = Counter()
-        for rows in self._rows(file, [HOST]):
-            for counted in pc.value_counts(rows[HOST]).to_pylist():  # type: ignore[misc]  # the stub of structs
+        for rows in self._rows(file):
+            for counted in pc.value_counts(rows[self._column]).to_pylist():  # type: ignore[misc]  # the stub of structs
                 found[counted["values"] or ""] += counted["counts"]  # type: ignore[index]  # as above
         return found
 
-    def _rows(self, file: pq.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
+    def _rows(self, file: pq.ParquetFile) -> Iterator[pa.Table]:
         """The row groups, with the rows of the buckets that count."""
         for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, columns=[*columns, "bucket"])
+            rows = file.read_row_group(group, columns=[self._column, "bucket"])
             if self._within is not None:
                 micros = pc.cast(rows["bucket"], pa.timestamp("us", "UTC")).cast(pa.int64())
                 bounds = (self._within.start, min(self._within.stop, 1 << 40))

@@ -15,17 +15,27 @@ class Layout:
 
     @property
     def landed(self) -> Path:
-        """The table: Parquet files in folders kind=/date=/type=."""
+        """The table: Parquet files in folders kind=/date=."""
         return self.tables / "landed"
 
     @property
-    def sink_log(self) -> Path:
-        """Spark's list of the files that each batch committed."""
-        return self.landed / "_spark_metadata"
+    def listed(self) -> Path:
+        """The list of the files of a table that is a folder of Parquet files."""
+        return self.tables / "_checkpoints" / "landed.files.jsonl"
+
+    @property
+    def aside(self) -> Path:
+        """Where the files of such a table are written."""
+        return self.tables / "_landing"
+
+    @property
+    def keys(self) -> Path:
+        """The keys of the events that landed lately."""
+        return self.tables / "_checkpoints" / "landed.keys"
 
     @property
     def checkpoint(self) -> Path:
-        """The landing query's checkpoint: offsets, commits and the uuids of the duplicate window."""
+        """The landing query's checkpoint: offsets and commits."""
         return self.tables / "_checkpoints" / "landed"
 
     @property
@@ -72,11 +82,6 @@ class Layout:
     def refills(self) -> Path:
         """Requests to land offsets out of turn."""
         return self.tables / "_checkpoints" / "refills"
-
-    @property
-    def types(self) -> Path:
-        """The registry of event types."""
-        return self.tables / "_types"
 
     @classmethod
     def of(cls, tables: Path | str) -> Layout:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from collections.abc import Callable
@@ -11,25 +10,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
-from hypothesis import given
-from hypothesis import strategies as st
+from penstock.landing.admitted_types import TypeRegistry
 
 from penstock.config.daemon_access import internal_token
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.landing.admitted_types import TypeRegistry
 from penstock.landing.backfill import requests
-from penstock.landing.checkpoint_repair import mend
-from penstock.landing.journal import Journal, read_journal, read_plan
+from penstock.landing.journal import Journal, read_journal
 from penstock.landing.promote.offset_map import OffsetMap
-from penstock.landing.proof.prover import proved_refills, read_proofs
-from penstock.landing.quarantine.send_once import Producer, Resender, body_of, read_body
-from penstock.landing.table_files import table_list
+from penstock.landing.quarantine.send_once import Producer, Resender, body_of
 from penstock.landing.table_paths import Layout
 from penstock.records import body
 from penstock.spark.views import begin_table, begun_as, keep_watermarks, kept_watermarks
-from tests.fuzzed import RAW, Bytes, documents, journals, json_texts
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 MARK = {"table": "events", "topic": "in", "until": 60, "landed": 2, "share": 1.0}
@@ -223,87 +216,3 @@ def test_lines_of_before_go_on_being_read_beside_those_of_now(tmp_path: Path) ->
     found = OffsetMap.load(path)
     assert found is not None
     assert (found.end, found.place(1)) == (2, (0, 1))
-
-
-def _marks(texts: list[bytes]) -> bytes:
-    text = b'{"marks": [' + b",".join(texts) + b"]}"
-    return b"%08x" % crc32c(text) + text
-
-
-JSON_LINES = st.lists(json_texts("batchTimestampMs", "batchWatermarkMs", "t", "action", "path"), max_size=3)
-SPARKS: Bytes = RAW | JSON_LINES.map(lambda lines: b"\n".join([b"v1", *lines]))
-"""Files of Spark's checkpoint and sink log, or what was made of them."""
-READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
-    "a map": (
-        "p/in.jsonl",
-        journals("kafka", "topic", "begins", "move", "end", "runs"),
-        lambda _, p: OffsetMap.load(p),
-    ),
-    "requests": (
-        "r/000001.json",
-        documents("topic", "runs", "again", "owed"),
-        lambda _, p: requests.requests(p.parent),
-    ),
-    "what was sent": (
-        "sent.jsonl",
-        journals("ended", "sequence", "producer", "keys", "topic", "at"),
-        lambda _, p: Resender(p, Sink()),
-    ),
-    "types": ("t/000000.json", documents("type"), lambda _, p: TypeRegistry(p.parent, 9).types()),
-    "types of before": ("t/000000", RAW, lambda _, p: TypeRegistry(p.parent, 9).types()),
-    "the journal": (
-        "_checkpoints/landed.commits.jsonl",
-        journals("batch", "ranges", "landed_at", "watermark", "files", "moved"),
-        lambda layout, _: (list(read_journal(layout)), Journal(layout)),
-    ),
-    "proofs": (
-        "_checkpoints/landed.proofs.jsonl",
-        journals("batch", "proofs", "refills"),
-        lambda layout, _: (list(read_proofs(layout, repair=True)), list(proved_refills(layout))),
-    ),
-    "the form": (
-        "_checkpoints/landed.format.json",
-        documents("form", "format", "data_format"),
-        lambda layout, _: begun_as(layout),
-    ),
-    "watermarks": (
-        "_checkpoints/watermarks.json",
-        documents("marks") | st.lists(json_texts("table", "topic", "until", "landed", "share"), max_size=2).map(_marks),
-        lambda layout, _: kept_watermarks(layout),
-    ),
-    "a plan": (
-        "_checkpoints/landed/offsets/0",
-        SPARKS,
-        lambda layout, _: (
-            mend(layout),
-            (layout.checkpoint / "offsets/0").exists() and read_plan(layout.checkpoint, 0),
-        ),
-    ),
-    "a commit": ("_checkpoints/landed/commits/0", SPARKS, lambda layout, _: mend(layout)),
-    "the sink's list": (
-        "landed/_spark_metadata/0",
-        SPARKS,
-        lambda layout, _: (mend(layout), list(table_list(layout).files()), table_list(layout).active()),
-    ),
-    "Delta's log": (
-        "landed/_delta_log/00000000000000000000.json",
-        st.lists(json_texts("txn", "add", "remove"), max_size=3).map(b"\n".join),
-        lambda layout, _: (list(table_list(layout).files()), table_list(layout).active()),
-    ),
-    "rows that are to be sent": ("rows.arrow", RAW, lambda _, p: read_body(p, None)),
-}
-
-
-@pytest.mark.parametrize("which", READERS)
-@given(data=st.data())
-def test_any_bytes_are_read_or_an_error_of_ours(
-    tmp_path_factory: pytest.TempPathFactory, which: str, data: st.DataObject
-) -> None:
-    name, contents, read = READERS[which]
-    layout = Layout.of(tmp_path_factory.mktemp("tables"))
-    path = layout.tables / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    layout.journal.parent.mkdir(exist_ok=True)
-    path.write_bytes(data.draw(contents))
-    with contextlib.suppress(PenstockError):
-        read(layout, path)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from penstock.landing.table_files import DELTA_LOG, table_list
 
 from penstock.landing.checkpoint_repair import CheckpointLost, check_batches, sweep
-from penstock.landing.table_files import DELTA_LOG, table_list
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_helpers import HandWritten, landed_message
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.counts import Origin
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.table.begun_table import PARQUET, begin_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.table_schema import FILE_SCHEMA
+from penstock.landing.writing.written_file import FileWriter, WrittenFile
 from penstock.log import Log
 from penstock.records import body
 
@@ -60,62 +64,40 @@ def flip(topics: Path, topic: str, needle: bytes) -> None:
 
 @dataclass
 class HandWritten:
-    """A table with its checkpoint, written as Spark writes them, batch by batch."""
+    """A table with its checkpoint, written as the pipeline writes them, batch by batch."""
 
     layout: Layout
     end: dict[str, int] = field(default_factory=dict)
     batch: int = -1
-    watermark: int = 0
-    files: list[str] = field(default_factory=list)
 
-    def commit(
-        self, end: dict[str, int], rows: Iterable[dict[str, Any]], landed_at: int = 0, compact: bool = False
-    ) -> int:
+    def commit(self, end: dict[str, int], rows: Iterable[dict[str, Any]], landed_at: int = 0) -> int:
         """Write a batch that ends at ``end`` and holds ``rows``; its number."""
         self.batch += 1
-        at = landed_at or LANDED_AT + 1000 * self.batch
+        table = begin_table(self.layout, PARQUET)
         self.end = {**self.end, **end}
         by_kind: dict[str, list[dict[str, Any]]] = {}
         for row in rows:
             by_kind.setdefault(row["kind"], []).append(row)
-        files = [self._write(kind, group) for kind, group in sorted(by_kind.items())]
-        self._plan(at)
-        self._list(files, compact)
+        files = [self._write(table.folder, kind, group) for kind, group in sorted(by_kind.items())]
+        self._plan(landed_at or LANDED_AT + 1000 * self.batch)
+        table.commit(self.batch, files)
         self._text(self.layout.checkpoint / "commits" / str(self.batch), ["v1", '{"nextBatchWatermarkMs":0}'])
-        self.watermark = max(self.watermark, at - 600_000)
         return self.batch
 
     def _plan(self, at: int) -> None:
-        metadata = {"batchWatermarkMs": self.watermark, "batchTimestampMs": at, "conf": {}}
+        metadata = {"batchWatermarkMs": 0, "batchTimestampMs": at, "conf": {}}
         lines = ["v1", json.dumps(metadata), json.dumps(dict(sorted(self.end.items())))]
         self._text(self.layout.checkpoint / "offsets" / str(self.batch), lines)
 
-    def _list(self, files: list[str], compact: bool) -> None:
-        self.files += files
-        listed = self.files if compact else files
-        lines = [
-            json.dumps({"path": f"file://{self.layout.landed}/{name}", "size": 1, "action": "add"}) for name in listed
-        ]
-        name = f"{self.batch}.compact" if compact else str(self.batch)
-        self._text(self.layout.sink_log / name, ["v1", *lines])
-
-    def _write(self, kind: str, rows: list[dict[str, Any]]) -> str:
-        name = f"kind={kind}/date=2023-11-14/type=x/part-{self.batch}.parquet"
-        path = self.layout.landed / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stamp = pa.timestamp("us", "UTC")
-        columns = {
-            "topic": pa.array([row["topic"] for row in rows], pa.string()),
-            "offset": pa.array([row["offset"] for row in rows], pa.int64()),
-            "source": pa.array([row.get("source", "events-udp") for row in rows], pa.string()),
-            "bucket": pa.array([row.get("bucket", BUCKET) * 1_000_000 for row in rows], pa.int64()).cast(stamp),
-            "reason": pa.array([row.get("reason") for row in rows], pa.string()),
-            "uuid": pa.array([row.get("uuid") for row in rows], pa.string()),
-        }
-        if any("partition" in row for row in rows):
-            columns["partition"] = pa.array([row.get("partition") for row in rows], pa.int32())
-        pq.write_table(pa.table(columns), path)
-        return name
+    def _write(self, folder: Path, kind: str, rows: list[dict[str, Any]]) -> WrittenFile:
+        writer = FileWriter(folder, MessageKind(kind), date(2023, 11, 14))
+        landed = {"source": "events-udp", "bucket": BUCKET, "timestamp": BUCKET, "landed_at": BUCKET, "type": "x"}
+        known = [{**landed, **{name: value for name, value in row.items() if name != "kind"}} for row in rows]
+        for row in known:
+            for name in ("bucket", "timestamp", "landed_at"):
+                row[name] = datetime.fromtimestamp(row[name], UTC)
+        writer.write(pa.RecordBatch.from_pylist(known, schema=FILE_SCHEMA))
+        return writer.close()
 
     def _text(self, path: Path, lines: list[str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

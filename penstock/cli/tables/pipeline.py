@@ -116,18 +116,19 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 @pipeline.command()
 def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
+    from penstock.landing.table.begun_table import DELTA, begun_as
+    from penstock.landing.table.compaction import compact_table
     from penstock.landing.table_paths import Layout
-    from penstock.spark.views import DELTA, begun_as
 
     layout = Layout.of(settings.tables)
-    if begun_as(layout).get("format") != DELTA:
+    if begun_as(layout) != DELTA:
         fail(
             "the files of a Parquet table stay as they were written: for tables that can be compacted choose "
             'pipeline.format = "delta" and another folder of tables'
         )
-    with errors.status("merging small files"), tables_session(settings) as session:
-        done = session.sql(f"OPTIMIZE delta.`{layout.landed}`").collect()[0]["metrics"]
-    console.print(f"{done['numFilesRemoved']:,} files became {done['numFilesAdded']:,}")
+    with errors.status("merging small files"):
+        removed, added = compact_table(layout.landed)
+    console.print(f"{removed:,} files became {added:,}")
 
 
 def land(settings: Settings, once: bool = False) -> int:

@@ -31,15 +31,12 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
     need_spark()
     from pyspark.errors import PySparkException
 
-    from penstock.landing.table_paths import Layout
-    from penstock.spark.extensions import package_settings
     from penstock.spark.session import build_session
-    from penstock.spark.views import DELTA, begun_as, register_views
+    from penstock.spark.views import register_views
 
-    packages = [DELTA] if begun_as(Layout.of(settings.tables)).get("format") == DELTA else []
     with tempfile.TemporaryFile() as said:
         try:
-            session = build_session({**package_settings(packages), **settings.pipeline.spark}, errors=said.fileno())
+            session = build_session(settings.pipeline.spark, errors=said.fileno())
         except PySparkException as error:
             said.seek(0)
             fail("\n".join(["Spark does not start:", *_last_words(said.read().decode(errors="replace")), str(error)]))

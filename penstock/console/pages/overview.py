@@ -18,7 +18,7 @@ from penstock.console.pages.receipt import ReceiptPanel
 from penstock.console.pipe_picture import draw
 from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import clock, exact
-from penstock.landing.status import is_running
+from penstock.landing.landing_lock import is_running
 from penstock.landing.table_paths import Layout
 from penstock.ledger.event_words import moment
 

@@ -28,7 +28,7 @@ from penstock.landing.proof.evidence import Offsets, in_gaps
 from penstock.landing.proof.prover import proved_refills, read_proofs
 from penstock.landing.proof.reread import LogRecords, Suspect
 from penstock.landing.row_counts import partition_value
-from penstock.landing.table_files import table_list
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
 
@@ -139,7 +139,7 @@ class BackfillPlanner:
 
     def _columns(self, topic: str, names: list[str], kind: str | None = None) -> Iterator[pa.Table]:
         """Columns of the rows of a topic of the log, file by file; a file that is gone has none."""
-        for name in table_list(self._layout).active():
+        for name in table_of(self._layout).active():
             if kind not in (None, partition_value(name, "kind")):
                 continue
             try:

@@ -6,7 +6,8 @@ Everything is read with pyarrow, only the columns needed; no Spark is involved.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,20 @@ ROWS = pa.schema(
         pa.field("reason", pa.dictionary(pa.int32(), pa.string())),
         pa.field("kind", pa.string()),
         pa.field("uuid", pa.string()),
+        pa.field("micros", pa.int64()),
     ]
 )
 _DICTIONARIES = ("topic", "source", "reason")
-_NO_ROWS = ROWS.empty_table()
+NO_ROWS = ROWS.empty_table()
+SLACK = 60_000
+"""Milliseconds between a row's way into the log and its landing, at the start of a pipeline."""
 CACHE_BYTES = 64 << 20
 """Most memory for uuids that landed lately; older ones are read from their files again."""
 
 
 def read_rows(table: Path, files: Iterable[str]) -> pa.Table:
     """The rows (ROWS; bucket in seconds) of files of the table. A file that is gone or damaged has no rows."""
-    return pa.concat_tables([_NO_ROWS, *(_read_file(table / name, _kind(name)) for name in files)])
+    return pa.concat_tables([NO_ROWS, *(_read_file(table / name, _kind(name)) for name in files)])
 
 
 def _kind(name: str) -> str:
@@ -53,19 +57,24 @@ def _read_file(path: Path, kind: str) -> pa.Table:
     columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind == MessageKind.EVENT else [])]
     try:
         with pq.ParquetFile(path, read_dictionary=list(_DICTIONARIES)) as file:
-            by_partition = "partition" in file.schema_arrow.names
-            rows = file.read(columns=[*columns, "partition"] if by_partition else columns)
+            rows = file.read(columns=[*columns, "partition", "timestamp"])
     except (FileNotFoundError, pa.ArrowInvalid):
-        return _NO_ROWS
+        return NO_ROWS
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a file that is no Parquet (any more)
-            return _NO_ROWS
+            return NO_ROWS
         raise
     count = rows.num_rows
     seconds = pc.divide(rows["bucket"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)
-    topic = _with_partition(rows) if by_partition else rows["topic"]
+    micros = rows["timestamp"].cast(pa.int64())
     values: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]]
-    values = {"topic": topic, "bucket": seconds, "kind": pa.repeat(kind, count), "uuid": pa.nulls(count, pa.string())}
+    values = {
+        "topic": _with_partition(rows),
+        "micros": micros,
+        "bucket": seconds,
+        "kind": pa.repeat(kind, count),
+        "uuid": pa.nulls(count, pa.string()),
+    }
     values |= {name: rows[name] for name in columns if name not in ("bucket", "topic")}
     return pa.table([values[f.name] for f in ROWS], schema=ROWS)
 
@@ -134,66 +143,105 @@ def _places(gap: Gap, covered: Offsets) -> Counter[SourceBucket]:
     return Counter({place: int(count) for place, count in zip(known, numbers, strict=True) if count})
 
 
-class LandedUuids:
-    """The events that landed in the last batches: where the survivor of a duplicate must be."""
+@dataclass(slots=True)
+class _Batch:
+    """A batch, and for each topic its newest timestamp, once its rows were looked at."""
 
-    def __init__(self, table: Path, window: float, cache_bytes: int = CACHE_BYTES) -> None:
-        self._table = table
-        self._window = round(window * 1000)
-        self._commits: list[Commit] = []
+    commit: Commit
+    newest: dict[str, int] | None = None
+
+
+class LandedUuids:
+    """The events that landed in the last batches: where the survivor of a duplicate must be. ``rows_of``: its rows,
+    for a batch; ``window`` in seconds.
+    """
+
+    def __init__(self, rows_of: Callable[[Commit], pa.Table], window: float, cache_bytes: int = CACHE_BYTES) -> None:
+        self._rows_of = rows_of
+        self._window = round(window * 1_000_000)
+        self._batches: list[_Batch] = []
         self._cache: OrderedDict[int, pa.Table] = OrderedDict()
         self._room = cache_bytes
 
     def remember(self, commit: Commit, rows: pa.Table | None = None) -> None:
         """Take in a batch, in order; ``rows`` as read from its files, where they were."""
-        before = [c for c in self._commits if c.batch < commit.batch]
-        horizon = before[-1].watermark - self._window if before else 0
-        # Spark forgets a uuid when a batch has run whose watermark is past its landing and the window.
-        self._commits = [c for c in before if c.landed_at >= horizon]
-        self._commits.append(commit)
+        self._batches = [one for one in self._batches if one.commit.batch < commit.batch]
+        latest = _Batch(commit)
+        self._batches.append(latest)
         if rows is not None:
-            self._keep(commit.batch, _events(rows))
+            self._keep(latest, _events(rows))
+        self._forget()
 
-    def find(self, wanted: Mapping[str, set[str]]) -> dict[str, set[str]]:
-        """Those of the uuids wanted, by topic, that landed within the window; newest batches first.
+    def _forget(self) -> None:
+        """Batches whose topics have all gone on by more than the window; of those not looked at, by time of landing."""
+        latest: dict[str, int] = {}
+        for one in self._batches:
+            for topic, micros in (one.newest or {}).items():
+                latest[topic] = max(latest.get(topic, micros), micros)
+        landed = self._batches[-1].commit.landed_at - self._window // 1000 - SLACK
+        self._batches = [
+            one
+            for one in self._batches
+            if (
+                any(micros >= latest[topic] - self._window for topic, micros in one.newest.items())
+                if one.newest is not None
+                else one.commit.landed_at >= landed
+            )
+        ]
 
-        A topic of Kafka is one topic, whatever the partition: so Spark drops duplicates.
+    def find(self, wanted: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[str, dict[str, list[int]]]:
+        """By topic and uuid the timestamps of what landed, for uuids that are wanted with timestamps of their own.
+
+        Newest batches first, until for each of them something within the window was found. A topic of Kafka is one
+        topic, whatever the partition.
         """
-        left = {topic: set(uuids) for topic, uuids in wanted.items() if uuids}
-        found: dict[str, set[str]] = {topic: set() for topic in left}
-        for commit in reversed(self._commits):
-            if not left:
+        left = {topic: dict(uuids) for topic, uuids in wanted.items() if uuids}
+        found: dict[str, dict[str, list[int]]] = {topic: {} for topic in left}
+        for batch in reversed(self._batches):
+            if not any(left.values()):
                 break
-            rows = self._rows(commit)
-            for topic in list(left):
-                hits = _matching(rows, topic, left[topic])
-                found[topic] |= hits
-                left[topic] -= hits
-                if not left[topic]:
-                    del left[topic]
+            rows = self._rows(batch)
+            for topic, uuids in left.items():
+                for uuid, micros in _matching(rows, topic, uuids):
+                    found[topic].setdefault(uuid, []).append(micros)
+                    times = uuids.get(uuid, ())
+                    uuids[uuid] = [at for at in times if abs(at - micros) > self._window]
+                left[topic] = {uuid: times for uuid, times in uuids.items() if times}
         return found
 
-    def _rows(self, commit: Commit) -> pa.Table:
-        rows = self._cache.get(commit.batch)
+    def within(self, micros: int, times: Iterable[int]) -> bool:
+        """Whether one of some times is in the window of another."""
+        return any(abs(micros - at) <= self._window for at in times)
+
+    def _rows(self, batch: _Batch) -> pa.Table:
+        rows = self._cache.get(batch.commit.batch)
         if rows is None:
-            events = (name for name in commit.files if _kind(name) == MessageKind.EVENT)
-            rows = _events(read_rows(self._table, events))
+            rows = _events(self._rows_of(batch.commit))
+            batch.newest = _newest(rows)
         return rows
 
-    def _keep(self, batch: int, rows: pa.Table) -> None:
-        known = self._cache.pop(batch, None)
+    def _keep(self, batch: _Batch, rows: pa.Table) -> None:
+        batch.newest = _newest(rows)
+        number = batch.commit.batch
+        known = self._cache.pop(number, None)
         self._room += (known.nbytes if known is not None else 0) - rows.nbytes
-        self._cache[batch] = rows
+        self._cache[number] = rows
         while self._room < 0 and self._cache:
             self._room += self._cache.popitem(last=False)[1].nbytes
 
 
 def _events(rows: pa.Table) -> pa.Table:
-    return rows.select(["topic", "uuid"]).filter(pc.is_valid(rows["uuid"])).combine_chunks()
+    return rows.select(["topic", "uuid", "micros"]).filter(pc.is_valid(rows["uuid"])).combine_chunks()
 
 
-def _matching(rows: pa.Table, topic: str, uuids: set[str]) -> set[str]:
+def _newest(rows: pa.Table) -> dict[str, int]:
+    plain = pa.table({"topic": rows["topic"].cast(pa.string()), "micros": rows["micros"]})
+    newest = plain.group_by("topic").aggregate([("micros", "max")]).to_pylist()
+    return {one["topic"]: one["micros_max"] for one in newest}
+
+
+def _matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
     names = rows["topic"].cast(pa.string())
-    mine = rows["uuid"].filter(pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK)))
-    found = mine.filter(pc.is_in(mine, value_set=pa.array(list(uuids), pa.string())))
-    return set(found.to_pylist())  # type: ignore[arg-type]  # what is among uuids is not null
+    of_topic = pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK))
+    mine = rows.filter(pc.and_(of_topic, pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))))
+    return [(one["uuid"], one["micros"]) for one in mine.to_pylist()]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.counts import SourceBucket
-from penstock.landing.event_rules import Event, MessageKind, judge
+from penstock.landing.event_rules import Event, MessageKind
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.evidence import Offsets
+from penstock.landing.rows.json_events import EventRules, events_in
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import Stored
 from penstock.log.read.topic_reader import TopicReader
@@ -21,11 +23,12 @@ from penstock.log.store.gaps import Gap
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """An offset that is neither in the table nor in a gap, and what the log has there."""
+    """An offset that is neither in the table nor in a gap, and what the log has there, stored at ``micros``."""
 
     offset: int
     place: SourceBucket
     event: Event | None
+    micros: int = 0
 
 
 @dataclass(slots=True)
@@ -60,10 +63,14 @@ def is_partition(topic: str) -> bool:
 
 def event_of(payload: bytes | None, codec: str | None, event_types: Sequence[str]) -> Event | None:
     """The valid event that a message is; None where it is none."""
-    if codec == MessageKind.SYSLOG or payload is None or not payload.startswith(b"{"):
-        return None
-    found = judge(payload, event_types)
-    return found if isinstance(found, Event) else None
+    return events_of(pa.array([payload], pa.binary()), codec, event_types)[0]
+
+
+def events_of(payloads: pa.Array[Any], codec: str | None, event_types: Sequence[str]) -> list[Event | None]:
+    """The same for several of one codec."""
+    if codec == MessageKind.SYSLOG:
+        return [None] * len(payloads)
+    return events_in(payloads, EventRules(tuple(event_types)))
 
 
 class LogRecords:
@@ -102,7 +109,9 @@ class LogRecords:
         mine = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
         if not len(mine):
             return
-        payloads = stored.batch.column("payload").take(mine - stored.base).to_pylist()
+        rows = stored.batch.take(mine - stored.base)
         place = (stored.origin.source, stored.origin.bucket)
-        for offset, payload in zip(mine.tolist(), payloads, strict=True):
-            yield Suspect(offset, place, event_of(payload, stored.origin.codec, self._event_types))
+        micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
+        events = events_of(rows["payload"], stored.origin.codec, self._event_types)
+        for offset, event, at in zip(mine.tolist(), events, micros, strict=True):
+            yield Suspect(offset, place, event, at)

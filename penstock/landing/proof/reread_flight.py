@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.client import NoSuchTopic
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.proof.evidence import Offsets
-from penstock.landing.proof.reread import Reread, Suspect, event_of
+from penstock.landing.proof.reread import Reread, Suspect, events_of
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
 from penstock.log.store.gaps import Gap
@@ -20,7 +20,7 @@ from penstock.records import SCHEMA
 
 PATIENCE = 5.0
 """Seconds. Whoever proves tries again by itself, and must be able to stop."""
-_ASKED = pa.schema([SCHEMA.field("offset"), SCHEMA.field("payload"), *PROVENANCE])
+_ASKED = pa.schema([SCHEMA.field("offset"), SCHEMA.field("timestamp"), SCHEMA.field("payload"), *PROVENANCE])
 
 
 class FlightRecords:
@@ -49,9 +49,13 @@ class FlightRecords:
 
     def _suspects(self, batch: pa.RecordBatch, offsets: Offsets) -> Iterator[Suspect]:
         wanted = np.isin(batch.column("offset").to_numpy(), offsets)
-        for row in batch.filter(pa.array(wanted)).to_pylist():
-            place = (row["source"], int(row["bucket"].timestamp()))
-            yield Suspect(row["offset"], place, event_of(row["payload"], row["codec"], self._event_types))
+        rows = batch.filter(pa.array(wanted))
+        if not rows.num_rows:
+            return
+        events = events_of(rows["payload"], rows["codec"][0].as_py(), self._event_types)
+        micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
+        for row, event, at in zip(rows.select(["offset", "source", "bucket"]).to_pylist(), events, micros, strict=True):
+            yield Suspect(row["offset"], (row["source"], int(row["bucket"].timestamp())), event, at)
 
 
 def log_records(connection: DaemonConnection | None, event_types: Sequence[str] = ()) -> FlightRecords | None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.quarantine.send_once import Appends, Resender, Sent, body_of
-from penstock.landing.table_files import table_list
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "reason", "payload", "key", "annotations")
@@ -51,7 +51,7 @@ class Row:
 
 def rows(layout: Layout, *, reason: str | None = None, topic: str | None = None) -> Iterator[Row]:
     """The rows in quarantine that came from the log, in the order of the table's files."""
-    for name in table_list(layout).active():
+    for name in table_of(layout).active():
         if not name.startswith(f"kind={MessageKind.QUARANTINE}/"):
             continue
         with pq.ParquetFile(layout.landed / name) as file:

@@ -21,7 +21,7 @@ from penstock.landing.promote.offset_map import OffsetMap, map_path
 from penstock.landing.proof.prover import Proof, proved_refills, read_proofs, requested
 from penstock.landing.proof.reread import is_partition
 from penstock.landing.row_counts import partition_value
-from penstock.landing.table_files import table_list
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.trace.find_message import (
     Tell,
@@ -205,7 +205,7 @@ class Tracer:
 
     def _unjournaled(self) -> list[str]:
         known = set(self._files(self._commits))
-        return [name for name in table_list(self._layout).active() if name not in known]
+        return [name for name in table_of(self._layout).active() if name not in known]
 
     def _landed_end(self, topic: str) -> int:
         return max((commit.end[topic] for commit in self._commits if topic in commit.end), default=0)

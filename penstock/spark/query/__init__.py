@@ -1,12 +1,12 @@
 """The landing query: from topics to the one table, and the worker that proves each batch.
 
-Read ``landing_query``, ``message_kinds``, ``type_schemas``, ``kafka_source``, ``proof_worker``. Imports ``spark`` and
+Read ``landing_query``, ``landing_tasks``, ``type_schemas``, ``kafka_source``, ``proof_worker``. Imports ``spark`` and
 ``landing``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "landing_query",
-    "message_kinds",
+    "landing_tasks",
     "type_schemas",
     "kafka_source",
     "proof_worker",

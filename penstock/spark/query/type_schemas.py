@@ -1,78 +1,77 @@
-"""Schemas of event types: whether an event's ``data`` has what its type promises, as Spark columns."""
+"""Schemas of event types, written as Spark writes columns (DDL)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     DataType,
+    DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegralType,
+    MapType,
     StringType,
+    StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from penstock.errors import PenstockError
+from penstock.landing.rows.type_schemas import BOOLEAN, LIST, NUMBER, OBJECT, TEXT, WHOLE, Field, TypeSchema
 
-WHOLE_NUMBER = r"^-?[0-9]+$"
-NUMBER = r"^-?[0-9]"
-DATA = "fields.data"
+_KINDS: list[tuple[type[DataType] | tuple[type[DataType], ...], str]] = [
+    (StringType, TEXT),
+    (IntegralType, WHOLE),
+    ((DoubleType, FloatType), NUMBER),
+    (BooleanType, BOOLEAN),
+    (ArrayType, LIST),
+    ((StructType, MapType), OBJECT),
+]
+_CASTS = {
+    "tinyint": "TINYINT",
+    "smallint": "SMALLINT",
+    "int": "INTEGER",
+    "bigint": "BIGINT",
+}
 
 
 class BadSchema(PenstockError, ValueError):
     """A type's schema is no DDL of columns; the text names the key."""
 
 
-def parse_schemas(spark: SparkSession, schemas: Mapping[str, str]) -> dict[str, StructType]:
-    """The schemas of ``pipeline.schemas`` by type. Raises BadSchema."""
-    return {name: _parse(spark, name, ddl) for name, ddl in schemas.items()}
+def parse_schemas(spark: SparkSession, schemas: Mapping[str, str]) -> tuple[TypeSchema, ...]:
+    """The schemas of ``pipeline.schemas``. Raises BadSchema.
+
+    Lists, structs and maps must be lists and objects of JSON; what is in them is not looked at.
+    """
+    return tuple(_parse(spark, name, ddl) for name, ddl in schemas.items())
 
 
-def _parse(spark: SparkSession, name: str, ddl: str) -> StructType:
+def _parse(spark: SparkSession, name: str, ddl: str) -> TypeSchema:
     try:
-        return spark.createDataFrame([], ddl).schema
+        columns = spark.createDataFrame([], ddl).schema
     except PySparkException as error:
         raise BadSchema(f"pipeline.schemas.{name}: {ddl!r}: {str(error).strip().splitlines()[0]}") from None
+    return TypeSchema(name, tuple(_field(column) for column in columns.fields))
 
 
-def not_met(schemas: Mapping[str, StructType]) -> Column:
-    """Whether ``data`` is not what the schema of the row's ``type`` says; never for types without one.
-
-    Each field of the schema may be missing or null, unless it says NOT NULL; where it is there it must be of the
-    JSON type that fits. Fields that the schema does not name are let through.
-    """
-    found = F.lit(False)
-    for name, schema in schemas.items():
-        found = found | ((F.col("type") == name) & F.coalesce(_differs(schema), F.lit(True)))
-    return found
+def _field(column: StructField) -> Field:
+    kind = next((kind for types, kind in _KINDS if isinstance(column.dataType, types)), "")
+    return Field(column.name, kind, _cast(column.dataType), not column.nullable)
 
 
-def _differs(schema: StructType) -> Column:
-    """Null (which counts as a difference) where there is no data at all."""
-    wrong = ~F.startswith(F.to_json(F.col(DATA)), F.lit("{"))
-    for field in schema.fields:
-        path = f"$['{field.name}']"
-        text = F.to_json(F.try_variant_get(DATA, path, "variant"))
-        absent = text.isNull() | (text == "null")
-        wrong = wrong | (~absent & ~_fits(text, path, field.dataType))
-        if not field.nullable:
-            wrong = wrong | absent
-    return wrong
-
-
-def _fits(text: Column, path: str, wanted: DataType) -> Column:
-    value = F.try_variant_get(DATA, path, wanted.simpleString())
-    if isinstance(wanted, StringType):
-        return F.startswith(text, F.lit('"'))
-    if isinstance(wanted, IntegralType):
-        return text.rlike(WHOLE_NUMBER) & value.isNotNull()
-    if isinstance(wanted, DoubleType | FloatType):
-        return text.rlike(NUMBER)
-    if isinstance(wanted, BooleanType):
-        return text.isin("true", "false")
-    return value.isNotNull()
+def _cast(wanted: DataType) -> str:
+    if isinstance(wanted, DecimalType):
+        return f"DECIMAL({wanted.precision}, {wanted.scale})"
+    if isinstance(wanted, DateType):
+        return "DATE"
+    if isinstance(wanted, TimestampType | TimestampNTZType):
+        return "TIMESTAMP"
+    return _CASTS.get(wanted.simpleString(), "")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from penstock.spark.query.message_kinds import Rules, classified
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from penstock.landing.event_rules import Event, judge
-from penstock.spark.query.message_kinds import Rules, classified
 from tests.spark.spark_payloads import EVENTS, QUARANTINED
 
 pytestmark = pytest.mark.spark

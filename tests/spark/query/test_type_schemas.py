@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from penstock.spark.query.message_kinds import Rules, classified
 from pyspark.sql import SparkSession
 
-from penstock.spark.query.message_kinds import Rules, classified
 from penstock.spark.query.type_schemas import BadSchema, parse_schemas
 
 pytestmark = pytest.mark.spark

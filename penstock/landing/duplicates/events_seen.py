@@ -1,0 +1,70 @@
+"""The keys of events with what a decision needs of them, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.rows.key_hashes import key_hashes
+
+Array = np.ndarray[tuple[int], np.dtype[Any]]
+COLUMNS = {"high": np.uint64, "low": np.uint64, "micros": np.int64, "partition": np.int32, "offset": np.int64}
+
+
+@dataclass(frozen=True, slots=True)
+class EventsSeen:
+    """Events in the order of their rows: halves of the key, the log's timestamp (microseconds), partition (-1 for
+    none), offset, and the topic as a number into ``topics``.
+    """
+
+    high: Array
+    low: Array
+    micros: Array
+    partition: Array
+    offset: Array
+    topic: Array
+    topics: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.high)
+
+    def take(self, rows: Array) -> EventsSeen:
+        """Some of them, by number or by mask."""
+        return _made([getattr(self, one.name)[rows] for one in fields(self)[:-1]], self.topics)
+
+    def newest(self) -> dict[str, int]:
+        """For each topic the newest timestamp."""
+        newest = np.full(len(self.topics), np.iinfo(np.int64).min)
+        np.maximum.at(newest, self.topic, self.micros)
+        here = np.unique(self.topic)
+        return {self.topics[number]: int(newest[number]) for number in here.tolist()}
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> EventsSeen:
+        """Of rows of the table that are events: ``topic``, ``partition``, ``offset``, ``timestamp`` and ``uuid``."""
+        high, low = key_hashes(rows["topic"], rows["uuid"])
+        encoded: Any = rows["topic"].dictionary_encode()
+        micros, partition = rows["timestamp"].cast(pa.int64()), rows["partition"].fill_null(-1)
+        columns = [high, low, micros.to_numpy(), partition.to_numpy(), rows["offset"].to_numpy()]
+        return _made([*columns, encoded.indices.to_numpy().astype(np.uint32)], tuple(encoded.dictionary.to_pylist()))
+
+    @classmethod
+    def concat(cls, parts: Sequence[EventsSeen]) -> EventsSeen:
+        """All of them, one after the other."""
+        topics = tuple(dict.fromkeys(name for part in parts for name in part.topics))
+        number = {name: at for at, name in enumerate(topics)}
+        codes = [np.array([number[name] for name in part.topics], np.uint32)[part.topic] for part in parts]
+        columns = [
+            np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)])
+            for name, kind in COLUMNS.items()
+        ]
+        return _made([*columns, np.concatenate([np.empty(0, np.uint32), *codes])], topics)
+
+
+def _made(columns: Sequence[Array], topics: tuple[str, ...]) -> EventsSeen:
+    high, low, micros, partition, offset, topic = columns
+    return EventsSeen(high, low, micros, partition, offset, topic, topics)

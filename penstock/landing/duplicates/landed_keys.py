@@ -1,0 +1,156 @@
+"""The keys of all events that landed within the window, as runs in a folder; made again from the table where it is
+lost.
+
+The window is of the log's time, topic by topic: a run goes when each of its topics has landed rows that are newer by
+more than the window. A topic that rests keeps its last keys, however long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.hash_run import VERSION, BadRun, HashRun
+
+MANIFEST = "keys.json"
+MERGED_AT = 8
+"""So many runs of about one size become one."""
+SMALLEST = 4096
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A run in the folder: its file, how many keys, its checksum, and for each topic its newest timestamp."""
+
+    file: str
+    rows: int
+    checksum: int
+    newest: Mapping[str, int]
+    run: HashRun = field(compare=False, repr=False)
+
+    @property
+    def tier(self) -> int:
+        """Runs of one tier are of about one size."""
+        return max(0, (self.rows // SMALLEST).bit_length() // 3)
+
+    def document(self) -> dict[str, Any]:
+        return {"file": self.file, "rows": self.rows, "checksum": self.checksum, "newest": dict(self.newest)}
+
+
+class LandedKeys:
+    """The keys through micro-batch ``batch`` (-1 for none). ``window`` in microseconds. One process writes."""
+
+    def __init__(self, folder: Path, window: int) -> None:
+        self._folder, self._window = folder, window
+        self._entries: list[_Entry] = []
+        self._number = 0
+        self.batch = -1
+
+    @classmethod
+    def load(cls, folder: Path, window: int) -> LandedKeys | None:
+        """What the folder has; None where it is not whole, or of another window, and has to be made again."""
+        found = cls(folder, window)
+        try:
+            told = read_document(folder / MANIFEST)
+            if (told["version"], told["window"]) != (VERSION, window):
+                return None
+            found.batch, found._number = int(told["batch"]), int(told["number"])
+            for one in told["runs"]:
+                run = HashRun.open(folder / one["file"], one["checksum"])
+                found._entries.append(_Entry(one["file"], one["rows"], one["checksum"], one["newest"], run))
+        except FileNotFoundError:
+            return None
+        except (BadRun, DamagedFile, KeyError, TypeError, ValueError) as error:
+            _LOGGER.warning("the keys that landed are read from the table again: %s", error)
+            return None
+        return found
+
+    @property
+    def runs(self) -> list[HashRun]:
+        return [entry.run for entry in self._entries]
+
+    def add(self, batch: int, seen: EventsSeen) -> None:
+        """Take in the events of a batch, which are in the table now."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if len(seen):
+            self._entries.append(self._written(seen))
+        gone = self._expired()
+        while several := self._to_merge():
+            gone += several
+            self._entries.append(self._written(self._merged(several)))
+        self.batch = batch
+        self._keep()
+        for entry in gone:
+            (self._folder / entry.file).unlink(missing_ok=True)
+
+    def _written(self, seen: EventsSeen) -> _Entry:
+        self._number += 1
+        run, name = HashRun.of(seen), f"{self._number:08d}.keys"
+        checksum = run.write(self._folder / name)
+        return _Entry(name, len(seen), checksum, seen.newest(), HashRun.open(self._folder / name))
+
+    def _latest(self) -> dict[str, int]:
+        latest: dict[str, int] = {}
+        for entry in self._entries:
+            for topic, micros in entry.newest.items():
+                latest[topic] = max(latest.get(topic, micros), micros)
+        return latest
+
+    def _expired(self) -> list[_Entry]:
+        latest = self._latest()
+        gone = [e for e in self._entries if all(at < latest[t] - self._window for t, at in e.newest.items())]
+        self._entries = [entry for entry in self._entries if entry not in gone]
+        return gone
+
+    def _to_merge(self) -> list[_Entry]:
+        """Runs of one tier, where there are many; they are taken out."""
+        tiers: dict[int, list[_Entry]] = {}
+        for entry in self._entries:
+            tiers.setdefault(entry.tier, []).append(entry)
+        several = next((entries for entries in tiers.values() if len(entries) >= MERGED_AT), [])
+        self._entries = [entry for entry in self._entries if entry not in several]
+        return several
+
+    def _merged(self, entries: Iterable[_Entry]) -> EventsSeen:
+        return EventsSeen.concat([entry.run.seen() for entry in entries])
+
+    def _keep(self) -> None:
+        runs = [entry.document() for entry in self._entries]
+        told = {"version": VERSION, "window": self._window, "batch": self.batch, "number": self._number, "runs": runs}
+        write_document(self._folder / MANIFEST, told)
+
+
+def mapped_runs(folder: Path) -> tuple[int, list[HashRun]]:
+    """Through which batch the keys in a folder go, and their runs; -1 and none where they cannot be read from here."""
+    with contextlib.suppress(FileNotFoundError, BadRun, DamagedFile, KeyError, TypeError, ValueError):
+        told = read_document(folder / MANIFEST)
+        return int(told["batch"]), [_mapped(folder / one["file"], one["checksum"]) for one in told["runs"]]
+    return -1, []
+
+
+@lru_cache(maxsize=256)
+def _mapped(path: Path, checksum: int) -> HashRun:
+    """Looked through by the process that writes them; the checksum tells runs of one name apart."""
+    del checksum
+    return HashRun.open(path)
+
+
+def within_window(parts: Iterable[EventsSeen], window: int) -> Iterator[EventsSeen]:
+    """Of events in any order those that are no more than the window older than the newest of their topic so far."""
+    latest: dict[str, int] = {}
+    for part in parts:
+        for topic, micros in part.newest().items():
+            latest[topic] = max(latest.get(topic, micros), micros)
+        floors = np.array([latest.get(topic, 0) - window for topic in part.topics] or [0])
+        yield part.take(part.micros >= floors[part.topic])

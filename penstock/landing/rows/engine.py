@@ -1,0 +1,65 @@
+"""DuckDB as a library of functions on whole Arrow columns: JSON, and hashes. No file, no extension, one thread."""
+
+from __future__ import annotations
+
+import atexit
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute
+
+pc: Any = pyarrow.compute
+"""Arrow's functions; untyped, because their stubs tell neither scalars from columns, nor masks from indices."""
+SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:", config=SETTINGS)
+    atexit.register(_connection.cache_clear)  # else it complains when the interpreter ends
+    return connection
+
+
+def compute(
+    expressions: dict[str, str], given: dict[str, str] | None = None, **columns: pa.Array[Any]
+) -> dict[str, pa.Array[Any]]:
+    """SQL expressions over columns of one length; by name the results, of that length and in that order.
+
+    ``given``: expressions that are computed first, once, and may be named in the others.
+    """
+    inner = ", ".join(["*", *_named(given or {})])
+    outer = ", ".join(_named(expressions))
+    own = _connection().cursor()
+    try:
+        own.register("columns", pa.table(columns))
+        query = f"SELECT {outer} FROM (SELECT {inner} FROM columns)"  # noqa: S608  our own words
+        found = own.sql(query).to_arrow_table()
+    finally:
+        own.close()
+    return {name: _whole(found[name]) for name in expressions}
+
+
+def json_texts(path: Path, column: str) -> pa.Array[Any]:
+    """A column of VARIANT of a Parquet file, as JSON texts, in the order of its rows."""
+    own = _connection().cursor()
+    try:
+        rows = own.read_parquet(str(path), hive_partitioning=False)
+        return _whole(rows.project(f'"{column}"::JSON::VARCHAR AS text').to_arrow_table()["text"])
+    finally:
+        own.close()
+
+
+def _named(expressions: dict[str, str]) -> list[str]:
+    return [f'{expression} AS "{name}"' for name, expression in expressions.items()]
+
+
+def _whole(column: Any) -> pa.Array[Any]:
+    whole: pa.Array[Any] = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return whole

@@ -1,0 +1,206 @@
+"""Payloads that begin with a brace, as events: their fields as columns, or the reason why one is none.
+
+The rules, the first that is broken being the reason: UTF-8; JSON to the last byte (``strict_json``); ``type`` a string
+of 1 to MAX_TYPE_BYTES bytes without control characters; ``uuid`` a string of 1 to MAX_UUID_BYTES bytes; ``timestamp`` a
+number of milliseconds within the years 1 to 9999. Of a key that stands there twice the first counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.event_rules import (
+    MAX_TIMESTAMP,
+    MAX_TYPE_BYTES,
+    MAX_UUID_BYTES,
+    MIN_TIMESTAMP,
+    UNSAFE_IN_TYPE,
+    Event,
+    Reason,
+)
+from penstock.landing.rows.engine import compute, pc
+from penstock.landing.rows.strict_json import not_strict
+from penstock.landing.rows.type_schemas import TypeSchema, not_met
+
+FIELDS = ("type", "uuid", "host", "timestamp", "data")
+MICROS = pa.timestamp("us", "UTC")
+_PATHS = ", ".join(f"'$.{name}'" for name in FIELDS)
+_PARSED = {"found": f"CASE WHEN json_valid(text) THEN json_extract(text, [{_PATHS}]) END"}
+_COLUMNS = {name: f"found[{number}]" for number, name in enumerate(FIELDS, 1)} | {"whole": "found IS NOT NULL"}
+_PLAIN_NUMBER = r"^-?[0-9]{1,15}$"
+_DECIMAL_NUMBER = r"^-?[0-9]{1,15}\.[0-9]{1,9}$"
+_NANOS = pa.decimal128(30, 9)
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class EventRules:
+    """Which events are let in: ``event_types`` (empty: all), and what the data of some types has to be."""
+
+    event_types: tuple[str, ...] = ()
+    schemas: tuple[TypeSchema, ...] = field(default=())
+
+
+def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Array[Any]]:
+    """Of payloads (binary, each beginning with a brace): ``type``, ``uuid``, ``host``, ``data`` (JSON text; of
+    strings), ``event_time`` (MICROS) and ``reason``; all but the reason null where there is one, and that null where
+    there is none.
+    """
+    texts = _texts(payloads)
+    found = _extracted(texts)
+    values = {name: _strings(found[name]) for name in ("type", "uuid", "host")}
+    micros, bad_time = _micros(found["timestamp"])
+    broken = {
+        Reason.BAD_JSON: ~_true(found["whole"]),
+        Reason.MISSING_TYPE: _absent(found["type"]),
+        Reason.BAD_TYPE: _bad_type(values["type"]),
+        Reason.MISSING_UUID: _absent(found["uuid"]),
+        Reason.BAD_UUID: _bad_length(values["uuid"], MAX_UUID_BYTES),
+        Reason.BAD_TIMESTAMP: bad_time,
+    }
+    if rules.event_types:
+        allowed = pc.is_in(values["type"], value_set=pa.array(rules.event_types, pa.string()))
+        broken[Reason.TYPE_NOT_ALLOWED] = ~_true(allowed)
+    if rules.schemas:
+        broken[Reason.SCHEMA_NOT_MET] = not_met(values["type"], found["data"], rules.schemas)
+    reason = _first_broken(broken, len(payloads))
+    columns = {**values, "data": found["data"], "event_time": micros}
+    valid = pc.is_null(reason)
+    kept = columns if pc.all(valid).as_py() is not False else {n: _only(valid, c) for n, c in columns.items()}
+    return {**kept, "reason": reason}
+
+
+def _only(valid: pa.Array[Any], column: pa.Array[Any]) -> pa.Array[Any]:
+    kept: pa.Array[Any] = pc.if_else(valid, column, pa.scalar(None, column.type))
+    return kept
+
+
+def _texts(payloads: pa.Array[Any]) -> pa.Array[Any]:
+    """As strings; null where a payload is not UTF-8."""
+    try:
+        return payloads.cast(pa.string())
+    except pa.ArrowInvalid:
+        if len(payloads) == 1:
+            return pa.nulls(1, pa.string())
+        half = len(payloads) // 2
+        return pa.concat_arrays([_texts(payloads[:half]), _texts(payloads[half:])])
+
+
+def _extracted(texts: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
+    """By field its JSON text, null where it is not there; ``whole`` says whether the text is JSON."""
+    refused = not_strict(texts)
+    if refused.any():
+        texts = pc.if_else(pa.array(refused), pa.scalar(None, pa.string()), texts)
+    return compute(_COLUMNS, _PARSED, text=texts)
+
+
+def _strings(found: pa.Array[Any]) -> pa.Array[Any]:
+    """The values of JSON texts that are strings, else null. Only escaped ones need a parser again."""
+    quoted = pc.starts_with(found, '"')
+    inner = pc.binary_slice(found.cast(pa.binary()), 1, -1).cast(pa.string(), safe=False)
+    unescaped: pa.Array[Any] = pc.if_else(quoted, inner, pa.scalar(None, pa.string()))
+    escaped = pc.and_(quoted, pc.match_substring(found, "\\"))
+    if not pc.any(escaped).as_py():
+        return unescaped
+    values = compute({"value": "json_extract_string(text, '$')"}, text=found.filter(escaped))
+    replaced: pa.Array[Any] = pc.replace_with_mask(unescaped, pc.fill_null(escaped, pa.scalar(False)), values["value"])
+    return replaced
+
+
+def _micros(found: pa.Array[Any]) -> tuple[pa.Array[Any], Mask]:
+    """Numbers of milliseconds as times, rounded to the microsecond; and which are none."""
+    plain = _matching(found, _PLAIN_NUMBER)
+    micros = np.zeros(len(found), np.int64)
+    bad = np.ones(len(found), bool)
+    _put(micros, bad, plain, _whole_millis(found.filter(pa.array(plain))))
+    if not plain.all():
+        decimals = ~plain & _matching(found, _DECIMAL_NUMBER)
+        _put(micros, bad, decimals, _decimal_micros(found.filter(pa.array(decimals))))
+        others = ~plain & ~decimals & _matching(found, r"^[-0-9]")
+        _put(micros, bad, others, [_exact_micros(str(text)) for text in found.filter(pa.array(others)).to_pylist()])
+    bad |= (micros < MIN_TIMESTAMP * 1000) | (micros > MAX_TIMESTAMP * 1000)
+    return pa.array(micros, mask=bad).cast(MICROS), bad
+
+
+def _put(micros: np.ndarray[Any, Any], bad: Mask, rows: Mask, values: Any) -> None:
+    if rows.any():
+        micros[rows] = values
+        bad[rows] = False
+
+
+def _matching(found: pa.Array[Any], pattern: str) -> Mask:
+    return _true(pc.match_substring_regex(found, pattern))
+
+
+def _whole_millis(texts: pa.Array[Any]) -> Any:
+    return texts.cast(pa.int64()).to_numpy() * 1000
+
+
+def _decimal_micros(texts: pa.Array[Any]) -> Any:
+    rounded = pc.round(texts.cast(_NANOS), ndigits=3, round_mode="half_towards_infinity")
+    return pc.multiply(rounded, pa.scalar(Decimal(1000))).cast(pa.decimal128(38, 12)).cast(pa.int64(), safe=False)
+
+
+def _exact_micros(text: str) -> int:
+    """Numbers with exponents, and long ones; those that are out of bounds all become the same."""
+    number = Decimal(text)
+    if not MIN_TIMESTAMP <= number <= MAX_TIMESTAMP:
+        return MAX_TIMESTAMP * 1000 + 1
+    return int((number * 1000).to_integral_value("ROUND_HALF_UP"))
+
+
+def _absent(found: pa.Array[Any]) -> Mask:
+    return _true(pc.is_null(found)) | _true(pc.equal(found, pa.scalar("null")))
+
+
+def _bad_type(values: pa.Array[Any]) -> Mask:
+    """Looked at once for each different type."""
+    encoded = values.dictionary_encode()
+    names = encoded.dictionary
+    bad = _bad_length(names, MAX_TYPE_BYTES) | _true(pc.match_substring_regex(names, UNSAFE_IN_TYPE))
+    known = _true(pc.is_valid(values))
+    found = np.ones(len(values), bool)
+    found[known] = bad[encoded.indices.drop_null().to_numpy()]
+    return found
+
+
+def _bad_length(values: pa.Array[Any], most: int) -> Mask:
+    size = pc.fill_null(pc.binary_length(values), pa.scalar(0, pa.int32())).to_numpy()
+    bad: Mask = (size == 0) | (size > most)
+    return bad
+
+
+def _true(mask: pa.Array[Any]) -> Mask:
+    """As numpy; null is False."""
+    if mask.null_count:
+        mask = pc.fill_null(mask, pa.scalar(False))
+    found: Mask = mask.to_numpy(zero_copy_only=False).astype(bool)
+    return found
+
+
+def _first_broken(broken: dict[Reason, Mask], rows: int) -> pa.Array[Any]:
+    names: Sequence[Reason] = list(broken)
+    code = np.full(rows, -1, np.int32)
+    for number in reversed(range(len(names))):
+        code[broken[names[number]]] = number
+    reasons = pa.array([str(name) for name in names], pa.string())
+    found: pa.Array[Any] = pc.take(reasons, pa.array(code, mask=code < 0))
+    return found
+
+
+def events_in(payloads: pa.Array[Any], rules: EventRules | None = None) -> list[Event | None]:
+    """The valid event that each payload (binary) is; None where it is none."""
+    found: list[Event | None] = [None] * len(payloads)
+    rows = np.flatnonzero(_true(pc.starts_with(payloads, "{")))
+    if len(rows):
+        columns = event_columns(pc.take(payloads, pa.array(rows)), rules or EventRules())
+        texts = (columns[name].to_pylist() for name in ("type", "uuid", "reason"))
+        for row, kind, uuid, reason in zip(rows.tolist(), *texts, strict=True):
+            found[row] = Event(kind, uuid) if reason is None else None
+    return found

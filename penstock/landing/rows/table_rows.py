@@ -1,0 +1,105 @@
+"""What a message is (event, syslog, message, or quarantined and why), as rows of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, MessageKind
+from penstock.landing.rows.engine import compute, pc
+from penstock.landing.rows.json_events import EventRules, event_columns
+from penstock.landing.table_schema import FILE_SCHEMA, MICROS, SYSLOG_COLUMNS
+
+RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+Columns: TypeAlias = "dict[str, pa.Array[Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What makes an event, and whether valid events keep their raw payload."""
+
+    events: EventRules = field(default_factory=EventRules)
+    keep_payload: bool = True
+
+
+def table_rows(batch: pa.RecordBatch, rules: Rules, landed_at: int) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
+    """The rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``), by kind; ``landed_at`` in microseconds."""
+    batch = batch.append_column("landed_at", pa.repeat(pa.scalar(landed_at, pa.int64()), batch.num_rows).cast(MICROS))
+    syslog = pc.fill_null(pc.equal(batch["codec"], pa.scalar(MessageKind.SYSLOG.value)), pa.scalar(False))
+    braces = pc.fill_null(pc.starts_with(batch["payload"], "{"), pa.scalar(False))
+    events = pc.and_not(braces, syslog)
+    if part := _some(batch, events):
+        yield from _events(part, rules)
+    if part := _some(batch, syslog):
+        yield MessageKind.SYSLOG, _shaped(part, _syslog_columns(part))
+    if part := _some(batch, pc.invert(pc.or_(events, syslog))):
+        yield MessageKind.MESSAGE, _shaped(part, {})
+
+
+def carried_over(batch: pa.RecordBatch, kind: MessageKind, named: str | None) -> pa.RecordBatch:
+    """Rows of an earlier table (with its columns, but for the ``type`` that its folder named) as FILE_SCHEMA."""
+    columns: Columns = {"type": pa.array([named], pa.string()).take(pa.array([0] * batch.num_rows))}
+    if kind is MessageKind.SYSLOG:
+        columns |= _syslog_columns(batch)
+    return _shaped(batch, columns)
+
+
+def _some(batch: pa.RecordBatch, mask: pa.Array[Any]) -> pa.RecordBatch | None:
+    """The rows that a mask holds for; None for none."""
+    count = int(pc.sum(mask).as_py() or 0)
+    if count == batch.num_rows:
+        return batch if count else None
+    return batch.filter(mask) if count else None
+
+
+def _events(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
+    columns = event_columns(batch["payload"], rules.events)
+    if not rules.keep_payload:
+        nothing = pa.scalar(None, pa.binary())
+        columns["payload"] = pc.if_else(pc.is_null(columns["reason"]), nothing, batch["payload"])
+    rows = _shaped(batch, columns)
+    valid = pc.is_null(columns["reason"])
+    if part := _some(rows, valid):
+        yield MessageKind.EVENT, part
+    if part := _some(rows, pc.invert(valid)):
+        yield MessageKind.QUARANTINE, part
+
+
+def _shaped(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+    """FILE_SCHEMA: ``columns``, else those of the batch, else null."""
+    known = set(batch.schema.names)
+
+    def column(one: pa.Field[Any]) -> pa.Array[Any]:
+        if one.name in columns or one.name in known:
+            found = columns[one.name] if one.name in columns else batch[one.name]
+        else:
+            found = pa.nulls(batch.num_rows, one.type)
+        cast: pa.Array[Any] = found if found.type.equals(one.type) else found.cast(one.type)
+        return cast
+
+    return pa.RecordBatch.from_arrays([column(one) for one in FILE_SCHEMA], schema=FILE_SCHEMA)
+
+
+def _syslog_columns(batch: pa.RecordBatch) -> Columns:
+    annotations = batch["annotations"]
+
+    def said(name: str) -> pa.Array[Any]:
+        found: pa.Array[Any] = pc.map_lookup(annotations, pa.scalar(name), "last")
+        return found
+
+    columns = {column: said(name) for column, name in SYSLOG_COLUMNS.items()}
+    return {**columns, "host": said("hostname"), "event_time": _times(said("timestamp"))}
+
+
+def _times(texts: pa.Array[Any]) -> pa.Array[Any]:
+    """The times that say their year and zone (RFC 5424), else null."""
+    full = pc.fill_null(pc.match_substring_regex(texts, RFC3339), pa.scalar(False))
+    texts = pc.if_else(full, texts, pa.scalar(None, pa.string()))
+    micros = compute({"micros": "epoch_us(try_cast(text AS TIMESTAMPTZ))"}, text=texts)["micros"]
+    bounds = (pa.scalar(MIN_TIMESTAMP * 1000), pa.scalar(MAX_TIMESTAMP * 1000))
+    inside = pc.and_(pc.greater_equal(micros, bounds[0]), pc.less_equal(micros, bounds[1]))
+    times: pa.Array[Any] = pc.if_else(inside, micros, pa.scalar(None, pa.int64())).cast(MICROS)
+    return times

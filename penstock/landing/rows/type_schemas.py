@@ -1,0 +1,72 @@
+"""Schemas of event types: whether an event's ``data`` has what its type promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.rows.engine import compute, pc
+
+WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
+_JSON_TYPES = {
+    WHOLE: ("BIGINT", "UBIGINT"),
+    NUMBER: ("BIGINT", "UBIGINT", "DOUBLE"),
+    BOOLEAN: ("BOOLEAN",),
+    TEXT: ("VARCHAR",),
+    LIST: ("ARRAY",),
+    OBJECT: ("OBJECT",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of ``data``. ``kind``: whole, number, boolean, text, list or object; else a type that DuckDB can cast its
+    value to. ``cast``: besides, a type that it must fit into, such as INTEGER.
+    """
+
+    name: str
+    kind: str
+    cast: str = ""
+    required: bool = False
+
+    @property
+    def fits(self) -> str:
+        """A condition of SQL on the column ``data``."""
+        path = "'$.\"" + self.name.replace("'", "''").replace('"', '\\"') + "\"'"
+        kind = f"json_type(data, {path})"
+        absent = f"({kind} IS NULL OR {kind} = 'NULL')"
+        allowed = ", ".join(f"'{one}'" for one in _JSON_TYPES.get(self.kind, ()))
+        rules = [f"{kind} IN ({allowed})"] if allowed else []
+        if self.cast:
+            rules.append(f"try_cast(json_extract_string(data, {path}) AS {self.cast}) IS NOT NULL")
+        fits = " AND ".join(rules) or "true"
+        return f"(NOT {absent} AND {fits})" if self.required else f"({absent} OR ({fits}))"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSchema:
+    """What the data of the events of one type has to be: a JSON object with these fields, and any others.
+
+    A field may be missing or null unless it is required.
+    """
+
+    type: str
+    fields: tuple[Field, ...]
+
+
+def not_met(
+    types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[TypeSchema]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """For each row whether its data (JSON text or null) is not what the schema of its type says."""
+    found = np.zeros(len(types), bool)
+    for schema in schemas:
+        mine = pc.fill_null(pc.equal(types, pa.scalar(schema.type)), pa.scalar(False)).to_numpy(zero_copy_only=False)
+        if mine.any():
+            fits = " AND ".join(["json_type(data) = 'OBJECT'", *(one.fits for one in schema.fields)])
+            answer = compute({"fits": f"coalesce({fits}, false)"}, data=data.filter(pa.array(mine)))
+            found[mine] = ~answer["fits"].to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,23 @@
+"""Small files of a Delta table merged into large ones, while readers and the pipeline go on.
+
+It changes no data: the rows stay, under other files. The old files stay for readers that are at them, until they are
+removed as nobody can need them any more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import deltalake
+
+TARGET_BYTES = 128 << 20
+KEEP_HOURS = 24
+"""A reader, or a proof, that began so long ago may still find its files."""
+
+
+def compact_table(folder: Path) -> tuple[int, int]:
+    """Merge what is small, and remove what was merged long ago; how many files became how many."""
+    table = deltalake.DeltaTable(str(folder))
+    done = table.optimize.compact(target_size=TARGET_BYTES, max_concurrent_tasks=1)
+    table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
+    return int(done["numFilesRemoved"]), int(done["numFilesAdded"])

@@ -1,0 +1,139 @@
+"""The table as a Delta table: protocol 1 and 2, no deletion vectors, no column mapping, so that every reader takes it.
+
+Committed by delta-rs, which is asked nothing that it does not promise: it takes a batch's number twice, so the number
+is compared here, under the lock of the one process that lands.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import deltalake
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from penstock.files.file_system import OS
+from penstock.files.json_values import parse_object
+from penstock.landing.table.table_files import NewFile
+from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
+
+DELTA_LOG = "_delta_log"
+APPLICATION = "penstock"
+CONFIGURATION = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.enableExpiredLogCleanup": "true",
+}
+"""A checkpoint lists all files: then commits need not be kept, as the journal has what each batch brought."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class DeltaTable:
+    """The table in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = folder / DELTA_LOG
+        self._opened: deltalake.DeltaTable | None = None
+
+    @property
+    def _table(self) -> deltalake.DeltaTable:
+        if self._opened is None:
+            self._opened = deltalake.DeltaTable(str(self.folder))
+        else:
+            self._opened.update_incremental()
+        return self._opened
+
+    def begin(self) -> None:
+        self._drop_torn()
+        if not deltalake.DeltaTable.is_deltatable(str(self.folder)):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            deltalake.DeltaTable.create(
+                str(self.folder), LANDED, partition_by=list(PARTITION_COLUMNS), configuration=dict(CONFIGURATION)
+            )
+            self._sync(0)
+
+    def commit(self, batch: int, files: Sequence[NewFile]) -> None:
+        table = self._table
+        if _newest(table) >= batch:
+            return
+        now = time.time_ns() // 1_000_000
+        adds: list[AddAction | RemoveAction] = [
+            AddAction(one.name, one.size, {"kind": one.kind, "date": one.date}, now, True, one.statistics)
+            for one in files
+        ]
+        properties = CommitProperties(app_transactions=[Transaction(APPLICATION, batch, now)])
+        table.create_write_transaction(
+            adds, "append", LANDED, partition_by=list(PARTITION_COLUMNS), commit_properties=properties
+        )
+        table.update_incremental()
+        self._sync(table.version())
+
+    def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
+        """Batches whose commits Delta has cleaned up are not found: see the Journal."""
+        found: dict[int, list[str]] = {}
+        for batch, files in self._commits():
+            if batch < from_batch:
+                break
+            found[batch] = files
+        yield from sorted(found.items())
+
+    def newest(self) -> int:
+        return _newest(self._table) if self._log.is_dir() else -1
+
+    def active(self) -> list[str]:
+        if not self._log.is_dir():
+            return []
+        return sorted(unquote(str(path)) for path in self._adds()["path"].to_pylist())
+
+    def _adds(self) -> Any:
+        import pyarrow as pa
+
+        return pa.table(self._table.get_add_actions())
+
+    def _commits(self) -> Iterator[tuple[int, list[str]]]:
+        """The batches in the log, newest first. Other commits, such as those of compaction, are no batches."""
+        version = self._table.version() if self._log.is_dir() else -1
+        while (actions := self._actions(version)) is not None:
+            batch = next((a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == APPLICATION), None)
+            if batch is not None:
+                yield int(batch), [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
+            version -= 1
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        """What a commit did; None where it is kept no more."""
+        try:
+            lines = self._path(version).read_text().splitlines()
+        except FileNotFoundError:
+            return None
+        return [parse_object(line) for line in lines if line.strip()]
+
+    def _path(self, version: int) -> Path:
+        return self._log / f"{version:020}.json"
+
+    def _sync(self, version: int) -> None:
+        """Bring a commit to the disk: delta-rs does not."""
+        with open(self._path(version), "rb") as file:
+            os.fsync(file.fileno())
+        OS.sync_directory(self._log)
+
+    def _drop_torn(self) -> None:
+        """Remove the newest commits that a power cut left without their text: Spark then does those batches again."""
+        for path in sorted(self._log.glob("*.json"), reverse=True):
+            try:
+                if path.read_text() and self._actions(int(path.stem)):
+                    return
+            except ValueError:
+                pass
+            _LOGGER.warning("removed %s, which was torn", path)
+            path.unlink()
+
+
+def _newest(table: deltalake.DeltaTable) -> int:
+    found = table.transaction_version(APPLICATION)
+    return -1 if found is None else int(found)

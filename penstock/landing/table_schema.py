@@ -1,0 +1,41 @@
+"""The columns of the table ``landed``, as every engine reads them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+MICROS = pa.timestamp("us", "UTC")
+SYSLOG_COLUMNS = {
+    "severity": "severity",
+    "facility": "facility",
+    "app_name": "app_name",
+    "procid": "proc_id",
+    "msgid": "msg_id",
+}
+"""Columns of syslog messages, and the annotations that they are taken from."""
+_TYPES: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": MICROS,
+    "received": MICROS,
+    "source": pa.string(),
+    "bucket": MICROS,
+    "landed_at": MICROS,
+    "type": pa.string(),
+    "uuid": pa.string(),
+    "host": pa.string(),
+    "event_time": MICROS,
+    "data": pa.string(),
+    "payload": pa.binary(),
+    "key": pa.binary(),
+    "type_url": pa.string(),
+    "annotations": pa.map_(pa.string(), pa.string()),
+    "reason": pa.string(),
+    **dict.fromkeys(SYSLOG_COLUMNS, pa.string()),
+}
+FILE_SCHEMA = pa.schema(_TYPES)
+"""What a file holds: ``data`` is JSON text."""
+PARTITION_COLUMNS = ("kind", "date")
+LANDED = pa.schema({**_TYPES, "kind": pa.string(), "date": pa.date32()})
+"""What a reader sees: besides, what the names of the folders say."""

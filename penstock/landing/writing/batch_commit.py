@@ -1,0 +1,91 @@
+"""What the driver does with the files of a micro-batch: decide which rows are duplicates, commit, remember."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from penstock.landing.duplicates.decision import reconsidered
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.hash_run import HashRun
+from penstock.landing.duplicates.landed_keys import LandedKeys, within_window
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.table.table_files import Table
+from penstock.landing.writing.part_writer import PartResult
+from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, without_rows
+
+COLUMNS = ["topic", "partition", "offset", "timestamp", "uuid"]
+EVENTS = f"kind={MessageKind.EVENT}/"
+_LOGGER = logging.getLogger(__name__)
+
+
+class BatchCommit:
+    """Commits micro-batches into a table, each once. ``keys``: the folder of the keys that landed; ``window`` in
+    microseconds. One process at a time.
+    """
+
+    def __init__(self, table: Table, keys: Path, window: int) -> None:
+        self._table, self._window = table, window
+        self._keys = known_keys(table, keys, window)
+
+    def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
+        """Commit what ``write`` wrote, unless the table has the batch already."""
+        if self._table.newest() < batch:
+            files = self._decided(write())
+            self._table.commit(batch, files)
+            self._keys.add(batch, EventsSeen.concat([file.seen for file in files if file.seen is not None]))
+
+    def _decided(self, parts: Sequence[PartResult]) -> list[WrittenFile]:
+        """The files without duplicates."""
+        files = [file for part in parts for file in part.files]
+        judged = [file for file in files if file.seen is not None and file.role != AGAIN]
+        others = [file for file in files if file not in judged]
+        return [*others, *self._without_duplicates(judged, self._unknown_to(parts))] if judged else others
+
+    def _unknown_to(self, parts: Sequence[PartResult]) -> list[HashRun]:
+        """The keys that some task did not know, as on another machine."""
+        return [] if all(part.through == self._keys.batch for part in parts) else self._keys.runs
+
+    def _without_duplicates(self, files: Sequence[WrittenFile], runs: list[HashRun]) -> Iterator[WrittenFile]:
+        seen = EventsSeen.concat([file.seen for file in files if file.seen is not None])
+        aside = np.repeat([file.role == ASIDE for file in files], [file.rows for file in files])
+        dropped = reconsidered(seen, aside, runs, self._window)
+        at = 0
+        for file in files:
+            mine = dropped[at : at + file.rows]
+            at += file.rows
+            left = without_rows(self._table.folder, file, mine) if mine.any() else file
+            if left is not None:
+                yield left
+
+
+def known_keys(table: Table, folder: Path, window: int) -> LandedKeys:
+    """The keys of what landed, through the table's newest batch: as they were kept, else from the table."""
+    newest = table.newest()
+    keys = LandedKeys.load(folder, window)
+    if keys is None or keys.batch > newest:
+        keys = LandedKeys(folder, window)
+        if newest >= 0:
+            _LOGGER.info("reading the keys that landed from the table")
+            parts = (events_of(table.folder / name) for name in reversed(table.active()) if name.startswith(EVENTS))
+            kept = EventsSeen.concat(list(within_window(parts, window)))
+            keys.add(newest, next(within_window([kept], window)))
+    for batch, files in table.files(keys.batch + 1):
+        events = [events_of(table.folder / name) for name in files if name.startswith(EVENTS)]
+        keys.add(batch, EventsSeen.concat(events))
+    return keys
+
+
+def events_of(path: Path) -> EventsSeen:
+    """The events in a file of the table; none where it is gone."""
+    try:
+        with pq.ParquetFile(path) as file:
+            rows = file.read(columns=COLUMNS).combine_chunks()
+    except FileNotFoundError:
+        return EventsSeen.concat([])
+    batches = rows.to_batches()
+    return EventsSeen.of(batches[0]) if batches else EventsSeen.concat([])

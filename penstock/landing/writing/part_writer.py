@@ -1,0 +1,163 @@
+"""What a task does: batches of messages in, files of the table out. Rows meet Python only as whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.landing.duplicates.decision import landed_before, repeated
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.hash_run import HashRun
+from penstock.landing.duplicates.landed_keys import mapped_runs
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.rows.table_rows import Rules, table_rows
+from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT, ROW_GROUP, FileWriter, WrittenFile
+
+AT_ONCE_ROWS = 32_000
+AT_ONCE_BYTES = 16 << 20
+"""So many messages are judged at once."""
+GROUP_BYTES = 64 << 20
+"""A row group is written when it has ROW_GROUP rows, or so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What tasks are told. ``table``: the folder they write into; ``keys``: that of the keys that landed; ``window`` in
+    microseconds.
+    """
+
+    table: Path
+    keys: Path
+    window: int
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """The files of a task. ``through``: the batch through which it knew the keys that landed before."""
+
+    files: list[WrittenFile]
+    through: int
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Messages (``from_kafka.rows.ROW``); ``again``: they land again because they were lost, whatever landed before."""
+
+    rows: pa.RecordBatch
+    again: bool = False
+
+
+def write_part(sources: Iterable[Source], job: Job, landed_at: int) -> PartResult:
+    """Land all messages; ``landed_at`` in microseconds."""
+    writer = _PartWriter(job)
+    for source in _gathered(sources):
+        for kind, rows in table_rows(source.rows, job.rules, landed_at):
+            writer.add(kind, rows, source.again)
+    return writer.finish()
+
+
+def _gathered(sources: Iterable[Source]) -> Iterator[Source]:
+    """Small batches joined, so that a call on columns is for many rows."""
+    waiting: list[Source] = []
+    rows = size = 0
+    for source in sources:
+        if waiting and (source.again != waiting[0].again or rows >= AT_ONCE_ROWS or size >= AT_ONCE_BYTES):
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+        waiting.append(source)
+        rows, size = rows + source.rows.num_rows, size + source.rows.nbytes
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(sources: list[Source]) -> Source:
+    return Source(concat([source.rows for source in sources]), sources[0].again) if len(sources) > 1 else sources[0]
+
+
+def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """One batch of the rows of all."""
+    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stub leaves it out
+    return joined
+
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Place = tuple[MessageKind, date, str]
+"""What a file holds: kind, day of receipt, and its role."""
+
+
+class _PartWriter:
+    """Keeps rows by place until there are enough for a row group."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._through, self._landed = mapped_runs(job.keys)
+        self._own: list[HashRun] = []
+        self._waiting: dict[Place, list[tuple[pa.RecordBatch, EventsSeen | None]]] = {}
+        self._writers: dict[Place, FileWriter] = {}
+
+    def add(self, kind: MessageKind, rows: pa.RecordBatch, again: bool) -> None:
+        """Take rows of a kind, without the duplicates among them."""
+        if kind is not MessageKind.EVENT:
+            self._by_day(kind, KEPT, rows, None)
+            return
+        seen = EventsSeen.of(rows)
+        if again:
+            self._by_day(kind, AGAIN, rows, seen)
+            return
+        before, repeats = self._judged(seen)
+        for role, mine in ((KEPT, ~before & ~repeats), (ASIDE, repeats)):
+            if mine.all():
+                self._by_day(kind, role, rows, seen)
+            elif mine.any():
+                self._by_day(kind, role, rows.filter(pa.array(mine)), seen.take(mine))
+        self._own.append(HashRun.of(seen.take(~before & ~repeats)))
+
+    def _judged(self, seen: EventsSeen) -> tuple[Mask, Mask]:
+        """Which events landed before, and which repeat others of this task."""
+        window = self._job.window
+        before = landed_before(seen, self._landed, window)
+        fresh = np.flatnonzero(~before)
+        others = seen.take(fresh)
+        again = landed_before(others, self._own, window)
+        left = np.flatnonzero(~again)
+        again[left[repeated(others.take(left), window)]] = True
+        repeats = np.zeros(len(seen), bool)
+        repeats[fresh[again]] = True
+        return before, repeats
+
+    def _by_day(self, kind: MessageKind, role: str, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
+        days = rows["timestamp"].cast(pa.date32())
+        different = pc.unique(days)
+        for day in different:
+            if len(different) == 1:
+                self._keep((kind, day.as_py(), role), rows, seen)
+            else:
+                mine = pc.equal(days, day)
+                events = seen.take(mine.to_numpy(zero_copy_only=False)) if seen is not None else None
+                self._keep((kind, day.as_py(), role), rows.filter(mine), events)
+
+    def _keep(self, place: Place, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
+        waiting = self._waiting.setdefault(place, [])
+        waiting.append((rows, seen))
+        if sum(part.num_rows for part, _ in waiting) >= ROW_GROUP or sum(p.nbytes for p, _ in waiting) >= GROUP_BYTES:
+            self._write(place)
+
+    def _write(self, place: Place) -> None:
+        waiting = self._waiting.pop(place, [])
+        writer = self._writers.get(place) or FileWriter(self._job.table, *place)
+        self._writers[place] = writer
+        seen = [events for _, events in waiting if events is not None]
+        writer.write(concat([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)
+
+    def finish(self) -> PartResult:
+        """Write what waits, and close the files."""
+        for place in list(self._waiting):
+            self._write(place)
+        return PartResult([writer.close() for writer in self._writers.values()], self._through)

@@ -1,0 +1,153 @@
+"""A Parquet file of the table that a task has written, and what the commit needs to know of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.files.file_system import OS
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.rows.engine import pc
+from penstock.landing.table_schema import FILE_SCHEMA
+
+DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
+STATISTICS = ("topic", "offset", "timestamp", "landed_at", "type", "event_time")
+"""Columns whose least and greatest value readers are told, to pass over files."""
+ROW_GROUP = 128 << 10
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+KEPT, AGAIN, ASIDE = "kept", "again", "aside"
+"""Roles of a file: rows that stay unless the driver knows better, rows that stay whatever landed before, and duplicates
+of rows of the same task, which are not committed unless the driver drops what they repeat.
+"""
+Bounds = dict[str, tuple[Any, Any, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """``name`` is relative to the table's folder; ``seen``: the events in it, in the order of its rows; ``role``:
+    KEPT, AGAIN or ASIDE.
+    """
+
+    name: str
+    kind: str
+    date: str
+    rows: int
+    size: int
+    statistics: str
+    seen: EventsSeen | None = None
+    role: str = KEPT
+
+
+class FileWriter:
+    """Writes one file of the rows of a kind and day of receipt."""
+
+    def __init__(self, table: Path, kind: MessageKind, day: date, role: str = KEPT) -> None:
+        self.kind, self.day, self.role = kind, day, role
+        self.name = f"kind={kind}/date={day.isoformat()}/{uuid4().hex}.parquet"
+        self._path = table / self.name
+        make_folder(self._path.parent)
+        self._writer = pq.ParquetWriter(
+            self._path,
+            FILE_SCHEMA,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=DICTIONARIES,  # type: ignore[arg-type]  # the stub knows all or none
+            store_schema=False,
+        )
+        self._seen: list[EventsSeen] = []
+        self._bounds: Bounds = {}
+        self._rows = 0
+
+    def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
+        """Add a row group, sorted by type. ``seen``: its events."""
+        if self.kind is MessageKind.EVENT:
+            order = pc.sort_indices(rows["type"].dictionary_encode().indices)
+            rows = rows.take(order)
+            seen = seen.take(order.to_numpy()) if seen is not None else None
+        self._writer.write_batch(rows, row_group_size=ROW_GROUP)
+        self._bounds = _widened(self._bounds, rows)
+        self._rows += rows.num_rows
+        self._seen += [seen] if seen is not None else []
+
+    def close(self) -> WrittenFile:
+        """The file, on the disk."""
+        self._writer.close()
+        with open(self._path, "rb") as file:
+            os.fsync(file.fileno())
+        OS.sync_directory(self._path.parent)
+        seen = EventsSeen.concat(self._seen) if self._seen else None
+        size, told = self._path.stat().st_size, statistics(self._bounds, self._rows)
+        return WrittenFile(self.name, self.kind.value, self.day.isoformat(), self._rows, size, told, seen, self.role)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, durably."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        OS.sync_directory(folder.parent)
+
+
+def _widened(bounds: Bounds, rows: pa.RecordBatch) -> Bounds:
+    found: Bounds = {}
+    for name in STATISTICS:
+        both = pc.min_max(rows[name]).as_py()
+        known = bounds.get(name, (None, None, 0))
+        least = [v for v in (known[0], both["min"]) if v is not None]
+        most = [v for v in (known[1], both["max"]) if v is not None]
+        nulls = known[2] + rows[name].null_count
+        found[name] = (min(least, default=None), max(most, default=None), nulls)
+    return found
+
+
+def statistics(bounds: Mapping[str, tuple[Any, Any, int]], rows: int) -> str:
+    """As Delta has them: times to the millisecond, so that the bounds lie outside."""
+    least = {name: _shown(low, up=False) for name, (low, _, _) in bounds.items() if low is not None}
+    most = {name: _shown(high, up=True) for name, (_, high, _) in bounds.items() if high is not None}
+    nulls = {name: count for name, (_, _, count) in bounds.items()}
+    return json.dumps({"numRecords": rows, "minValues": least, "maxValues": most, "nullCount": nulls})
+
+
+def _shown(value: Any, *, up: bool) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    micros = (value - EPOCH) // timedelta(microseconds=1)
+    millis = -(-micros // 1000) if up else micros // 1000
+    shown = EPOCH + timedelta(milliseconds=min(millis, 253_402_300_799_999))
+    return shown.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def without_rows(table: Path, file: WrittenFile, dropped: Any) -> WrittenFile | None:
+    """The file without some of its rows (a mask), as another one; None where nothing is left. The old one goes."""
+    written = _copied(table, file, ~dropped) if not dropped.all() else None
+    (table / file.name).unlink()
+    return written
+
+
+def _copied(table: Path, file: WrittenFile, kept: Any) -> WrittenFile:
+    assert file.seen is not None
+    writer = FileWriter(table, MessageKind(file.kind), date.fromisoformat(file.date))
+    at = 0
+    with pq.ParquetFile(table / file.name) as old:
+        for batch in old.iter_batches(ROW_GROUP):
+            rows = np.arange(at, at + batch.num_rows)[kept[at : at + batch.num_rows]]
+            if len(rows):
+                writer.write(_columns(batch).take(pa.array(rows - at)), file.seen.take(rows))
+            at += batch.num_rows
+    return writer.close()
+
+
+def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    arrays = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(batch.columns, FILE_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=FILE_SCHEMA)

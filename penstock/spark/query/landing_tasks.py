@@ -1,0 +1,63 @@
+"""The tasks of a micro-batch: Python on Arrow batches, from what Spark planned to files, whose names go back."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from penstock.landing.from_kafka.range_assembler import RangeAssembler
+from penstock.landing.from_kafka.rows import RECORD, ROW
+from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.spark.source.landing_ranges import messages_in
+from penstock.spark.source.options import SourceOptions
+
+RESULT = "result binary"
+Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[Source]]
+
+
+def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) -> list[PartResult]:
+    """Run the tasks of a micro-batch; what they wrote. ``landed_at`` in microseconds."""
+
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        part = write_part(sources(batches), job, landed_at)
+        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["result"])
+
+    found = frame.mapInArrow(task, RESULT).toArrow()
+    results: list[Any] = found["result"].to_pylist()
+    return [pickle.loads(one) for one in results]  # noqa: S301  made by our own tasks
+
+
+def of_the_log(options: Mapping[str, str]) -> Sources:
+    """What is in ranges of topics of the log; ``options``: where they are, as the data source takes it."""
+
+    def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[Source]:
+        return messages_in(batches, SourceOptions.of(options).store(), ROW)
+
+    return sources
+
+
+def of_kafka(kafka: Mapping[str, str], gap: int) -> Sources:
+    """What records of Kafka are, large messages whole. ``kafka``: properties of the client."""
+
+    def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[Source]:
+        from penstock.landing.from_kafka.read_back import LookBack  # on the executor: only here is the client needed
+
+        assembler = RangeAssembler(LookBack(kafka, gap), gap)
+        for batch in batches:
+            for rows in assembler.take(_as_records(batch)):
+                yield Source(rows.select(ROW.names))
+        for rows in assembler.finish():
+            yield Source(rows.select(ROW.names))
+
+    return sources
+
+
+def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of Spark's as RECORD."""
+    columns = [batch.column(f.name) for f in RECORD]
+    cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, RECORD, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=RECORD)
