@@ -1,0 +1,79 @@
+"""The wheel has all that runs, and runs in an environment that has nothing else of this folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from email import message_from_string
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+from penstock import __version__
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("penstock", "pyproject.toml", "README.md", "LICENSE")
+CONSTRAINTS = ROOT / "constraints.txt"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built of a copy, because setuptools builds beside its sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in SOURCES:
+        source = ROOT / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, folder / name)
+    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder / "dist"), str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True)
+    (built,) = (folder / "dist").iterdir()
+    return built
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as file:
+        return message_from_string(file.read(f"penstock-{__version__}.dist-info/METADATA").decode())
+
+
+def test_every_file_of_the_package_is_in_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        packed = {name for name in file.namelist() if name.startswith("penstock/")}
+    found = {path.relative_to(ROOT).as_posix() for path in (ROOT / "penstock").rglob("*") if path.is_file()}
+    assert packed == {name for name in found if "__pycache__" not in name}
+
+
+def test_it_says_what_it_is_for(wheel: Path) -> None:
+    told = metadata(wheel)
+    assert (told["Version"], told["License-Expression"]) == (__version__, "Apache-2.0")
+    assert {"spark", "kafka", "console", "java", "otel"} <= set(told.get_all("Provides-Extra", []))
+    named = set(told.get_all("Classifier", []))
+    assert {"Typing :: Typed", "Operating System :: POSIX :: Linux", "Topic :: System :: Logging"} <= named
+    least = re.fullmatch(r">=3\.(\d+)", told["Requires-Python"])
+    assert least
+    assert f"Programming Language :: Python :: 3.{least[1]}" in named
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("extras", "options"), [("", ["--no-spark"]), ("[spark,java]", [])], ids=["plain", "spark"])
+def test_it_is_installed_and_runs_the_demo(wheel: Path, tmp_path: Path, extras: str, options: list[str]) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    programs = tmp_path / "venv" / "bin"
+    install = ["install", "--quiet", "--constraint", str(CONSTRAINTS), f"{wheel}{extras}"]
+    subprocess.run([programs / "python", "-m", "pip", *install], check=True)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [programs / "penstock", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert run("--version").stdout == f"{__version__}\n"
+    demo = run("up", "--demo", *options)
+    assert (demo.returncode, demo.stdout.splitlines()[-1:]) == (0, ["unaccounted: 0"]), demo.stdout + demo.stderr
+    if not extras:
+        assert "pip install 'penstock[spark]'" in run("up", "--demo").stderr
+        assert "pip install 'penstock[console]'" in run("console").stderr
