@@ -46,6 +46,8 @@ class SenderTlsConfig(Section):
 
     def check_tls(self, name: str) -> None:
         """Whether the files of listener ``name`` can be used. Raises ConfigError."""
+        if self.tls_cert is None:
+            return
         from penstock.config.keys.tls import Unusable
 
         try:

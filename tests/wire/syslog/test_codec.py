@@ -8,15 +8,18 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.counts import open_books
+from penstock.handover.frame import GROWTH, MESSAGE_COST
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.syslog.codec import SyslogDecoder, annotations_of
 from penstock.wire.syslog.headers import FIELDS
-from tests.wire.syslog.hostile import HOSTILE, messages_of
+from tests.wire.syslog.hostile import HOSTILE, many, messages_of
 
 NOTICE = {"facility": "user", "severity": "notice"}
+SOURCE_COST = 500
+"""Bytes that the sender's address and certificate's name may take beside."""
 RECEIVED = np.array([datetime(2026, 11, 22, tzinfo=UTC).timestamp() * 1_000_000], np.int64)
 
 
@@ -162,9 +165,16 @@ def test_structured_data_of_more_parameters_than_are_taken_stays_one_text() -> N
     assert many["structured_data"] == text
 
 
-@settings(max_examples=1000)
 @given(messages_of(HOSTILE))
 def test_any_bytes_are_a_message(messages: list[bytes]) -> None:
+    check(messages)
+
+
+def test_ten_thousand_hostile_messages_are_one_each() -> None:
+    check(many(10_000))
+
+
+def check(messages: list[bytes]) -> None:
     batch = SyslogDecoder().decode_lines(pa.array(messages, pa.binary())).body
     batch.validate(full=True)
     for found in batch["annotations"].to_pylist():
@@ -173,6 +183,9 @@ def test_any_bytes_are_a_message(messages: list[bytes]) -> None:
         assert names[: len(fixed)] == fixed
         assert names[:2] == ["facility", "severity"]
         assert len(set(names)) == len(names)
+    for message, found in zip(batch["payload"].to_pylist(), batch["annotations"].to_pylist(), strict=True):
+        room = len(message) + min(2 * len(message), GROWTH["syslog"]) + MESSAGE_COST
+        assert sum(len(name.encode()) + len(value.encode()) + 8 for name, value in found) < room - SOURCE_COST
 
 
 @given(messages_of(HOSTILE))

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock.wire.syslog.columns import COLUMNS, syslog_columns
-from tests.wire.syslog.hostile import HOSTILE, messages_of
+from tests.wire.syslog.hostile import HOSTILE, many, messages_of
 
 RECEIVED = np.array([datetime(2026, 11, 22, tzinfo=UTC).timestamp() * 1_000_000], np.int64)
 
@@ -137,11 +137,18 @@ def test_nothing_has_the_same_columns() -> None:
     assert rows() == []
 
 
-@settings(max_examples=1000)
-@given(messages_of(HOSTILE))
-def test_any_bytes_have_columns(messages: list[bytes]) -> None:
+def check(messages: list[bytes]) -> None:
     for message, row in zip(messages, rows(*messages), strict=True):
         readable = message.decode("utf-8", "replace")
         assert len(row["message"]) <= len(readable) + 1
         if message.isascii():
             assert message.rstrip(b"\r\n\0").decode().endswith(row["message"].rstrip("\r\n\0"))
+
+
+@given(messages_of(HOSTILE))
+def test_any_bytes_have_columns(messages: list[bytes]) -> None:
+    check(messages)
+
+
+def test_ten_thousand_hostile_messages_have_columns() -> None:
+    check(many(10_000))
