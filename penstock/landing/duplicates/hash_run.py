@@ -31,11 +31,6 @@ _COLUMNS: dict[str, np.dtype[Any]] = {
     "micros": np.dtype("<i8"),
     "topic": np.dtype("<u4"),
 }
-    "high": np.dtype("<u8"),
-    "low": np.dtype("<u8"),
-    "micros": np.dtype("<i8"),
-    "topic": np.dtype("<u4"),
-}
 
 
 class BadRun(PenstockError, ValueError):
