@@ -1,4 +1,4 @@
-"""Fields of the events' data, which is VARIANT: python examples/query_variant.py [folder of the data]"""
+"""Fields of the events' data, VARIANT in the view: python examples/query_variant.py [folder of the data]"""
 
 import sys
 

@@ -51,12 +51,15 @@ PenstockError
     CheckpointLost  (landing.checkpoint_repair)
     SourceDiffers  (landing.checkpoint_repair)
     BadConnection  (landing.daemon_connection)
+    BadRun  (landing.duplicates.hash_run)
     CannotReadBack  (landing.from_kafka.read_back)
+    PipelineRunning  (landing.landing_lock)
     CannotSend  (landing.promote.kafka_writer)
     CannotMove  (landing.promote.promotion)
     LedgerAway  (landing.proof.ledger_posts)
     LedgerRefused  (landing.proof.ledger_posts)
     BadFix  (landing.quarantine.send_back)
+    FormatDiffers  (landing.table.begun_table)
     DataLoss  (landing.topics.topic_store)
     BrokenFile  (landing.trace.tracer)
     NoSuchTopic  (landing.trace.tracer)
@@ -112,13 +115,12 @@ PenstockError
         Stopping
         TooSlow
         Unauthenticated
-    PipelineRunning  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)
     BadOption  (spark.source.options)
-    FormatDiffers  (spark.views)
     NoAnswer  (supervise.reload)
     NotRunning  (supervise.reload)
     AlreadyRunning  (supervise.supervisor)
+    NoSuchView  (tables)
     PipeFailed  (testing.pipe)
 """
 

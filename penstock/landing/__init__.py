@@ -1,23 +1,28 @@
 """What becomes of a micro-batch, and the proof that nothing of it was lost; everything that needs no pyspark.
 
-Read ``table_paths``, ``event_rules``, ``admitted_types``, ``journal`` (what was committed), ``table_files``,
+Read ``table_paths``, ``event_rules``, ``table_schema``, ``journal`` (what was committed), ``landing_lock``,
 ``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``, then the folders: where rows come from
-(``topics``, ``from_kafka``), the ``proof``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``log``,
-``kafka``, ``ledger``, ``client`` and ``config``.
+(``topics``, ``from_kafka``), what becomes of them (``rows``, ``duplicates``, ``writing``), the ``table``, the
+``proof``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``log``, ``kafka``, ``ledger``, ``client``
+and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "table_paths",
     "event_rules",
-    "admitted_types",
+    "table_schema",
     "journal",
-    "table_files",
+    "landing_lock",
     "row_counts",
     "status",
     "checkpoint_repair",
     "daemon_connection",
     "topics",
     "from_kafka",
+    "rows",
+    "duplicates",
+    "writing",
+    "table",
     "proof",
     "backfill",
     "promote",

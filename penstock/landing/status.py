@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.landing.journal import Commit, read_journal
+from penstock.landing.landing_lock import is_running
 from penstock.landing.proof.prover import Proof, proved_refills, read_proofs
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
@@ -78,21 +77,6 @@ def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], n
         unaccounted=sum(len(proof.unaccounted) for proof in settled),
         topics=[_topic(store, name, view.end, commits, proofs, now) for name, view in store.views(patterns).items()],
     )
-
-
-def is_running(layout: Layout) -> bool:
-    """Whether somebody holds the landing's lock."""
-    try:
-        handle = os.open(layout.lock, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(handle)
 
 
 def _rate(commits: Sequence[Commit], now: float) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA, fetch_all
+from penstock.landing.table.begun_table import DELTA
+from penstock.landing.table.plain_session import SETTINGS as PLAIN
 
-DELTA = "delta"
 KAFKA = "kafka"
 LIBRARIES = {DELTA: SPARK_DELTA, KAFKA: SPARK_KAFKA}
 SETTINGS = {
     DELTA: {
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        **{name: value for name, value in PLAIN.items() if name != "spark.jars.packages"},
         # The state of the table is computed with so many tasks; the default of 50 suits a cluster.
         "spark.databricks.delta.snapshotPartitions": "2",
     },

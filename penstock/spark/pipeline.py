@@ -7,7 +7,6 @@ checkpoint is held by this process and by its JVM, which ends when this process 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import logging
 import os
 import shutil
@@ -23,11 +22,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import config
-from penstock.errors import PenstockError
 from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
 from penstock.landing.journal import Journal
+from penstock.landing.landing_lock import take_lock
 from penstock.landing.proof.ledger_posts import LedgerClient
+from penstock.landing.table.maintenance import Maintenance
 from penstock.landing.table_paths import Layout
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
@@ -35,16 +35,10 @@ from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import LedgerPosts, ProofWorker
 from penstock.spark.session import build_session
 
-LOCK_PATIENCE = 60.0
-"""Seconds to wait for another pipeline's end; a killed one's JVM needs a few."""
 SHUTDOWN_PATIENCE = 10.0
 REPORT_EVERY = 10.0
 LOOK = 0.2
 _LOGGER = logging.getLogger(__name__)
-
-
-class PipelineRunning(PenstockError, RuntimeError):
-    """Another pipeline lands into these tables."""
 
 
 def run(
@@ -92,7 +86,10 @@ def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
 def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event) -> int:
     query = start_landing(session, landing, available_now=once)
     _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
+    maintenance = Maintenance(landing.layout, landing.merge_files_every)
+    maintenance.start()
     failed = _watch(query, proof_worker, stop)
+    maintenance.stop(SHUTDOWN_PATIENCE)
     _end(query, landing.layout)
     if not proof_worker.stop(SHUTDOWN_PATIENCE):
         _LOGGER.warning("not everything could be proved and posted; the next start does it")
@@ -140,26 +137,11 @@ def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:
     )
 
 
-def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATIENCE) -> int:
-    """The open lock file of the landing, locked; to be kept open. Raises AlreadyRunning after ``patience`` seconds."""
-    layout.lock.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o640)
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            if time.monotonic() >= deadline or stop.wait(LOOK):
-                os.close(handle)
-                raise PipelineRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
-
-
 @contextmanager
 def tidied(landing: Landing, running: bool = False) -> Iterator[None]:
     """Nobody lands meanwhile, and the journal is up to date; with ``running``, somebody does, and nothing is touched.
 
-    Raises AlreadyRunning.
+    Raises PipelineRunning.
     """
     if running:
         yield
@@ -186,6 +168,7 @@ def landing_of(settings: config.Settings) -> Landing:
         schemas=pipeline.schemas,
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
+        merge_files_every=pipeline.merge_files_every,
         log=connection_of(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,

@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 from penstock.landing.daemon_connection import DaemonConnection
+from penstock.landing.landing_lock import take_lock
 from penstock.landing.status import status
 from penstock.landing.topics.from_flight import FlightStore
-from penstock.spark.pipeline import take_lock
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from tests.spark.spark_flight import served

@@ -40,10 +40,10 @@ def promote(
     if not NAME.fullmatch(topic) or not (settings.topics / topic).is_dir():
         fail(f"there is no topic {topic!r}", 2)
     try:
+        from penstock.landing.landing_lock import PipelineRunning, take_lock
         from penstock.landing.promote.kafka_writer import CannotSend
         from penstock.landing.promote.promotion import CannotMove, Promotion
         from penstock.landing.table_paths import Layout
-        from penstock.spark.pipeline import PipelineRunning, take_lock
     except ImportError:
         fail("this needs confluent-kafka and Spark: pip install 'penstock[spark,kafka]'")
     layout = Layout.of(settings.tables)

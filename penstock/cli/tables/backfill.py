@@ -39,8 +39,9 @@ def backfill(
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
     from penstock.landing.backfill.planner import CannotBackfill, one_at_a_time
     from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source
+    from penstock.landing.landing_lock import PipelineRunning
     from penstock.landing.table.begun_table import FormatDiffers
-    from penstock.spark.pipeline import PipelineRunning, landing_of
+    from penstock.spark.pipeline import landing_of
 
     try:
         places = place(begin, "--from"), place(end, "--to") if end is not None else None
@@ -70,7 +71,7 @@ def _ask(
 ) -> tuple[list[BackfillPlan], list[Request]]:
     """Look, and keep the requests. While no pipeline runs, none may start meanwhile."""
     from penstock.landing.backfill.planner import BackfillPlanner, ask
-    from penstock.landing.status import is_running
+    from penstock.landing.landing_lock import is_running
     from penstock.landing.topics.from_folder import topic_names
     from penstock.spark.pipeline import tidied
 
@@ -85,8 +86,8 @@ def _ask(
 def _carry_out(settings: Settings, landing: Landing, asked: Sequence[Request]) -> int:
     """Have the requests landed: by the pipeline that runs, or by one for this alone. The exit status."""
     from penstock.landing.backfill.planner import is_done
+    from penstock.landing.landing_lock import is_running
     from penstock.landing.proof.ledger_posts import LedgerClient
-    from penstock.landing.status import is_running
     from penstock.spark.pipeline import run
 
     with errors.status("waiting for the pipeline that runs"):

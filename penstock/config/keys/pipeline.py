@@ -22,6 +22,7 @@ class PipelineConfig(Section):
     topics: tuple[str, ...] = Field(("*",), description="topics read; * = all but internal ones")
     tables: Path | None = Field(None, description="folder of the tables; default: data_dir/tables")
     format: Literal["delta", "parquet"] = Field("delta", description="format of the tables")
+    merge_files_every: Seconds = Field(600.0, description="how often small files are merged (delta); 0: never")
     target_lag: Seconds = Field(1.0, description="how far the tables may be behind; sets the trigger")
     duplicate_window: Seconds = Field(600.0, description="how long a uuid is remembered")
     event_types: tuple[str, ...] = Field((), description="types let in; empty: any")

@@ -6,7 +6,7 @@ Everything is read with pyarrow, only the columns needed; no Spark is involved.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ ROWS = pa.schema(
     ]
 )
 _DICTIONARIES = ("topic", "source", "reason")
-_NO_ROWS = ROWS.empty_table()
+NO_ROWS = ROWS.empty_table()
 SLACK = 60_000
 """Milliseconds between a row's way into the log and its landing, at the start of a pipeline."""
 CACHE_BYTES = 64 << 20
@@ -46,7 +46,7 @@ CACHE_BYTES = 64 << 20
 
 def read_rows(table: Path, files: Iterable[str]) -> pa.Table:
     """The rows (ROWS; bucket in seconds) of files of the table. A file that is gone or damaged has no rows."""
-    return pa.concat_tables([_NO_ROWS, *(_read_file(table / name, _kind(name)) for name in files)])
+    return pa.concat_tables([NO_ROWS, *(_read_file(table / name, _kind(name)) for name in files)])
 
 
 def _kind(name: str) -> str:
@@ -59,10 +59,10 @@ def _read_file(path: Path, kind: str) -> pa.Table:
         with pq.ParquetFile(path, read_dictionary=list(_DICTIONARIES)) as file:
             rows = file.read(columns=[*columns, "partition", "timestamp"])
     except (FileNotFoundError, pa.ArrowInvalid):
-        return _NO_ROWS
+        return NO_ROWS
     except OSError as error:
         if error.errno is None:  # pyarrow's word for a file that is no Parquet (any more)
-            return _NO_ROWS
+            return NO_ROWS
         raise
     count = rows.num_rows
     seconds = pc.divide(rows["bucket"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)
@@ -152,10 +152,12 @@ class _Batch:
 
 
 class LandedUuids:
-    """The events that landed in the last batches: where the survivor of a duplicate must be. ``window`` in seconds."""
+    """The events that landed in the last batches: where the survivor of a duplicate must be. ``rows_of``: its rows,
+    for a batch; ``window`` in seconds.
+    """
 
-    def __init__(self, table: Path, window: float, cache_bytes: int = CACHE_BYTES) -> None:
-        self._table = table
+    def __init__(self, rows_of: Callable[[Commit], pa.Table], window: float, cache_bytes: int = CACHE_BYTES) -> None:
+        self._rows_of = rows_of
         self._window = round(window * 1_000_000)
         self._batches: list[_Batch] = []
         self._cache: OrderedDict[int, pa.Table] = OrderedDict()
@@ -214,8 +216,7 @@ class LandedUuids:
     def _rows(self, batch: _Batch) -> pa.Table:
         rows = self._cache.get(batch.commit.batch)
         if rows is None:
-            events = (name for name in batch.commit.files if _kind(name) == MessageKind.EVENT)
-            rows = _events(read_rows(self._table, events))
+            rows = _events(self._rows_of(batch.commit))
             batch.newest = _newest(rows)
         return rows
 

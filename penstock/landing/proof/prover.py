@@ -23,8 +23,17 @@ from penstock.landing.backfill.requests import OffsetRange, Request, inside, off
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
-from penstock.landing.proof.evidence import LandedUuids, Offsets, in_gaps, of_topic, read_rows, split_offsets, tally
+from penstock.landing.proof.evidence import (
+    NO_ROWS,
+    LandedUuids,
+    Offsets,
+    in_gaps,
+    of_topic,
+    split_offsets,
+    tally,
+)
 from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
+from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files
 from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
 from penstock.landing.table_paths import Layout
 
@@ -115,7 +124,7 @@ class Prover:
     """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
 
     ``kafka``: the records of Kafka's partitions, where these are landed; ``log``: those of the log, where there is no
-    folder of topics.
+    folder of topics. ``rows_of``: where the rows of a batch are, if not in the files that it wrote.
     """
 
     def __init__(
@@ -128,12 +137,14 @@ class Prover:
         verify: Verify | None = None,
         kafka: RereadSource | None = None,
         log: RereadSource | None = None,
+        rows_of: RowsOf | None = None,
     ) -> None:
         self._layout = layout
+        self._rows_of = rows_of or of_its_files(layout)
         self._log = log or LogRecords(topics, event_types)
         self._kafka = kafka
         self._verify = verify
-        self._landed = LandedUuids(layout.landed, window)
+        self._landed = LandedUuids(self._rows_of, window)
 
     def remember(self, commit: Commit) -> None:
         """Take in a batch that was proved before: duplicates may have their survivor there."""
@@ -145,7 +156,7 @@ class Prover:
         They are believed where the log has expired since and the table still says the same. Raises what
         ``verify`` raises; then nothing is decided, and it is to be called again.
         """
-        rows = read_rows(self._layout.landed, commit.files)
+        rows = self._rows_of(commit)
         self._landed.remember(commit, rows)
         ranges = commit.ranges()
         rows = without_refilled(rows, requested(self._layout, commit))
@@ -164,11 +175,9 @@ class Prover:
         Of those that were committed before only the ones that no proof counted are counted now: as the request says, or
         those in ``unproved`` where given.
         """
-        rows = read_rows(self._layout.landed, commit.files)
-        return [
-            self._refill(commit, request, runs, of_topic(rows, request.topic), unproved)
-            for request, runs in requested(self._layout, commit)
-        ]
+        asked = requested(self._layout, commit)
+        rows = self._rows_of(commit) if asked else NO_ROWS
+        return [self._refill(commit, request, runs, of_topic(rows, request.topic), unproved) for request, runs in asked]
 
     def _refill(
         self,
@@ -328,7 +337,8 @@ def rebuild(
 ) -> Iterator[Proof | BackfillProof]:
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
-    prover = Prover(topics, layout, window=window, event_types=event_types, kafka=kafka)
+    rows_of = SnapshotRows(layout)
+    prover = Prover(topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of)
     unproved: dict[str, set[int]] = {}
     for commit in read_journal(layout):
         for proof in prover.prove(commit, written.get(commit.batch)):

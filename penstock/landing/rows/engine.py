@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -43,6 +44,16 @@ def compute(
     finally:
         own.close()
     return {name: _whole(found[name]) for name in expressions}
+
+
+def json_texts(path: Path, column: str) -> pa.Array[Any]:
+    """A column of VARIANT of a Parquet file, as JSON texts, in the order of its rows."""
+    own = _connection().cursor()
+    try:
+        rows = own.read_parquet(str(path), hive_partitioning=False)
+        return _whole(rows.project(f'"{column}"::JSON::VARCHAR AS text').to_arrow_table()["text"])
+    finally:
+        own.close()
 
 
 def _named(expressions: dict[str, str]) -> list[str]:

@@ -39,6 +39,14 @@ def table_rows(batch: pa.RecordBatch, rules: Rules, landed_at: int) -> Iterator[
         yield MessageKind.MESSAGE, _shaped(part, {})
 
 
+def carried_over(batch: pa.RecordBatch, kind: MessageKind, named: str | None) -> pa.RecordBatch:
+    """Rows of an earlier table (with its columns, but for the ``type`` that its folder named) as FILE_SCHEMA."""
+    columns: Columns = {"type": pa.array([named], pa.string()).take(pa.array([0] * batch.num_rows))}
+    if kind is MessageKind.SYSLOG:
+        columns |= _syslog_columns(batch)
+    return _shaped(batch, columns)
+
+
 def _some(batch: pa.RecordBatch, mask: pa.Array[Any]) -> pa.RecordBatch | None:
     """The rows that a mask holds for; None for none."""
     count = int(pc.sum(mask).as_py() or 0)
@@ -67,9 +75,10 @@ def _shaped(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     def column(one: pa.Field[Any]) -> pa.Array[Any]:
         if one.name in columns or one.name in known:
             found = columns[one.name] if one.name in columns else batch[one.name]
-            cast: pa.Array[Any] = found if found.type.equals(one.type) else found.cast(one.type)
-            return cast
-        return pa.nulls(batch.num_rows, one.type)
+        else:
+            found = pa.nulls(batch.num_rows, one.type)
+        cast: pa.Array[Any] = found if found.type.equals(one.type) else found.cast(one.type)
+        return cast
 
     return pa.RecordBatch.from_arrays([column(one) for one in FILE_SCHEMA], schema=FILE_SCHEMA)
 

@@ -44,10 +44,18 @@ def begun_as(layout: Layout) -> str | None:
     except FileNotFoundError:
         return None
     if told.get("version") != VERSION:
-        raise FormatDiffers(f"{layout.tables} was begun by an earlier Penstock: choose another folder of tables")
+        raise FormatDiffers(f"{layout.tables} is of an earlier version: `penstock tables upgrade` carries it over")
     if told.get("form") not in (DELTA, PARQUET):
         raise DamagedFile(f"{layout.format} is damaged: it does not say what form the table has")
     return str(told["form"])
+
+
+def is_old(layout: Layout) -> bool:
+    """Whether the table is of an earlier version. Raises DamagedFile."""
+    try:
+        return read_document(layout.format).get("version") != VERSION
+    except FileNotFoundError:
+        return False
 
 
 def _table(layout: Layout, form: str) -> Table:

@@ -56,7 +56,7 @@ class FileWriter:
         self.kind, self.day, self.role = kind, day, role
         self.name = f"kind={kind}/date={day.isoformat()}/{uuid4().hex}.parquet"
         self._path = table / self.name
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent)
         self._writer = pq.ParquetWriter(
             self._path,
             FILE_SCHEMA,
@@ -89,6 +89,14 @@ class FileWriter:
         seen = EventsSeen.concat(self._seen) if self._seen else None
         size, told = self._path.stat().st_size, statistics(self._bounds, self._rows)
         return WrittenFile(self.name, self.kind.value, self.day.isoformat(), self._rows, size, told, seen, self.role)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, durably."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        OS.sync_directory(folder.parent)
 
 
 def _widened(bounds: Bounds, rows: pa.RecordBatch) -> Bounds:

@@ -53,6 +53,7 @@ class Landing:
     schemas: Mapping[str, str] = field(default_factory=dict)
     duplicate_window: float = 600.0
     target_lag: float = 1.0
+    merge_files_every: float = 0.0
     log: DaemonConnection | None = None
     kafka: Mapping[str, str] | None = None
     expiry_gap: int = EXPIRY_GAP

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from dataclasses import dataclass
@@ -156,22 +155,9 @@ class ProofWorker:
             commit = self._unproved[0]
             proofs = self._prover.prove(commit)
             refills = self._prover.refills(commit)
-            self._sync(commit)  # before the proof counts
             write_proofs(self._layout, commit.batch, proofs, refills)
             self._count(commit, [*proofs, *(refill.proof for refill in refills)])
             del self._unproved[0]
-
-    def _sync(self, commit: Commit) -> None:
-        """Bring the batch's files to the disk: Spark does not, and after the post the log may let go of them."""
-        for name in {*commit.files, *(os.path.dirname(name) for name in commit.files)}:
-            try:
-                handle = os.open(self._layout.landed / name, os.O_RDONLY)
-            except FileNotFoundError:
-                continue
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
 
     def _verify(self, topic: str, begin: int, end: int) -> None:
         assert self._ledger is not None

@@ -1,0 +1,49 @@
+"""The lock of the one process that lands into a folder of tables."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+
+from penstock.errors import PenstockError
+from penstock.landing.table_paths import Layout
+
+LOCK_PATIENCE = 60.0
+"""Seconds to wait for another pipeline's end; a killed one's JVM needs a few."""
+LOOK = 0.2
+
+
+class PipelineRunning(PenstockError, RuntimeError):
+    """Another pipeline lands into these tables."""
+
+
+def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATIENCE) -> int:
+    """The open lock file of the landing, locked; to be kept open. Raises PipelineRunning after ``patience`` seconds."""
+    layout.lock.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o640)
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() >= deadline or stop.wait(LOOK):
+                os.close(handle)
+                raise PipelineRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
+
+
+def is_running(layout: Layout) -> bool:
+    """Whether somebody holds the landing's lock."""
+    try:
+        handle = os.open(layout.lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)

@@ -1,0 +1,112 @@
+"""The rows that a micro-batch brought into the table: from the files it wrote, or from the table as it is now.
+
+The files a batch wrote are there when it is proved. Later they may have been merged with those of others; then its rows
+are found by its ranges of offsets, in whatever files the table has.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.landing.backfill.requests import OffsetRange, inside, requests
+from penstock.landing.journal import PARTITION_MARK, Commit
+from penstock.landing.proof.evidence import NO_ROWS, read_rows
+from penstock.landing.table.begun_table import table_of
+from penstock.landing.table_paths import Layout
+
+RowsOf = Callable[[Commit], pa.Table]
+"""The rows (``evidence.ROWS``) of a batch."""
+CACHE_BYTES = 512 << 20
+"""Most memory for rows of files that were read, as neighbouring batches have theirs in the same."""
+
+
+def of_its_files(layout: Layout) -> RowsOf:
+    """The rows of the files that a batch wrote; a file that is gone has none."""
+    return lambda commit: read_rows(layout.landed, commit.files)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a file may have: names of topics and offsets, from the first to the last."""
+
+    name: str
+    topics: tuple[str, str]
+    offsets: tuple[int, int]
+
+    def may_have(self, topic: str, runs: Sequence[OffsetRange]) -> bool:
+        """Whether some of a topic's offsets may be in it."""
+        named = topic.partition(PARTITION_MARK)[0]
+        if not self.topics[0] <= named <= self.topics[1]:
+            return False
+        return any(begin <= self.offsets[1] and self.offsets[0] < end for begin, end in runs)
+
+
+class SnapshotRows:
+    """The rows of batches by their offsets, from the files that make up the table now."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._files = [one for name in table_of(layout).active() if (one := _described(layout.landed, name))]
+        self._cache: OrderedDict[str, pa.Table] = OrderedDict()
+        self._room = CACHE_BYTES
+
+    def __call__(self, commit: Commit) -> pa.Table:
+        """The rows of a batch, each in its topic's turn or as it was asked for out of turn."""
+        wanted = self._wanted(commit)
+        files = [f for f in self._files if any(f.may_have(topic, runs) for topic, runs in wanted.items())]
+        parts = [_with_offsets(self._rows(file.name), wanted) for file in files]
+        return pa.concat_tables([NO_ROWS, *parts])
+
+    def _wanted(self, commit: Commit) -> dict[str, list[OffsetRange]]:
+        wanted = {topic: [span] for topic, span in commit.ranges().items()}
+        spans = commit.refills()
+        known = requests(self._layout.refills) if spans else {}
+        for name, span in spans.items():
+            if name in known:
+                wanted.setdefault(known[name].topic, []).extend(known[name].part(*span))
+        return wanted
+
+    def _rows(self, name: str) -> pa.Table:
+        if name in self._cache:
+            self._cache.move_to_end(name)
+            return self._cache[name]
+        rows = read_rows(self._layout.landed, [name])
+        self._cache[name] = rows
+        self._room -= rows.nbytes
+        while self._room < 0 and len(self._cache) > 1:
+            self._room += self._cache.popitem(last=False)[1].nbytes
+        return rows
+
+
+def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
+    offsets, mine = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
+    names = rows["topic"].cast(pa.string())
+    for topic, runs in wanted.items():
+        of_topic = pc.equal(names, pa.scalar(topic)).to_numpy().astype(bool)
+        mine |= of_topic & inside(offsets, runs)
+    return rows.filter(pa.array(mine))
+
+
+def _described(table: Path, name: str) -> _File | None:
+    """By the file's own statistics; None where it is gone, or has no rows."""
+    try:
+        metadata = pq.read_metadata(table / name)
+    except (FileNotFoundError, pa.ArrowInvalid):
+        return None
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    places = {groups[0].column(n).path_in_schema: n for n in range(groups[0].num_columns)} if groups else {}
+
+    def bounds(column: str) -> tuple[Any, Any]:
+        known: list[Any] = [group.column(places[column]).statistics for group in groups]
+        return min(one.min for one in known), max(one.max for one in known)
+
+    return _File(name, bounds("topic"), bounds("offset")) if groups else None

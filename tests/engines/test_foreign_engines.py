@@ -1,0 +1,127 @@
+"""The table as other software reads it, without Penstock: as many rows, and the same uuids, as the proofs say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock.tables
+from penstock.landing.from_kafka.rows import ROW
+from penstock.landing.proof.uuid_sums import hashes
+from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
+from penstock.landing.table.compaction import compact_table
+from penstock.landing.table.plain_session import session_settings, statements
+from penstock.landing.table_paths import Layout
+from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.spark.extensions import package_settings
+from tests.engines.read_uuids import ENGINES
+from tests.spark.spark_helpers import event
+
+SCRIPT = Path(__file__).with_name("read_uuids.py")
+WINDOW = 600_000_000
+ROWS = 20
+LANDED_AT = 1_700_000_100_000_000
+
+
+@dataclass
+class Landed:
+    """A table that batches are landed into, and the uuids that are in it."""
+
+    layout: Layout
+    commit: BatchCommit
+    job: Job
+    uuids: set[str]
+
+    def land(self, batches: range) -> None:
+        """One event in each batch comes again in the next one, and one row is no event."""
+        for batch in batches:
+            numbers = [*range(batch * ROWS - 1, batch * ROWS + ROWS)]
+            payloads = [*(event(number) for number in numbers if number >= 0), b"{no json"]
+            self.uuids |= {f"u{number}" for number in numbers if number >= 0}
+            part = write_part([Source(messages(payloads, batch))], self.job, LANDED_AT)
+            self.commit.land(batch, partial(list, [part]))
+
+
+def messages(payloads: list[bytes], batch: int) -> pa.RecordBatch:
+    stamp = LANDED_AT + batch * 1_000_000
+    rows = [
+        {
+            "topic": "events",
+            "offset": batch * 100 + at,
+            "timestamp": stamp,
+            "received": stamp,
+            "bucket": LANDED_AT,
+            "source": "udp",
+            "codec": "plog",
+            "payload": payload,
+        }
+        for at, payload in enumerate(payloads)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=ROW)
+
+
+@pytest.fixture(params=[10, 110])
+def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
+    layout = Layout.of(tmp_path / "tables")
+    table = begin_table(layout, DELTA)
+    commit = BatchCommit(table, layout.keys, WINDOW)
+    made = Landed(layout, commit, Job(table.folder, layout.keys, WINDOW), set())
+    made.land(range(request.param))
+    return made
+
+
+def read_with(engine: str, landed: Landed, output: Path) -> list[str]:
+    environment = dict(os.environ)
+    if engine == "spark":
+        jars = {name: value for name, value in package_settings([DELTA]).items() if name == "spark.jars"}
+        settings = {name: v for name, v in session_settings(DELTA).items() if name != "spark.jars.packages"} | jars
+        warehouse = {"spark.sql.warehouse.dir": str(output.parent / "warehouse"), "spark.ui.enabled": "false"}
+        environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse})
+        environment["SPARK_STATEMENTS"] = json.dumps(statements(landed.layout, DELTA))
+    command = [sys.executable, str(SCRIPT), engine, str(landed.layout.landed), str(output)]
+    subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)
+    found: list[str] = json.loads(output.read_text())
+    return found
+
+
+def total(uuids: list[str]) -> int:
+    return int(np.sum(hashes(uuids), dtype=np.uint64))
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_each_engine_reads_each_event_once(engine: str, landed: Landed, tmp_path: Path) -> None:
+    found = read_with(engine, landed, tmp_path / "uuids.json")
+    assert len(found) == len(landed.uuids)
+    assert total(found) == total(sorted(landed.uuids))
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "polars", "pyarrow"])
+def test_after_files_were_merged_they_read_the_same(engine: str, landed: Landed, tmp_path: Path) -> None:
+    removed, added = compact_table(landed.layout.landed)
+    assert removed > added
+    assert sorted(read_with(engine, landed, tmp_path / "uuids.json")) == sorted(landed.uuids)
+
+
+@pytest.mark.parametrize("form", [DELTA, PARQUET])
+def test_a_dataset_of_penstock_has_them_too(form: str, tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path)
+    table = begin_table(layout, form)
+    made = Landed(layout, BatchCommit(table, layout.keys, WINDOW), Job(table.folder, layout.keys, WINDOW), set())
+    assert penstock.tables.open(tmp_path, "events").count_rows() == 0
+    made.land(range(3))
+    assert penstock.tables.open(tmp_path).count_rows() == len(made.uuids) + 3
+    assert set(penstock.tables.open(tmp_path, "events").to_table()["uuid"].to_pylist()) == made.uuids
+    assert penstock.tables.open(tmp_path, "quarantine").count_rows() == 3
+    with pytest.raises(penstock.tables.NoSuchView):
+        penstock.tables.open(tmp_path, "nothing")
