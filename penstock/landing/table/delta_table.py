@@ -43,7 +43,7 @@ class DeltaTable:
     """The table in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = self.landed = folder
         self._log = folder / DELTA_LOG
         self._opened: deltalake.DeltaTable | None = None
 
