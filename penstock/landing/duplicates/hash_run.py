@@ -89,6 +89,7 @@ class HashRun:
         arrays = [getattr(self, name).astype(kind) for name, kind in _COLUMNS.items()]
         parts = [_SIZE.pack(len(head)) + head, *(one.tobytes() for one in (*arrays, self.filter))]
         whole = b"".join(part + bytes(-len(part) % _ALIGNED) for part in parts)
+        path.unlink(missing_ok=True)  # who has another of that name mapped keeps it
         path.write_bytes(whole)
         return int(crc32c.crc32c(whole))
 

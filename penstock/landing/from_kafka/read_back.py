@@ -12,6 +12,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaException, Message, T
 
 from penstock.errors import PenstockError
 from penstock.kafka.large.safe_offsets import TopicAndPartition
+from penstock.landing.event_rules import MAX_TIMESTAMP
 from penstock.landing.from_kafka.range_assembler import Part, find_segments, part_of
 from penstock.landing.from_kafka.rows import RECORD
 
@@ -119,7 +120,7 @@ def _row(message: Message) -> dict[str, object]:
         "topic": message.topic(),
         "partition": message.partition(),
         "offset": message.offset(),
-        "timestamp": max(millis, 0) * 1000,
+        "timestamp": min(max(millis, 0), MAX_TIMESTAMP) * 1000,
         "key": _bytes(message.key()),
         "value": _bytes(message.value()),
         "headers": headers or None,

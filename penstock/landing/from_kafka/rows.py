@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import BUCKET_SECONDS
+from penstock.landing.event_rules import MAX_TIMESTAMP
 
 OWN = "_"
 """Headers whose names begin so say how a message travelled, and nothing about it."""
@@ -47,6 +48,14 @@ ROW = pa.schema(
     ]
 )
 """The columns of the landing's source, with the partition."""
+
+
+def bounded(times: pa.Array[Any]) -> pa.Array[Any]:
+    """Times of records (microseconds) within the years that a table can hold: producers may say anything."""
+    micros: Any = pc.max_element_wise(times.cast(pa.int64()), pa.scalar(0, pa.int64()), skip_nulls=False)
+    most = pa.scalar(MAX_TIMESTAMP * 1000, pa.int64())
+    found: pa.Array[Any] = pc.min_element_wise(micros, most, skip_nulls=False).cast(RECORD.field("timestamp").type)
+    return found
 
 
 def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:

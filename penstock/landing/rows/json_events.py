@@ -7,9 +7,9 @@ number of milliseconds within the years 1 to 9999. Of a key that stands there tw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from penstock.landing.event_rules import (
     Reason,
 )
 from penstock.landing.rows.engine import compute, pc
-from penstock.landing.rows.strict_json import not_strict
+from penstock.landing.rows.strict_json import loads, not_strict
 from penstock.landing.rows.type_schemas import TypeSchema, not_met
 
 FIELDS = ("type", "uuid", "host", "timestamp", "data")
@@ -35,6 +35,8 @@ _PARSED = {"found": f"CASE WHEN json_valid(text) THEN json_extract(text, [{_PATH
 _COLUMNS = {name: f"found[{number}]" for number, name in enumerate(FIELDS, 1)} | {"whole": "found IS NOT NULL"}
 _PLAIN_NUMBER = r"^-?[0-9]{1,15}$"
 _DECIMAL_NUMBER = r"^-?[0-9]{1,15}\.[0-9]{1,9}$"
+_WRITTEN = r'"timestamp"\s*:\s*(?P<number>[-+.0-9eE]+)'
+_MICRO = Decimal("0.001")
 _NANOS = pa.decimal128(30, 9)
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -55,7 +57,7 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
     texts = _texts(payloads)
     found = _extracted(texts)
     values = {name: _strings(found[name]) for name in ("type", "uuid", "host")}
-    micros, bad_time = _micros(found["timestamp"])
+    micros, bad_time = _micros(found["timestamp"], texts)
     broken = {
         Reason.BAD_JSON: ~_true(found["whole"]),
         Reason.MISSING_TYPE: _absent(found["type"]),
@@ -113,25 +115,21 @@ def _strings(found: pa.Array[Any]) -> pa.Array[Any]:
     return replaced
 
 
-def _micros(found: pa.Array[Any]) -> tuple[pa.Array[Any], Mask]:
+def _micros(found: pa.Array[Any], texts: pa.Array[Any]) -> tuple[pa.Array[Any], Mask]:
     """Numbers of milliseconds as times, rounded to the microsecond; and which are none."""
     plain = _matching(found, _PLAIN_NUMBER)
     micros = np.zeros(len(found), np.int64)
-    bad = np.ones(len(found), bool)
-    _put(micros, bad, plain, _whole_millis(found.filter(pa.array(plain))))
-    if not plain.all():
-        decimals = ~plain & _matching(found, _DECIMAL_NUMBER)
-        _put(micros, bad, decimals, _decimal_micros(found.filter(pa.array(decimals))))
-        others = ~plain & ~decimals & _matching(found, r"^[-0-9]")
-        _put(micros, bad, others, [_exact_micros(str(text)) for text in found.filter(pa.array(others)).to_pylist()])
+    _put(micros, plain, found, _whole_millis)
+    others = ~plain & _matching(found, r"^[-0-9]")
+    _put(micros, others, texts, _written_micros)
+    bad = ~plain & ~others
     bad |= (micros < MIN_TIMESTAMP * 1000) | (micros > MAX_TIMESTAMP * 1000)
     return pa.array(micros, mask=bad).cast(MICROS), bad
 
 
-def _put(micros: np.ndarray[Any, Any], bad: Mask, rows: Mask, values: Any) -> None:
+def _put(micros: np.ndarray[Any, Any], rows: Mask, texts: pa.Array[Any], read: Callable[[pa.Array[Any]], Any]) -> None:
     if rows.any():
-        micros[rows] = values
-        bad[rows] = False
+        micros[rows] = read(texts.filter(pa.array(rows)))
 
 
 def _matching(found: pa.Array[Any], pattern: str) -> Mask:
@@ -142,6 +140,25 @@ def _whole_millis(texts: pa.Array[Any]) -> Any:
     return texts.cast(pa.int64()).to_numpy() * 1000
 
 
+def _written_micros(texts: pa.Array[Any]) -> Any:
+    """Of events whose timestamp has a point or an exponent: DuckDB makes doubles of those."""
+    once = _true(pc.equal(pc.count_substring(texts, '"timestamp"'), pa.scalar(1, pa.int32())))
+    once &= ~_true(pc.match_substring(texts, "\\u"))
+    written = pc.if_else(pa.array(once), pc.struct_field(pc.extract_regex(texts, _WRITTEN), "number"), texts)
+    decimals = once & _matching(written, _DECIMAL_NUMBER)
+    micros = np.zeros(len(texts), np.int64)
+    _put(micros, decimals, written, _decimal_micros)
+    found = written.filter(pa.array(~decimals)).to_pylist()
+    numbers = (one if known else _first_timestamp(one) for one, known in zip(found, once[~decimals], strict=True))
+    micros[~decimals] = [_exact_micros(number) for number in numbers]
+    return micros
+
+
+def _first_timestamp(text: str) -> str:
+    """Where a key may be escaped, or be there several times."""
+    return str(loads(text, object_pairs_hook=lambda pairs: dict(reversed(pairs)))["timestamp"])
+
+
 def _decimal_micros(texts: pa.Array[Any]) -> Any:
     rounded = pc.round(texts.cast(_NANOS), ndigits=3, round_mode="half_towards_infinity")
     return pc.multiply(rounded, pa.scalar(Decimal(1000))).cast(pa.decimal128(38, 12)).cast(pa.int64(), safe=False)
@@ -149,10 +166,13 @@ def _decimal_micros(texts: pa.Array[Any]) -> Any:
 
 def _exact_micros(text: str) -> int:
     """Numbers with exponents, and long ones; those that are out of bounds all become the same."""
-    number = Decimal(text)
-    if not MIN_TIMESTAMP <= number <= MAX_TIMESTAMP:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        number = Decimal(float(text))  # an exponent of twenty digits: nothing, or infinite
+    if not MIN_TIMESTAMP - 1 <= number <= MAX_TIMESTAMP + 1:
         return MAX_TIMESTAMP * 1000 + 1
-    return int((number * 1000).to_integral_value("ROUND_HALF_UP"))
+    return int(number.quantize(_MICRO, ROUND_HALF_UP) * 1000)
 
 
 def _absent(found: pa.Array[Any]) -> Mask:

@@ -49,20 +49,21 @@ def is_strict(text: str) -> bool:
     try:
         if len(text) >= 2 * MAX_DEPTH and _depth(text) > MAX_DEPTH:
             return False
-        _parse(text)
+        loads(text)
     except ValueError:
         return False
     return True
 
 
-def _parse(text: str) -> None:
+def loads(text: str, **hooks: Any) -> Any:
+    """What a text says, with numbers as texts. Raises ValueError."""
     try:
-        json.loads(text, **_HOOKS)
+        return json.loads(text, **_HOOKS, **hooks)
     except RecursionError:
         limit = sys.getrecursionlimit()
         sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
         try:
-            json.loads(text, **_HOOKS)
+            return json.loads(text, **_HOOKS, **hooks)
         finally:
             sys.setrecursionlimit(limit)
 

@@ -36,7 +36,7 @@ class Field:
     @property
     def fits(self) -> str:
         """A condition of SQL on the column ``data``."""
-        path = "'$.\"" + self.name.replace("'", "''").replace('"', '\\"') + "\"'"
+        path = "'/" + self.name.replace("~", "~0").replace("/", "~1").replace("'", "''") + "'"
         kind = f"json_type(data, {path})"
         absent = f"({kind} IS NULL OR {kind} = 'NULL')"
         allowed = ", ".join(f"'{one}'" for one in _JSON_TYPES.get(self.kind, ()))

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import deltalake
 
+from penstock.landing.table.delta_table import NO_HOOKS
+
 TARGET_BYTES = 128 << 20
 KEEP_HOURS = 24
 """A reader, or a proof, that began so long ago may still find its files."""
@@ -18,6 +20,6 @@ KEEP_HOURS = 24
 def compact_table(folder: Path) -> tuple[int, int]:
     """Merge what is small, and remove what was merged long ago; how many files became how many."""
     table = deltalake.DeltaTable(str(folder))
-    done = table.optimize.compact(target_size=TARGET_BYTES, max_concurrent_tasks=1)
+    done = table.optimize.compact(target_size=TARGET_BYTES, max_concurrent_tasks=1, post_commithook_properties=NO_HOOKS)
     table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])

@@ -15,7 +15,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import deltalake
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from penstock.files.file_system import OS
 from penstock.files.json_values import parse_object
@@ -23,6 +25,7 @@ from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
 
 DELTA_LOG = "_delta_log"
+LAST_CHECKPOINT = "_last_checkpoint"
 APPLICATION = "penstock"
 CONFIGURATION = {
     "delta.checkpointInterval": "100",
@@ -30,6 +33,9 @@ CONFIGURATION = {
     "delta.enableExpiredLogCleanup": "true",
 }
 """A checkpoint lists all files: then commits need not be kept, as the journal has what each batch brought."""
+CHECKPOINT_EVERY = 100
+NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""delta-rs would remove commits before the checkpoint that stands for them is on the disk."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -37,7 +43,7 @@ class DeltaTable:
     """The table in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = self.landed = folder
         self._log = folder / DELTA_LOG
         self._opened: deltalake.DeltaTable | None = None
 
@@ -56,7 +62,7 @@ class DeltaTable:
             deltalake.DeltaTable.create(
                 str(self.folder), LANDED, partition_by=list(PARTITION_COLUMNS), configuration=dict(CONFIGURATION)
             )
-            self._sync(0)
+            self._sync(self._path(0))
 
     def commit(self, batch: int, files: Sequence[NewFile]) -> None:
         table = self._table
@@ -69,10 +75,20 @@ class DeltaTable:
         ]
         properties = CommitProperties(app_transactions=[Transaction(APPLICATION, batch, now)])
         table.create_write_transaction(
-            adds, "append", LANDED, partition_by=list(PARTITION_COLUMNS), commit_properties=properties
+            adds,
+            "append",
+            LANDED,
+            partition_by=list(PARTITION_COLUMNS),
+            commit_properties=properties,
+            post_commithook_properties=NO_HOOKS,
         )
         table.update_incremental()
-        self._sync(table.version())
+        version = table.version()
+        self._sync(self._path(version))
+        if version % CHECKPOINT_EVERY == 0:
+            table.create_checkpoint()
+            self._sync(self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT)
+            table.cleanup_metadata()
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
         """Batches whose commits Delta has cleaned up are not found: see the Journal."""
@@ -92,8 +108,6 @@ class DeltaTable:
         return sorted(unquote(str(path)) for path in self._adds()["path"].to_pylist())
 
     def _adds(self) -> Any:
-        import pyarrow as pa
-
         return pa.table(self._table.get_add_actions())
 
     def _commits(self) -> Iterator[tuple[int, list[str]]]:
@@ -116,14 +130,24 @@ class DeltaTable:
     def _path(self, version: int) -> Path:
         return self._log / f"{version:020}.json"
 
-    def _sync(self, version: int) -> None:
-        """Bring a commit to the disk: delta-rs does not."""
-        with open(self._path(version), "rb") as file:
-            os.fsync(file.fileno())
+    def _sync(self, *paths: Path) -> None:
+        """Bring files of the log to the disk: delta-rs does not."""
+        for path in paths:
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
         OS.sync_directory(self._log)
 
     def _drop_torn(self) -> None:
-        """Remove the newest commits that a power cut left without their text: Spark then does those batches again."""
+        """Remove the newest commits that a power cut left without their text: Spark then does those batches again.
+        And a torn checkpoint: the commits before it are there.
+        """
+        for path in sorted(self._log.glob("*.checkpoint.parquet"), reverse=True)[:1]:
+            try:
+                pq.read_metadata(path)
+            except (pa.ArrowInvalid, OSError):
+                _LOGGER.warning("removed %s, which was torn", path)
+                path.unlink()
+                (self._log / LAST_CHECKPOINT).unlink(missing_ok=True)
         for path in sorted(self._log.glob("*.json"), reverse=True):
             try:
                 if path.read_text() and self._actions(int(path.stem)):

@@ -23,12 +23,12 @@ class ParquetFolder:
 
     def __init__(self, landed: Path, listed: Path, aside: Path) -> None:
         self.folder = aside
-        self._landed, self._listed = landed, listed
+        self.landed, self._listed = landed, listed
         self._newest: int | None = None
 
     def begin(self) -> None:
         """Besides, finish what was listed and not moved in."""
-        self._landed.mkdir(parents=True, exist_ok=True)
+        self.landed.mkdir(parents=True, exist_ok=True)
         self._listed.parent.mkdir(parents=True, exist_ok=True)
         entries = list(read_lines(self._listed, _entry, repair=True))
         self._newest = max((batch for batch, _ in entries), default=-1)
@@ -46,9 +46,9 @@ class ParquetFolder:
     def _move_in(self, names: Sequence[str]) -> None:
         for name in names:
             if (self.folder / name).exists():
-                (self._landed / name).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(self.folder / name, self._landed / name)
-        for folder in {(self._landed / name).parent for name in names}:
+                (self.landed / name).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(self.folder / name, self.landed / name)
+        for folder in {(self.landed / name).parent for name in names}:
             OS.sync_directory(folder)
             OS.sync_directory(folder.parent)
 

@@ -46,6 +46,10 @@ class Table(TableList, Protocol):
     def folder(self) -> Path:
         """Where files are written, under the names that they are committed with."""
 
+    @property
+    def landed(self) -> Path:
+        """Where files are that were committed."""
+
     def begin(self) -> None:
         """Make the table where there is none; put in order what a power cut left behind."""
 

@@ -71,11 +71,11 @@ def known_keys(table: Table, folder: Path, window: int) -> LandedKeys:
         keys = LandedKeys(folder, window)
         if newest >= 0:
             _LOGGER.info("reading the keys that landed from the table")
-            parts = (events_of(table.folder / name) for name in reversed(table.active()) if name.startswith(EVENTS))
+            parts = (events_of(table.landed / name) for name in reversed(table.active()) if name.startswith(EVENTS))
             kept = EventsSeen.concat(list(within_window(parts, window)))
             keys.add(newest, next(within_window([kept], window)))
     for batch, files in table.files(keys.batch + 1):
-        events = [events_of(table.folder / name) for name in files if name.startswith(EVENTS)]
+        events = [events_of(table.landed / name) for name in files if name.startswith(EVENTS)]
         keys.add(batch, EventsSeen.concat(events))
     return keys
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
-from penstock.landing.from_kafka.rows import RECORD, ROW
+from penstock.landing.from_kafka.rows import RECORD, ROW, bounded
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
 from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
@@ -58,6 +58,6 @@ def of_kafka(kafka: Mapping[str, str], gap: int) -> Sources:
 
 def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch of Spark's as RECORD."""
-    columns = [batch.column(f.name) for f in RECORD]
+    columns = [bounded(batch.column(f.name)) if f.name == "timestamp" else batch.column(f.name) for f in RECORD]
     cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, RECORD, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=RECORD)

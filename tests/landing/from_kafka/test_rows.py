@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.landing.from_kafka.rows import ROW, rows_of
+import pyarrow as pa
+
+from penstock.landing.event_rules import MAX_TIMESTAMP
+from penstock.landing.from_kafka.rows import RECORD, ROW, bounded, rows_of
 from tests.landing.from_kafka.kafka_records import AT, batch, record
 
 
@@ -21,3 +24,9 @@ def test_the_codec_travels_in_a_header_and_odd_headers_do_no_harm() -> None:
     }
     (row,) = rows_of(batch([{**record(b"<1>x"), **odd}])).to_pylist()
     assert (row["codec"], row["annotations"]) == ("syslog", [("a", None)])
+
+
+def test_a_time_that_no_table_can_hold_is_the_nearest_that_it_can() -> None:
+    times = [-(1 << 60), -1000, 0, 5, MAX_TIMESTAMP * 1000, MAX_TIMESTAMP * 1000 + 1, 1 << 62]
+    found = bounded(pa.array(times, pa.int64()).cast(RECORD.field("timestamp").type)).cast(pa.int64())
+    assert found.to_pylist() == [0, 0, 0, 5, *[MAX_TIMESTAMP * 1000] * 3]

@@ -1,0 +1,221 @@
+"""Which payloads are events, what their fields are, and why others are none."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, Event, Reason
+from penstock.landing.rows.json_events import EventRules, event_columns, events_in
+from penstock.landing.rows.type_schemas import Field, TypeSchema
+from tests.landing.rows.payloads import EVENTS, QUARANTINED
+from tests.landing.rows.plain_judge import first_of_each, judged, micros_of, near_events, scraps
+
+TABLE = [*((None, payload) for payload in EVENTS), *QUARANTINED]
+Fate = dict[str, Any]
+
+
+def columns(payloads: list[bytes], rules: EventRules | None = None) -> dict[str, list[Any]]:
+    found = event_columns(pa.array(payloads, pa.binary()), rules or EventRules())
+    found["event_time"] = found["event_time"].cast(pa.int64())
+    return {name: column.to_pylist() for name, column in found.items()}
+
+
+def reasons(payloads: list[bytes], rules: EventRules | None = None) -> list[str | None]:
+    return columns(payloads, rules)["reason"]
+
+
+def fates(payloads: list[bytes]) -> list[Fate]:
+    found = columns(payloads)
+    return [{name: values[row] for name, values in found.items()} for row in range(len(payloads))]
+
+
+@pytest.mark.parametrize(("reason", "payload"), TABLE, ids=range(len(TABLE)))
+def test_a_payload_is_an_event_or_has_its_reason(reason: str | None, payload: bytes) -> None:
+    assert reasons([payload]) == [reason]
+    verdict = judged(payload)
+    assert (verdict if isinstance(verdict, str) else None) == reason, "the judge of the other tests knows it, too"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(TABLE), min_size=1, max_size=40))
+@example(TABLE)
+@example(TABLE[::-1])
+def test_a_payload_is_judged_alike_whatever_its_neighbours_are(rows: list[tuple[str | None, bytes]]) -> None:
+    found = fates([payload for _, payload in rows])
+    assert [fate["reason"] for fate in found] == [reason for reason, _ in rows]
+    assert found == [fates([payload])[0] for _, payload in rows]
+
+
+def assert_right(payload: bytes, fate: Fate) -> None:
+    """What the columns say is what the plain judge says."""
+    verdict = judged(payload)
+    if isinstance(verdict, Reason):
+        assert fate == {**dict.fromkeys(fate), "reason": verdict}, payload
+        return
+    plain = ("type", "uuid", "host", "event_time", "reason")
+    assert {name: fate[name] for name in plain} == {**{name: verdict.get(name) for name in plain}}, payload
+    text = fate["data"]
+    data = json.loads(text, object_pairs_hook=first_of_each) if text is not None else None
+    assert same(data, verdict["data"]), payload
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Numbers as doubles have them."""
+    if isinstance(wanted, Decimal):
+        return isinstance(found, int | float) and float(found) == float(wanted)
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and [*found] == [*wanted] and all(same(found[key], wanted[key]) for key in found)
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(same, found, wanted))
+    return type(found) is type(wanted) and bool(found == wanted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(near_events() | scraps(), min_size=1, max_size=80))
+def test_what_is_nearly_an_event_has_a_reason_or_the_fields_that_a_plain_parser_finds(payloads: list[bytes]) -> None:
+    for payload, fate in zip(payloads, fates(payloads), strict=True):
+        assert_right(payload, fate)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=30))
+def test_no_bytes_raise_anything(tails: list[bytes]) -> None:
+    assert len(reasons([b"{" + tail for tail in tails])) == len(tails)
+
+
+NUMBERS = st.one_of(
+    st.decimals(MIN_TIMESTAMP - 2, MAX_TIMESTAMP + 2, places=3),
+    st.decimals(MIN_TIMESTAMP - 2, MAX_TIMESTAMP + 2, allow_nan=False),
+    st.decimals(-10, 10, places=7),
+    st.sampled_from([MIN_TIMESTAMP, MAX_TIMESTAMP]).flatmap(lambda edge: st.decimals(edge - 1, edge + 1, places=5)),
+)
+SHAPES = [
+    '{"type":"a","uuid":"u","timestamp":%s}',
+    '{"timestamp"\t:\n%s, "type":"a","uuid":"u","data":{"timestamp":2.5}}',
+    '{"type":"a","uuid":"u","timest\\u0061mp":%s,"data":{"timestamp":2.5}}',
+    '{"type":"a","uuid":"u","timestamp":%s,"timestamp":2.5}',
+    '{"type":"timestamp","uuid":"\\"timestamp\\":7.5","timestamp":%s}',
+]
+
+
+def spelled(number: Decimal, how: str) -> str:
+    """As JSON has numbers."""
+    return f"{number:{how}}"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(NUMBERS, st.sampled_from(["f", "e", ".25e"]), st.sampled_from(SHAPES)), max_size=20))
+def test_the_time_of_an_event_is_exact_to_the_microsecond_in_all_years_however_it_is_spelled(
+    rows: list[tuple[Decimal, str, str]],
+) -> None:
+    payloads = [(shape % spelled(number, how)).encode() for number, how, shape in rows]
+    for payload, fate in zip(payloads, fates(payloads), strict=True):
+        assert_right(payload, fate)
+
+
+@pytest.mark.parametrize(
+    ("number", "micros"),
+    [
+        ("1700000000000.12349", 1_700_000_000_000_123),
+        ("1700000000000.1235", 1_700_000_000_000_124),
+        ("-62135596799999.877", -62_135_596_799_999_877),
+        ("253402300799998.001", 253_402_300_799_998_001),
+        ("0.00049999999999999999999999999999999999999999", 0),
+        ("0.0005", 1),
+        ("-0.0005", -1),
+        ("17E+2", 1_700_000),
+        ("17000000000001234e-4", 1_700_000_000_000_123),
+        ("0e99999999999999999999", 0),
+    ],
+)
+def test_digits_that_a_double_would_lose_count(number: str, micros: int) -> None:
+    (fate,) = fates([SHAPES[0].encode() % number.encode()])
+    assert fate["event_time"] == micros == micros_of(Decimal(number) if "99999999" not in number else Decimal(0))
+
+
+def test_of_a_key_that_is_there_twice_the_first_counts() -> None:
+    twice = (
+        b'{"type":"a","type":"b","uuid":"u","host":"x","\\u0068ost":"y","timestamp":1,"timestamp":2,"data":1,"data":2}'
+    )
+    (fate,) = fates([twice])
+    assert fate == {"type": "a", "uuid": "u", "host": "x", "event_time": 1000, "data": "1", "reason": None}
+
+
+def test_texts_are_those_that_the_escapes_say() -> None:
+    (fate,) = fates(
+        [rb'{"type":"\u00e9\"","uuid":"\\a\u0000\ud83d\ude00\/","host":"h\n","timestamp":1,"data":"\u0041\n"}']
+    )
+    assert (fate["type"], fate["uuid"], fate["host"]) == ('é"', "\\a\0\U0001f600/", "h\n")
+    assert json.loads(fate["data"]) == "A\n"
+
+
+def test_a_host_that_is_no_text_is_none_and_the_event_is_one() -> None:
+    assert [fate["host"] for fate in fates([b'{"type":"a","uuid":"u","timestamp":1,"host":[1]}'])] == [None]
+
+
+def test_all_but_the_first_reason_are_left_out() -> None:
+    everything = b'{"type":5,"timestamp":"x"}'
+    assert reasons([everything], EventRules(("a",))) == [Reason.BAD_TYPE]
+
+
+def test_only_types_in_the_list_are_let_in() -> None:
+    payloads = [b'{"type":"%s","uuid":"u","timestamp":1}' % kind for kind in (b"a", b"b", b"\\u0062")]
+    assert reasons(payloads, EventRules(("b",))) == [Reason.TYPE_NOT_ALLOWED, None, None]
+
+
+def test_an_event_whose_data_is_not_what_its_type_promises_is_none() -> None:
+    rules = EventRules(schemas=(TypeSchema("a", (Field("n", "whole", required=True),)),))
+    payloads = [b'{"type":"%s","uuid":"u","timestamp":1,"data":{"n":"1"}}' % kind for kind in (b"a", b"b")]
+    assert reasons(payloads, rules) == [Reason.SCHEMA_NOT_MET, None]
+
+
+def test_type_and_uuid_are_those_of_the_event_and_nothing_else_is_one() -> None:
+    payloads = [b'{"type":"\\u00e9","uuid":"a\\"b","timestamp":1}', b"text", None, b"", b"{bad"]
+    assert events_in(pa.array(payloads, pa.binary())) == [Event("é", 'a"b'), None, None, None, None]
+    assert events_in(pa.array([], pa.binary())) == []
+    assert events_in(pa.array(payloads[:1], pa.binary()), EventRules(("e",))) == [None]
+
+
+def test_columns_of_a_part_of_an_array_are_those_of_its_rows() -> None:
+    whole = pa.array([payload for _, payload in TABLE], pa.binary())
+    found = event_columns(whole[5:60], EventRules())["reason"].to_pylist()
+    assert found == [reason for reason, _ in TABLE[5:60]]
+
+
+def test_no_rows_make_no_rows() -> None:
+    assert columns([]) == {name: [] for name in ("type", "uuid", "host", "data", "event_time", "reason")}
+
+
+def test_a_megabyte_is_judged_beside_small_ones() -> None:
+    large = json.dumps({"type": "a", "uuid": "u", "timestamp": 1, "data": {"text": "x" * (1 << 20)}}).encode()
+    found = fates([EVENTS[0], large, large[:-1], EVENTS[0]])
+    assert [fate["reason"] for fate in found] == [None, None, "bad_json", None]
+    assert len(found[1]["data"]) > 1 << 20
+
+
+def test_deep_nesting_is_judged_in_any_thread_and_leaves_the_recursion_limit_alone() -> None:
+    limit = sys.getrecursionlimit()
+    deep = b'{"type":"a","uuid":"u","timestamp":1.5,"data":' + b"[" * 998 + b"]" * 998 + b',"\\u0078":1}'
+    answers: list[str | None] = []
+    thread = threading.Thread(target=lambda: answers.extend(reasons([deep, b"{" + b'"a":[' * 100_000])))
+    thread.start()
+    thread.join()
+    assert answers == [None, Reason.BAD_JSON]
+    assert sys.getrecursionlimit() == limit
+
+
+def test_the_bounds_are_the_years_1_to_9999() -> None:
+    first, last = (datetime(year, month, day, tzinfo=UTC) for year, month, day in ((1, 1, 1), (9999, 12, 31)))
+    found = fates([SHAPES[0].encode() % str(edge).encode() for edge in (MIN_TIMESTAMP, MAX_TIMESTAMP)])
+    days = [(fate["event_time"] // 86_400_000_000) for fate in found]
+    assert days == [(edge - datetime(1970, 1, 1, tzinfo=UTC)).days for edge in (first, last)]

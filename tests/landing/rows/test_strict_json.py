@@ -1,0 +1,105 @@
+"""Texts that DuckDB would take for JSON, and other engines would not."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.landing.rows.engine import compute
+from penstock.landing.rows.strict_json import MAX_DEPTH, is_strict, loads, not_strict
+from tests.landing.rows.plain_judge import Reason, judged
+
+LAX = [
+    '{"a":NaN}',
+    '{"a":[nan ,1]}',
+    '{"a":[1,-inf]}',
+    '{"a":{"b":-Infinity\n}}',
+    '{"a":[1, ]}',
+    '{"a":1\n,\t}',
+    '{"a":[[1],]}',
+]
+STRICT = [
+    '{"a":"NaN"}',
+    '{"a":",]"}',
+    '{"a":": nan}"}',
+    '{"inf":1}',
+    '{"a":[1,2],"b":{}}',
+    '{"a":"[nan,"}',
+    '{"a":"\\"[nan,"}',
+]
+
+
+def refused(texts: list[str | None]) -> list[bool]:
+    found: list[bool] = not_strict(pa.array(texts, pa.string())).tolist()
+    return found
+
+
+def test_what_is_lax_is_refused_and_what_only_looks_so_is_not() -> None:
+    assert refused([*LAX, *STRICT, None]) == [True] * len(LAX) + [False] * (len(STRICT) + 1)
+
+
+@pytest.mark.parametrize("text", LAX)
+def test_duckdb_would_have_taken_it_and_so_it_is_worth_asking(text: str) -> None:
+    assert compute({"valid": "json_valid(text)"}, text=pa.array([text]))["valid"].to_pylist() == [True]
+
+
+PIECES = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    '"a"',
+    "1",
+    "NaN",
+    "-inf",
+    "INFINITY",
+    " ",
+    "\n",
+    "\\",
+    '"',
+    "null",
+    "1.",
+    "\x00",
+]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), max_size=30))
+def test_what_neither_of_the_two_refuses_is_json(tails: list[str]) -> None:
+    texts = pa.array(["{" + tail for tail in tails], pa.string())
+    valid = compute({"valid": "json_valid(text)"}, text=texts)["valid"].to_pylist() if tails else []
+    for text, known, lax in zip(texts.to_pylist(), valid, refused(texts.to_pylist()), strict=True):
+        assert (known and not lax) == (judged(str(text).encode()) != Reason.BAD_JSON), text
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_nesting_ends_where_other_parsers_end(opening: str, closing: str) -> None:
+    def nested(depth: int) -> str:
+        return opening * depth + "1" + closing * depth
+
+    assert refused([nested(MAX_DEPTH), nested(MAX_DEPTH + 1), nested(10 * MAX_DEPTH)]) == [False, True, True]
+
+
+def test_brackets_in_texts_are_no_nesting() -> None:
+    assert refused(['["' + "[{" * 5000 + '"]', '["' + '\\"[' * 5000 + '"]', "[" * 3 + '"]"' + "]" * 3]) == [False] * 3
+
+
+def test_deep_texts_are_parsed_in_any_thread_and_the_recursion_limit_is_left_alone() -> None:
+    limit, answers = sys.getrecursionlimit(), []
+    text = "[" * MAX_DEPTH + "1.50" + "]" * MAX_DEPTH
+    thread = threading.Thread(target=lambda: answers.extend([is_strict(text), loads(text)]))
+    thread.start()
+    thread.join()
+    assert answers[0] is True
+    inner = answers[1]
+    while isinstance(inner, list):
+        inner = inner[0]
+    assert inner == "1.50", "numbers are texts"
+    assert sys.getrecursionlimit() == limit

@@ -1,0 +1,152 @@
+"""What kind a message is, and its columns."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.landing.from_kafka.rows import ROW
+from penstock.landing.rows.json_events import EventRules
+from penstock.landing.rows.table_rows import Rules, table_rows
+from penstock.landing.table_schema import FILE_SCHEMA
+from tests.landing.rows.payloads import EVENTS, QUARANTINED
+from tests.landing.rows.plain_judge import near_events
+
+AT = datetime(2026, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def messages(payloads: list[bytes | None], codec: str | None = "plog", **more: object) -> pa.RecordBatch:
+    base = {"topic": "t", "source": "s", "codec": codec, "timestamp": AT, "bucket": AT, "received": AT, **more}
+    return pa.RecordBatch.from_pylist([{**base, "offset": n, "payload": p} for n, p in enumerate(payloads)], schema=ROW)
+
+
+def classified(batch: pa.RecordBatch, rules: Rules | None = None) -> list[Row]:
+    """The rows in the order of their offsets, each with its kind."""
+    found: list[Row] = []
+    for kind, rows in table_rows(batch, rules or Rules(), 1_700_000_000_000_005):
+        assert rows.schema == FILE_SCHEMA
+        found += [{"kind": kind, **row} for row in rows.to_pylist()]
+    return sorted(found, key=lambda row: row["offset"])
+
+
+def test_every_payload_of_the_table_is_what_it_should_be() -> None:
+    found = classified(messages([*EVENTS, *(payload for _, payload in QUARANTINED)]))
+    assert [row["kind"] for row in found] == ["event"] * len(EVENTS) + ["quarantine"] * len(QUARANTINED)
+    assert [row["reason"] for row in found] == [None] * len(EVENTS) + [reason for reason, _ in QUARANTINED]
+
+
+def test_what_does_not_begin_with_a_brace_is_a_message() -> None:
+    payloads = [b"text", b"", None, b" {}", b"\xef\xbb\xbf{}", b"\xff\x00"]
+    found = classified(messages(payloads))
+    assert [(row["kind"], row["reason"], row["type"]) for row in found] == [("message", None, None)] * 6
+    assert [row["payload"] for row in found] == payloads
+
+
+@pytest.mark.parametrize("codec", ["plog", "lines", None])
+def test_of_any_other_codec_events_are_events(codec: str | None) -> None:
+    assert [row["kind"] for row in classified(messages([EVENTS[0], b"x"], codec))] == ["event", "message"]
+
+
+def test_what_the_syslog_codec_took_is_syslog_whatever_it_looks_like() -> None:
+    found = classified(messages([b"<34>1 x", EVENTS[0], b"{bad", None], codec="syslog"))
+    assert [(row["kind"], row["reason"], row["uuid"]) for row in found] == [("syslog", None, None)] * 4
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(near_events() | st.binary(max_size=9) | st.none(), st.sampled_from(["plog", "syslog", None])),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_every_message_is_one_row_and_only_quarantined_ones_have_a_reason(rows: list[tuple[bytes | None, str]]) -> None:
+    batch = messages([payload for payload, _ in rows])
+    codecs = pa.array([codec for _, codec in rows], pa.string())
+    batch = batch.set_column(batch.schema.get_field_index("codec"), "codec", codecs)
+    found = classified(batch)
+    assert [row["offset"] for row in found] == list(range(len(rows)))
+    assert [row["payload"] for row in found] == [payload for payload, _ in rows]
+    assert all((row["reason"] is not None) == (row["kind"] == "quarantine") for row in found)
+    assert all((row["uuid"] is not None) == (row["kind"] == "event") for row in found)
+    assert found == classified(batch), "always the same"
+
+
+@pytest.mark.parametrize(
+    ("stamp", "time"),
+    [
+        ("2026-02-03T04:05:06.789012+01:00", "2026-02-03 03:05:06.789012"),
+        ("2026-02-03T04:05:06.789012999Z", "2026-02-03 04:05:06.789012"),
+        ("2026-02-03T04:05:06Z", "2026-02-03 04:05:06"),
+        ("2026-02-03T04:05:06-00:30", "2026-02-03 04:35:06"),
+        ("0001-01-01T00:00:00Z", "0001-01-01 00:00:00"),
+        ("9999-12-31T23:59:59.999Z", "9999-12-31 23:59:59.999000"),
+        ("0001-01-01T00:00:00+01:00", None),
+        ("9999-12-31T23:59:59-01:00", None),
+        ("Feb  3 04:05:06", None),
+        ("2026-13-03T04:05:06Z", None),
+        ("2026-02-30T04:05:06Z", None),
+        ("0000-01-01T00:00:00Z", None),
+        ("2026-02-03T04:05:06", None),
+        ("infinity", None),
+        ("-", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_syslog_has_its_host_and_its_time_where_it_says_the_zone(stamp: str | None, time: str | None) -> None:
+    annotations = {"hostname": "web-1"} | ({"timestamp": stamp} if stamp is not None else {})
+    (row,) = classified(messages([b"<34>1 x"], codec="syslog", annotations=list(annotations.items())))
+    assert row["host"] == "web-1"
+    assert row["event_time"] == (datetime.fromisoformat(time).replace(tzinfo=UTC) if time else None)
+
+
+def test_what_syslog_says_of_itself_are_columns() -> None:
+    said = {"severity": "crit", "facility": "auth", "app_name": "su", "proc_id": "7", "msg_id": "ID47", "more": "x"}
+    (row,) = classified(messages([b"<34>1 x"], codec="syslog", annotations=list(said.items())))
+    columns = ("severity", "facility", "app_name", "procid", "msgid")
+    assert [row[name] for name in columns] == ["crit", "auth", "su", "7", "ID47"]
+    assert dict(row["annotations"]) == said
+    (row,) = classified(messages([EVENTS[0]], annotations=list(said.items())))
+    assert [row[name] for name in columns] == [None] * 5
+
+
+def test_an_event_has_its_fields_and_a_quarantined_one_only_its_payload() -> None:
+    valid = b'{"type":"a","uuid":"u","host":"h\\"","timestamp":1700000000000.25,"data":{"b":[1,"x"],"a":null}}'
+    good, bad = classified(messages([valid, valid + b"x"]))
+    assert [good[name] for name in ("type", "uuid", "host", "payload")] == ["a", "u", 'h"', valid]
+    assert json.loads(good["data"]) == {"b": [1, "x"], "a": None}
+    assert good["event_time"] == datetime(2023, 11, 14, 22, 13, 20, 250, tzinfo=UTC)
+    assert [bad[name] for name in ("type", "uuid", "host", "event_time", "data")] == [None] * 5
+    assert bad["payload"] == valid + b"x"
+
+
+def test_where_a_row_comes_from_is_kept() -> None:
+    (row,) = classified(messages([b"text"], key=b"k", type_url="type.x/y", partition=3, annotations=[("a", "b")]))
+    assert [row[name] for name in ("topic", "partition", "offset", "source", "key", "type_url")] == [
+        *("t", 3, 0, "s", b"k", "type.x/y")
+    ]
+    assert [row[name] for name in ("timestamp", "bucket", "received")] == [AT] * 3
+    assert row["landed_at"] == datetime(2023, 11, 14, 22, 13, 20, 5, tzinfo=UTC)
+    assert row["annotations"] == [("a", "b")]
+
+
+def test_payloads_of_events_may_be_left_out_and_no_others() -> None:
+    found = classified(messages([EVENTS[0], b"{bad", b"text"]), Rules(keep_payload=False))
+    assert [row["payload"] for row in found] == [None, b"{bad", b"text"]
+
+
+def test_what_makes_an_event_is_asked_of_the_rules() -> None:
+    found = classified(messages([EVENTS[0]]), Rules(EventRules(("other",))))
+    assert [(row["kind"], row["reason"]) for row in found] == [("quarantine", "type_not_allowed")]
+
+
+def test_no_messages_are_no_rows() -> None:
+    assert classified(messages([])) == []

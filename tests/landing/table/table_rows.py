@@ -1,0 +1,30 @@
+"""Files of a table for the tests of lists and commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.table.table_files import Table
+from penstock.landing.table_schema import FILE_SCHEMA
+from penstock.landing.writing.written_file import FileWriter, WrittenFile
+
+AT = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
+
+
+def written(table: Table, offsets: Sequence[int], kind: str = "message", day: date | None = None) -> WrittenFile:
+    """A file with these offsets, not committed yet."""
+    writer = FileWriter(table.folder, MessageKind(kind), day or AT.date())
+    base = {"topic": "t", "timestamp": AT, "landed_at": AT, "bucket": AT}
+    writer.write(pa.RecordBatch.from_pylist([{**base, "offset": n} for n in offsets], schema=FILE_SCHEMA))
+    return writer.close()
+
+
+def offsets_in(landed: Path, names: Sequence[str]) -> list[int]:
+    """What is in files of the table; each has to be there."""
+    return sorted(n for name in names for n in pq.read_table(landed / name, partitioning=None)["offset"].to_pylist())

@@ -1,0 +1,46 @@
+"""Messages for tasks, as the landing's source gives them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+
+from penstock.landing.from_kafka.rows import ROW
+from penstock.landing.writing.part_writer import Source
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+AT = 1_770_000_000_000_000
+"""Microseconds: 2026-02-02."""
+DAY = 86_400_000_000
+
+
+def event(uuid: str, kind: str = "click") -> bytes:
+    """A valid event."""
+    return json.dumps({"type": kind, "uuid": uuid, "timestamp": 1}).encode()
+
+
+def source(
+    rows: Iterable[tuple[int, bytes]],
+    *,
+    at: Sequence[int] | int = AT,
+    topic: str = "t",
+    partition: int | None = None,
+    codec: str = "plog",
+    again: bool = False,
+) -> Source:
+    """Offsets with payloads, all stored ``at`` (microseconds) or each at its own time."""
+    listed = list(rows)
+    times = [at] * len(listed) if isinstance(at, int) else at
+    records = [
+        {"topic": topic, "partition": partition, "offset": offset, "payload": payload, "codec": codec, "source": "s"}
+        | {"timestamp": stamp(micros), "received": stamp(micros), "bucket": stamp(micros)}
+        for (offset, payload), micros in zip(listed, times, strict=True)
+    ]
+    return Source(pa.RecordBatch.from_pylist(records, schema=ROW), again)
+
+
+def stamp(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
