@@ -32,7 +32,7 @@ _TYPES: dict[str, pa.DataType] = {
     "type_url": pa.string(),
     "annotations": pa.map_(pa.string(), pa.string()),
     "reason": pa.string(),
-    **dict.fromkeys(SYSLOG_COLUMNS, pa.string()),
+    **dict.fromkeys([*SYSLOG_COLUMNS, "message"], pa.string()),
 }
 FILE_SCHEMA = pa.schema(_TYPES)
 """What a file holds: ``data`` is JSON text."""

@@ -25,7 +25,7 @@ VIEWS = {
     ),
     "syslog": (
         "syslog",
-        f"{PLACE}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, payload, key, annotations",
+        f"{PLACE}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, message, payload, key, annotations",
     ),
     "messages": (
         "message",

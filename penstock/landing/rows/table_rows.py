@@ -12,6 +12,7 @@ from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, MessageKi
 from penstock.landing.rows.engine import compute, pc
 from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.landing.table_schema import FILE_SCHEMA, MICROS, SYSLOG_COLUMNS
+from penstock.wire.syslog.columns import syslog_columns
 
 RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 Columns: TypeAlias = "dict[str, pa.Array[Any]]"
@@ -91,7 +92,9 @@ def _syslog_columns(batch: pa.RecordBatch) -> Columns:
         return found
 
     columns = {column: said(name) for column, name in SYSLOG_COLUMNS.items()}
-    return {**columns, "host": said("hostname"), "event_time": _times(said("timestamp"))}
+    received = batch["received"].cast(pa.int64()).to_numpy()
+    found = syslog_columns(batch["payload"].fill_null(b""), received)
+    return {**columns, "message": found["message"], "host": said("hostname"), "event_time": _times(said("timestamp"))}
 
 
 def _times(texts: pa.Array[Any]) -> pa.Array[Any]:
