@@ -79,28 +79,35 @@ class Damage:
 
 
 def kind_of(name: str) -> str:
-    """What files of one sort have in common, from a path below the data directory.
-
-    Two that stand for each other are of one kind: what is damaged at once is not both of them.
-    """
-    path = Path(name.replace(".copy.", "."))
-    path = path.with_suffix(".arrows") if path.suffix == ".copies" else path
+    """What files of one sort have in common, from a path below the data directory."""
+    path = Path(_original(name))
     folders = [part for part in path.parent.parts[1:] if part[0] == "_" or part in SUBFOLDERS]
     several = path.suffix not in ("", ".json", ".jsonl") or folders[-1:] in (["_types"], ["refills"])
     last = "*" if folders[-1:] == ["quarantine"] else f"*{path.suffix.rstrip(string.digits)}" if several else path.name
     return "/".join([*path.parent.parts[:1], *folders, last])
 
 
+def _original(name: str) -> str:
+    """Of a file and its copy, the file."""
+    return name.replace(".copy.", ".").replace(".copies", ".arrows")
+
+
 def damage(data_dir: Path, dice: random.Random, number: int = 1) -> list[Damage]:
-    """Damage ``number`` files, or all where there are fewer, each kind of file as likely as the others."""
+    """Damage ``number`` files, or all where there are fewer, each kind of file as likely as the others.
+
+    Of a file and its copy only one is.
+    """
     return [_damaged(data_dir, path, dice) for path in islice(_shuffled(data_dir, dice), number)]
 
 
 def _shuffled(data_dir: Path, dice: random.Random) -> Iterator[Path]:
-    """All files: one of each kind, then a second one of each kind, and so on."""
-    by_kind: dict[str, list[Path]] = {}
+    """All files, but for those that have a copy one of the two: one of each kind, then a second one, and so on."""
+    pairs: dict[str, list[Path]] = {}
     for path in data_files(data_dir):
-        by_kind.setdefault(kind_of(str(path.relative_to(data_dir))), []).append(path)
+        pairs.setdefault(_original(str(path.relative_to(data_dir))), []).append(path)
+    by_kind: dict[str, list[Path]] = {}
+    for name, pair in pairs.items():
+        by_kind.setdefault(kind_of(name), []).append(dice.choice(pair))
     while kinds := [kind for kind in sorted(by_kind) if by_kind[kind]]:
         dice.shuffle(kinds)
         for kind in kinds:

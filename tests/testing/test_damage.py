@@ -69,6 +69,14 @@ def test_files_of_each_kind_come_first_and_none_twice(tmp_path: Path) -> None:
     assert len({one.words.partition(":")[0] for one in every}) == len(every) == 6
 
 
+def test_of_a_file_and_its_copy_only_one_is_damaged(tmp_path: Path) -> None:
+    made(tmp_path, "topics/a/0.arrows", "topics/a/0.copies", "topics/a/settings.json", "topics/a/settings.copy.json")
+    for seed in range(10):
+        names = {one.words.partition(":")[0] for one in damage(tmp_path, random.Random(seed), 9)}
+        assert len(names) == 2
+        assert len(names & {"topics/a/0.arrows", "topics/a/0.copies"}) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from penstock.counts import Origin
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.store import batch_copies, batch_format, index, segment
 from penstock.log.store.batch_copies import BatchCopy
@@ -99,6 +100,8 @@ class Recovery:
             with contextlib.suppress(TypeError, ValueError):
                 self._producers.load(known.producers, known.checksums)
         self._advance(found.messages)
+        for copy in batch_copies.read(files).copies if found.bad else ():  # a damaged one was stored all the same
+            self._reach(copy.origin)
         if found.bad:  # the last number of a producer may stand there: better to take one twice than none any more
             self._producers.clear()
 
@@ -110,10 +113,12 @@ class Recovery:
 
     def _advance(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            origin = message.origin
-            if origin.buffer:
-                self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
+            self._reach(message.origin)
             self._producers.enter_all(message.producers)
+
+    def _reach(self, origin: Origin) -> None:
+        if origin.buffer:
+            self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
 
     def _gap_end(self) -> int:
         return max((gap.end for gap in self._gaps.all()), default=0)

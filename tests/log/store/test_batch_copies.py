@@ -130,3 +130,20 @@ def test_any_bytes_are_read_without_an_error(data: bytes) -> None:
         files.copies.write_bytes(data)
         for copy in batch_copies.read(files).copies:
             assert copy.end > copy.base >= 0
+
+
+def test_a_frame_that_was_stored_and_damaged_is_not_stored_and_counted_again(tmp_path: Path) -> None:
+    def drain(topic: Topic) -> None:
+        for end in (10, 20):
+            frame = origin(counts={"taken": 1}, buffer="in.1", begin=end - 10, end=end)
+            topic.append(rows(b"%d" % end), frame).result(10)
+
+    with opened(tmp_path) as topic:
+        drain(topic)
+    files = last_files(topic.path)
+    files.data.write_bytes(files.data.read_bytes()[:-50])
+    with opened(tmp_path) as topic:
+        drain(topic)  # its position in the log buffer was lost too
+        assert payloads(topic) == [b"10"]
+        assert counted(topic) == {"taken": 2}
+        assert topic.end == 2
