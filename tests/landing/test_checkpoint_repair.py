@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
-from penstock.landing.checkpoint_repair import CheckpointLost, check_batches, last_landing, mend, sweep
+from penstock.landing.checkpoint_repair import CheckpointLost, check_batches, mend, sweep
 from penstock.landing.journal import Journal
+from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.compaction import compact_table
+from penstock.landing.table_paths import Layout
+from tests.landing.table.table_rows import written
 from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, landed_message
 
 
@@ -21,7 +26,7 @@ def two(table: HandWritten) -> HandWritten:
 
 def test_nothing_is_mended_where_nothing_is_torn(two: HandWritten) -> None:
     assert mend(two.layout) == []
-    assert last_landing(two.layout.checkpoint) == LANDED_AT + 1000
+    check_batches(two.layout)
 
 
 @pytest.mark.parametrize("content", [b"", b"v1\n{", b"\x00" * 40])
@@ -32,14 +37,20 @@ def test_a_torn_commit_is_removed_so_that_spark_does_the_batch_again(two: HandWr
     assert (two.layout.checkpoint / "offsets" / "1").exists()
 
 
-def test_torn_entries_of_a_batch_without_commit_are_removed(two: HandWritten) -> None:
+def test_a_torn_plan_of_a_batch_without_commit_is_removed(two: HandWritten) -> None:
     checkpoint = two.layout.checkpoint
     (checkpoint / "commits" / "1").unlink()
-    for entry in (checkpoint / "offsets" / "1", two.layout.sink_log / "1"):
-        entry.write_bytes(b"")
-    assert len(mend(two.layout)) == 2
+    (checkpoint / "offsets" / "1").write_bytes(b"")
+    assert mend(two.layout) == [str(checkpoint / "offsets" / "1")]
     assert (checkpoint / "offsets" / "0").exists()
-    assert (two.layout.sink_log / "0").exists()
+
+
+def test_a_batch_that_the_list_has_and_whose_files_were_not_moved_in_yet_is_finished(two: HandWritten) -> None:
+    landed, aside = (folder / two.files[1] for folder in (two.layout.landed, two.layout.aside))
+    landed.rename(aside)
+    mend(two.layout)
+    assert landed.exists()
+    assert not aside.exists()
 
 
 def test_a_table_without_its_checkpoint_is_refused(two: HandWritten) -> None:
@@ -52,10 +63,9 @@ def test_a_table_without_its_checkpoint_is_refused(two: HandWritten) -> None:
 def test_files_that_no_batch_committed_are_removed_and_no_others(two: HandWritten) -> None:
     two.commit({"t": 3}, [landed_event(2, "u")], landed_at=LANDED_AT + 20_000)
     Journal(two.layout).update()
-    orphan = two.layout.landed / "kind=event/date=2023-11-14/type=y/part-9.parquet"
+    orphan = two.layout.landed / "kind=quarantine/date=2023-11-14/part-9.parquet"
     orphan.parent.mkdir(parents=True)
     shutil.copy(two.layout.landed / two.files[0], orphan)
-    orphan.with_name(f".{orphan.name}.crc").touch()
     assert sweep(two.layout) == 1
     assert sorted(os.listdir(orphan.parent)) == []
     assert all((two.layout.landed / name).exists() for name in two.files)
@@ -67,12 +77,36 @@ def test_files_in_the_tables_list_stay_also_before_their_batch_is_committed(two:
     assert sweep(two.layout) == 0
 
 
+def test_what_was_written_aside_and_not_committed_is_removed(two: HandWritten) -> None:
+    Journal(two.layout).update()
+    orphan = two.layout.aside / "kind=event/date=2023-11-14/x.parquet"
+    orphan.parent.mkdir(parents=True, exist_ok=True)
+    orphan.touch()
+    sweep(two.layout)
+    assert not orphan.exists()
+    assert all((two.layout.landed / name).exists() for name in two.files)
+
+
 def test_before_the_first_commit_everything_is_an_orphan(two: HandWritten) -> None:
-    shutil.rmtree(two.layout.sink_log)
+    two.layout.listed.unlink()
     shutil.rmtree(two.layout.checkpoint)
     assert sweep(two.layout) == 2
 
 
+def test_files_of_a_delta_table_that_no_batch_committed_are_removed_and_no_others(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path)
+    table = begin_table(layout, DELTA)
+    kept, orphan = (written(table, [offset]) for offset in range(2))
+    table.commit(0, [kept])
+    assert sweep(layout) == 1
+    assert not (layout.landed / orphan.name).exists()
+    assert table.active() == [kept.name]
+    compact_table(layout.landed)
+    table.commit(1, [written(table, [5])])
+    compact_table(layout.landed)
+    assert sweep(layout) == 0 or (layout.landed / table.active()[0]).exists()
+
+
 def test_without_a_table_there_is_nothing_to_do(table: HandWritten) -> None:
     check_batches(table.layout)
-    assert (sweep(table.layout), mend(table.layout), last_landing(table.layout.checkpoint)) == (0, [], 0)
+    assert (sweep(table.layout), mend(table.layout)) == (0, [])

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
-from penstock.landing.admitted_types import TypeRegistry
 
 from penstock.config.daemon_access import internal_token
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
-from penstock.files.errors import DamagedFile, UnknownFormat
+from penstock.files.errors import DamagedFile
 from penstock.landing.backfill import requests
 from penstock.landing.journal import Journal, read_journal
 from penstock.landing.promote.offset_map import OffsetMap
 from penstock.landing.quarantine.send_once import Producer, Resender, body_of
 from penstock.landing.table_paths import Layout
 from penstock.records import body
-from penstock.spark.views import begin_table, begun_as, keep_watermarks, kept_watermarks
+from penstock.spark.views import keep_watermarks, kept_watermarks
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 MARK = {"table": "events", "topic": "in", "until": 60, "landed": 2, "share": 1.0}
@@ -58,25 +56,6 @@ def test_a_request_of_before_without_a_checksum_is_read(tmp_path: Path) -> None:
     assert requests.requests(tmp_path)["in@1"].rows == 5
 
 
-def test_the_form_of_a_table_is_asked_for_where_it_cannot_be_read(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
-    begin_table(layout, "parquet", "json")
-    assert begun_as(layout) == {"format": "parquet", "data_format": "json"}
-    flip(layout.format, 100)
-    with pytest.raises(DamagedFile, match=r"landed\.format\.json is damaged"):
-        begin_table(layout, "parquet", "json")
-    layout.format.write_text('{"format": "delta", "data_format": "variant"}')
-    assert begun_as(layout) == {"format": "delta", "data_format": "variant"}, "as it was written before"
-
-
-def test_a_table_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
-    layout = Layout.of(tmp_path)
-    begin_table(layout, "parquet", "json")
-    layout.format.write_bytes(b'%08x{"format":2}' % crc32c(b'{"format":2}'))
-    with pytest.raises(UnknownFormat, match=r"landed\.format\.json has format 2"):
-        begin_table(layout, "parquet", "json")
-
-
 def test_watermarks_that_cannot_be_read_are_told_and_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,21 +67,6 @@ def test_watermarks_that_cannot_be_read_are_told_and_made_anew(
     assert str(layout.watermarks) in caplog.messages[0]
     keep_watermarks(layout, [MARK])
     assert len(kept_watermarks(layout)) == 1
-
-
-def test_a_type_whose_file_is_damaged_is_let_in_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    TypeRegistry(tmp_path, 3).admit(["a", "b"])
-    flip(tmp_path / "000000.json", 150)
-    registry = TypeRegistry(tmp_path, 3)
-    assert registry.types() == {"b"}
-    assert registry.admit(["a", "b"]) == {"a", "b"}
-    assert "000000.json is damaged" in caplog.messages[0]
-
-
-def test_types_of_before_are_read_beside_those_of_now(tmp_path: Path) -> None:
-    (tmp_path / "000000").write_bytes(b'1234abcd{"v":1')
-    assert TypeRegistry(tmp_path, 3).admit(["b"]) == {"b"}
-    assert TypeRegistry(tmp_path, 3).types() == {'1234abcd{"v":1', "b"}
 
 
 class Sink:
@@ -182,19 +146,14 @@ def _sent(path: Path) -> object:
     return Resender(path, Sink())
 
 
-def _types(path: Path) -> object:
-    return TypeRegistry(path.parent, 9).types()
-
-
-@pytest.mark.parametrize("read", [_map, _requests, _sent, _types], ids=lambda read: read.__name__[1:])
+@pytest.mark.parametrize("read", [_map, _requests, _sent], ids=lambda read: read.__name__[1:])
 def test_no_flip_and_no_truncation_raises_anything_but_our_errors(
     tmp_path: Path, read: Callable[[Path], object]
 ) -> None:
     OffsetMap.begin(tmp_path / "map.jsonl", "in", "there", {0: 0}).add([0, 1], [(0, 0), (0, 1)], 2)
     requests.write(tmp_path, "in", [(0, 5), (7, 9)], owed=[3])
     Resender(tmp_path / "sent.jsonl", Sink()).send("in", ["k"], body([b"x"]))
-    TypeRegistry(tmp_path / "types", 9).admit(["a", "b"])
-    file = {"_map": "map.jsonl", "_requests": "000001.json", "_sent": "sent.jsonl", "_types": "types/000000.json"}
+    file = {"_map": "map.jsonl", "_requests": "000001.json", "_sent": "sent.jsonl"}
     path = tmp_path / file[read.__name__]
     written, chance = path.read_bytes(), random.Random(14)
     for _ in range(150):

@@ -38,7 +38,7 @@ def test_a_plan_that_cannot_be_read_is_an_error_with_its_name(table: HandWritten
 def test_the_journal_keeps_what_spark_forgets(table: HandWritten) -> None:
     journal = Journal(table.layout)
     for n in range(6):
-        table.commit({"a": n + 1}, [landed_message(n, "a")], compact=n == 3)
+        table.commit({"a": n + 1}, [landed_message(n, "a")])
         journal.update()
         for folder in ("offsets", "commits"):
             (table.layout.checkpoint / folder / str(n - 1)).unlink(missing_ok=True)

@@ -16,7 +16,7 @@ def test_what_landed_since_is_added_and_other_files_are_not_read_again(table: Ha
     tallies = Tallies(table.layout, TYPE)
     assert tallies.now(lambda number, of: told.append((number, of))) == {("event", "x"): 1, ("message", "x"): 1}
     assert told == [(1, 2), (2, 2)]
-    for path in table.layout.landed.glob("kind=message/*/*/*.parquet"):
+    for path in table.layout.landed.glob("kind=message/*/*.parquet"):
         path.write_bytes(b"")
     table.commit({"t": 3}, [landed_event(2, "u2")])
     assert tallies.now() == {("event", "x"): 2, ("message", "x"): 1}
@@ -32,7 +32,7 @@ def test_only_the_buckets_that_were_asked_for_count(table: HandWritten) -> None:
 
 def test_a_file_that_was_removed_has_no_rows(table: HandWritten) -> None:
     table.commit({"t": 1}, [landed_event(0, "u1")])
-    (path,) = table.layout.landed.glob("kind=event/*/*/*.parquet")
+    (path,) = table.layout.landed.glob("kind=event/*/*.parquet")
     path.unlink()
     assert Tallies(table.layout, TYPE).now() == {}
 

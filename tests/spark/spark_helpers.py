@@ -1,11 +1,12 @@
-"""What the tests of the Spark room share: topics with messages, and tables written by hand as Spark writes them."""
+"""What the tests of the Spark room share: topics with messages, and tables written as the pipeline writes them."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,7 @@ class HandWritten:
     layout: Layout
     end: dict[str, int] = field(default_factory=dict)
     batch: int = -1
+    files: list[str] = field(default_factory=list)
 
     def commit(self, end: dict[str, int], rows: Iterable[dict[str, Any]], landed_at: int = 0) -> int:
         """Write a batch that ends at ``end`` and holds ``rows``; its number."""
@@ -81,6 +83,7 @@ class HandWritten:
         files = [self._write(table.folder, kind, group) for kind, group in sorted(by_kind.items())]
         self._plan(landed_at or LANDED_AT + 1000 * self.batch)
         table.commit(self.batch, files)
+        self.files += [file.name for file in files]
         self._text(self.layout.checkpoint / "commits" / str(self.batch), ["v1", '{"nextBatchWatermarkMs":0}'])
         return self.batch
 
@@ -90,12 +93,13 @@ class HandWritten:
         self._text(self.layout.checkpoint / "offsets" / str(self.batch), lines)
 
     def _write(self, folder: Path, kind: str, rows: list[dict[str, Any]]) -> WrittenFile:
-        writer = FileWriter(folder, MessageKind(kind), date(2023, 11, 14))
-        landed = {"source": "events-udp", "bucket": BUCKET, "timestamp": BUCKET, "landed_at": BUCKET, "type": "x"}
+        now = time.time()  # as the log of the same test says
+        landed = {"source": "events-udp", "bucket": BUCKET, "timestamp": now, "landed_at": now, "type": "x"}
         known = [{**landed, **{name: value for name, value in row.items() if name != "kind"}} for row in rows]
         for row in known:
             for name in ("bucket", "timestamp", "landed_at"):
                 row[name] = datetime.fromtimestamp(row[name], UTC)
+        writer = FileWriter(folder, MessageKind(kind), known[0]["timestamp"].date())
         writer.write(pa.RecordBatch.from_pylist(known, schema=FILE_SCHEMA))
         return writer.close()
 

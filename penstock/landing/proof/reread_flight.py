@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.client import NoSuchTopic
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.proof.evidence import Offsets
-from penstock.landing.proof.reread import Reread, Suspect, events_of
+from penstock.landing.proof.reread import Reread, Suspect, events_of_rows
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
 from penstock.log.store.gaps import Gap
@@ -52,7 +52,7 @@ class FlightRecords:
         rows = batch.filter(pa.array(wanted))
         if not rows.num_rows:
             return
-        events = events_of(rows["payload"], rows["codec"][0].as_py(), self._event_types)
+        events = events_of_rows(rows, self._event_types)
         micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
         for row, event, at in zip(rows.select(["offset", "source", "bucket"]).to_pylist(), events, micros, strict=True):
             yield Suspect(row["offset"], (row["source"], int(row["bucket"].timestamp())), event, at)

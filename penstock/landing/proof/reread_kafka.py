@@ -6,19 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import KafkaException
 
 from penstock.counts import SourceBucket
 from penstock.kafka.client.broker_answers import end_offset
 from penstock.kafka.large.safe_offsets import TopicAndPartition
-from penstock.landing.event_rules import MessageKind
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
 from penstock.landing.from_kafka.rows import SOURCE, rows_of
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.evidence import Offsets
-from penstock.landing.proof.reread import Reread, Suspect, events_of
+from penstock.landing.proof.reread import Reread, Suspect, events_of_rows
 from penstock.log.store.gaps import Gap
 
 ABSENT = "absent"
@@ -73,9 +71,7 @@ class KafkaRecords:
 
     def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:
         origins = _places(rows)
-        is_syslog = pc.fill_null(pc.equal(rows["codec"], pa.scalar(MessageKind.SYSLOG.value)), pa.scalar(False))
-        payloads = pc.if_else(is_syslog, pa.scalar(None, pa.binary()), rows["payload"])
-        events = events_of(payloads, None, self._event_types)
+        events = events_of_rows(rows, self._event_types)
         micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
         for offset, event, at in zip(rows["offset"].to_numpy().tolist(), events, micros, strict=True):
             yield Suspect(offset, origins[offset], event, at)

@@ -67,7 +67,7 @@ def test_what_was_taken_in_comes_out_again() -> None:
     )
 
 
-@pytest.mark.parametrize("count", [0, 1, 3, 200])
+@pytest.mark.parametrize("count", [0, 1, 3])
 def test_no_truncation_is_taken_for_a_run(tmp_path: Path, count: int) -> None:
     path = tmp_path / "run"
     checksum = HashRun.of(seen(random_events(count))).write(path)

@@ -16,7 +16,7 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import MANIFEST, MERGED_AT, LandedKeys, mapped_runs, within_window
 from tests.landing.duplicates.events import WINDOW, One, seen
 
-ANY_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+ANY_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
 
 
 def batch(number: int, keys: int = 5, topic: str = "t", step: int = 10) -> list[One]:
@@ -86,11 +86,11 @@ def test_many_batches_are_kept_in_few_files(tmp_path: Path) -> None:
 def test_a_topic_that_goes_on_leaves_its_old_keys_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landed_keys, "SMALLEST", 4)
     keys, most = LandedKeys(tmp_path, WINDOW), 0
-    for number in range(1000):
+    for number in range(300):
         keys.add(number, seen(batch(number)))
         most = max(most, sum(map(len, keys.runs)))
     assert most < 5 * (WINDOW // 10) * MERGED_AT, "a few windows at most"
-    assert all(known(keys, batch(999) + batch(990)))
+    assert all(known(keys, batch(299) + batch(290)))
 
 
 def test_a_topic_that_rests_keeps_its_last_keys_however_long(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,36 +83,81 @@ def test_a_file_that_is_gone_or_no_parquet_has_no_rows(table: HandWritten) -> No
     )
 
 
-def commits_of(table: HandWritten, *batches: tuple[int, list[str]]) -> list[Commit]:
-    """Batches that landed at given seconds with given uuids, with the watermark Spark would have had."""
-    found, offset, watermark = [], 0, 0
-    for number, (seconds, uuids) in enumerate(batches):
-        before = len(table.files)
-        rows = [landed_event(offset + n, uuid) for n, uuid in enumerate(uuids)]
-        table.commit({"t": offset + len(uuids)}, rows, landed_at=seconds * 1000)
-        offset += len(uuids)
-        found.append(Commit(number, {}, {}, seconds * 1000, watermark, tuple(table.files[before:])))
-        watermark = max(watermark, seconds * 1000 - 600_000)
+Landed = tuple[int, str]
+"""A second of the log, and a uuid."""
+
+
+def commits_of(table: HandWritten, *batches: list[Landed]) -> list[Commit]:
+    """Batches of events, each landed a second after the log stored its newest."""
+    found, offset = [], 0
+    for number, events in enumerate(batches):
+        before, at = len(table.files), (max(second for second, _ in events) + 1) * 1000
+        rows = [landed_event(offset + n, uuid, timestamp=second) for n, (second, uuid) in enumerate(events)]
+        offset += len(events)
+        table.commit({"t": offset}, rows, landed_at=at)
+        found.append(Commit(number, {}, {}, at, 0, tuple(table.files[before:])))
     return found
 
 
-def test_survivors_are_found_in_memory_and_in_files_alike(table: HandWritten) -> None:
-    commits = commits_of(table, (1000, ["a", "b"]), (1001, ["c"]))
-    for room in (0, 1 << 20):
-        landed = LandedUuids(table.layout.landed, 600.0, room)
-        for commit in commits:
-            landed.remember(commit, read_rows(table.layout.landed, commit.files))
-        assert landed.find({"t": {"a", "c", "x"}, "other": {"b"}}) == {"t": {"a", "c"}, "other": set()}
+def landed_of(table: HandWritten, room: int = 1 << 20) -> LandedUuids:
+    return LandedUuids(lambda commit: read_rows(table.layout.landed, commit.files), 600.0, room)
 
 
-def test_a_uuid_counts_as_long_as_spark_remembers_it_and_no_longer(table: HandWritten) -> None:
-    """The watermark of batch 2 is 600 s before batch 1: past the 600 s of "old" only where batch 1 is late enough."""
-    for second, remembered in ((2199, True), (2201, False)):
-        commits = commits_of(table, (1000, ["old"]), (second, ["x"]), (second + 1, ["y"]), (second + 2, ["z"]))
-        landed = LandedUuids(table.layout.landed, 600.0)
-        for commit in commits:
-            landed.remember(commit)
-        assert landed.find({"t": {"old"}}) == {"t": {"old"} if remembered else set()}
+def asked(*events: Landed) -> dict[str, dict[str, list[int]]]:
+    wanted: dict[str, list[int]] = {}
+    for second, uuid in events:
+        wanted.setdefault(uuid, []).append(second * 1_000_000)
+    return {"t": wanted}
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_survivors_are_found_in_memory_and_in_files_alike(table: HandWritten, room: int) -> None:
+    landed = landed_of(table, room)
+    for commit in commits_of(table, [(1000, "a"), (1000, "b")], [(1001, "c")]):
+        landed.remember(commit, read_rows(table.layout.landed, commit.files))
+    found = landed.find({**asked((1002, "a"), (1002, "c"), (1002, "x")), "other": {"b": [1_002_000_000]}})
+    assert found == {"t": {"a": [1_000_000_000], "c": [1_001_000_000]}, "other": {}}
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_uuid_counts_within_the_window_of_the_logs_time_and_no_longer(table: HandWritten, read: bool) -> None:
+    landed = landed_of(table)
+    for commit in commits_of(table, [(1000, "old")], [(1500, "x")], [(1600, "y")]):
+        landed.remember(commit, read_rows(table.layout.landed, commit.files) if read else None)
+    for second, near in ((1600, True), (400, True), (399, False), (1601, False)):
+        times = landed.find(asked((second, "old")))["t"].get("old", [])
+        assert landed.within(second * 1_000_000, times) is near
+
+
+def test_of_several_of_one_uuid_any_may_be_the_one(table: HandWritten) -> None:
+    landed = landed_of(table)
+    for commit in commits_of(table, [(1000, "u"), (1700, "u")], [(1701, "x")]):
+        landed.remember(commit)
+    times = landed.find(asked((1000, "u"), (1701, "u")))["t"]["u"]
+    assert all(landed.within(second * 1_000_000, times) for second in (1000, 1701))
+
+
+def test_a_batch_goes_when_its_topics_have_gone_on_by_more_than_the_window(table: HandWritten) -> None:
+    read: list[int] = []
+
+    def rows_of(commit: Commit) -> pa.Table:
+        read.append(commit.batch)
+        return read_rows(table.layout.landed, commit.files)
+
+    landed = LandedUuids(rows_of, 600.0, 0)
+    commits = commits_of(table, [(1000, "a")], [(1700, "b")], [(1701, "c")])
+    for commit in commits:
+        landed.remember(commit, read_rows(table.layout.landed, commit.files))
+    landed.find(asked((1701, "x")))
+    assert read == [2, 1], "the first is not asked any more"
+
+
+def test_of_kafka_a_topic_is_one_whatever_the_partition(table: HandWritten) -> None:
+    rows = [landed_event(0, "a", partition=3, timestamp=1000)]
+    table.commit({"t/3": 1}, rows)
+    landed = landed_of(table)
+    landed.remember(Commit(0, {}, {}, 1_001_000, 0, tuple(table.files)))
+    assert landed.find(asked((1001, "a"))) == {"t": {"a": [1_000_000_000]}}
 
 
 def test_the_columns_of_the_evidence_are_as_declared(table: HandWritten) -> None:

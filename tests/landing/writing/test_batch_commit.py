@@ -26,7 +26,7 @@ from penstock.landing.writing.part_writer import Job, PartResult, Source, write_
 from tests.landing.writing.messages import AT, DAY, event, source
 
 WINDOW = 600_000_000
-SEVERAL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+SEVERAL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=12)
 Place = tuple[str, int]
 
 
