@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from penstock.landing.table_files import table_list
 
 from penstock.counts import Origin
 from penstock.landing.status import status
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.log import Log, TopicSettings
 from penstock.log.topic import Topic
@@ -34,7 +34,7 @@ PATIENCE = 300.0
 
 
 def measure() -> dict[str, Any]:
-    """All figures of the pipeline, with the default settings (two tasks, target_lag 1 s) into Parquet."""
+    """All figures of the pipeline, with the default settings (two tasks, target_lag 1 s)."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         data = Path(folder) / "data"
         log = Log(data / "topics", TopicSettings(segment_size_limit=64 << 20))
@@ -133,7 +133,7 @@ def _spent(process: subprocess.Popen[bytes]) -> dict[int, float]:
 
 def _latency(topic: Topic, layout: Layout) -> dict[str, Any]:
     """From an append's beginning to the row in a committed file, at RATE events a second in appends of ten."""
-    listed, seen, sent, waits = table_list(layout), set(table_list(layout).active()), {}, []
+    listed, seen, sent, waits = table_of(layout), set(table_of(layout).active()), {}, []
     first = topic.end
     began = time.time()
     for step in range(LATENCY_SECONDS * RATE // 10):

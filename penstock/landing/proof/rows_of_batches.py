@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.landing.backfill.requests import OffsetRange, inside, requests
+from penstock.landing.backfill.requests import OffsetRange, inside, requests, without
+from penstock.landing.backfill.requests import of_topic as of_topic_requests
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.proof.evidence import NO_ROWS, read_rows
 from penstock.landing.table.begun_table import table_of
@@ -67,13 +68,18 @@ class SnapshotRows:
         return pa.concat_tables([NO_ROWS, *parts])
 
     def _wanted(self, commit: Commit) -> dict[str, list[OffsetRange]]:
-        wanted = {topic: [span] for topic, span in commit.ranges().items()}
+        wanted = {topic: self._own_turn(topic, *span) for topic, span in commit.ranges().items()}
         spans = commit.refills()
         known = requests(self._layout.refills) if spans else {}
         for name, span in spans.items():
             if name in known:
                 wanted.setdefault(known[name].topic, []).extend(known[name].part(*span))
         return wanted
+
+    def _own_turn(self, topic: str, begin: int, end: int) -> list[OffsetRange]:
+        """Without what was asked for before its turn: that is of the batch that it landed with."""
+        ahead = of_topic_requests(self._layout, topic, again=False)
+        return without(begin, end, (run for request in ahead for run in request.runs))
 
     def _rows(self, name: str) -> pa.Table:
         if name in self._cache:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -42,7 +43,7 @@ def _cut(ranges: Sequence[Range], size: int) -> Iterator[list[Range]]:
         begin = whole.begin
         while begin < whole.end:
             end = min(whole.end, begin + room)
-            part.append(Range(whole.topic, begin, end))
+            part.append(replace(whole, begin=begin, end=end))
             room -= end - begin
             begin = end
             if not room:

@@ -159,3 +159,23 @@ def test_a_topic_that_is_none_and_a_second_backfill_are_refused(topics: Path, ta
     second = one_at_a_time(table.layout)
     with one_at_a_time(table.layout), pytest.raises(CannotBackfill, match="another backfill"):
         second.__enter__()
+
+
+@pytest.mark.spark
+def test_events_that_were_lost_land_again_though_their_keys_are_known(
+    spark: SparkSession, topics: Path, tmp_path: Path
+) -> None:
+    append(topics, "a", [event(n) for n in range(5)] + [event(1)])
+    with daemon(tmp_path) as running:
+        landing, ledger = Landing(topics, tmp_path / "tables", topic="a"), LedgerClient(running.http)
+        land(spark, landing, ledger)
+        for gone in (landing.layout.landed / "kind=event").rglob("*.parquet"):
+            gone.unlink()
+        lost = survey(landing, "a", 0)
+        asked = ask(landing.layout, lost)
+        land(spark, replace(landing, only_refills=True), ledger)
+        assert is_done(landing.layout, asked)
+        found = sorted(rows_in_files(landing))
+        assert {("a", n) for n in range(5)} <= {*found}
+        assert len(found) == 5
+        assert running.ledger.balance().unaccounted == 0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from penstock.landing.quarantine.send_back import BadFix, SendBack, load_fix, rows
 from penstock.landing.table_paths import Layout
-from penstock.spark.views import landed_schema
+from tests.spark.spark_helpers import HandWritten
 
 ROWS = [
     ("a", 0, "bad_json", b"{x"),
@@ -51,23 +49,12 @@ class Log:
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     layout = Layout.of(tmp_path)
-    assert "annotations map<string,string>" in landed_schema()
-    columns = {
-        "topic": [row[0] for row in ROWS],
-        "partition": pa.nulls(len(ROWS), pa.int32()),
-        "offset": [row[1] for row in ROWS],
-        "timestamp": pa.array(range(len(ROWS)), pa.timestamp("us", "UTC")),
-        "reason": [row[2] for row in ROWS],
-        "payload": pa.array([row[3] for row in ROWS], pa.binary()),
-        "key": pa.nulls(len(ROWS), pa.binary()),
-        "annotations": pa.array([[("t", "1")], None, None, None], pa.map_(pa.string(), pa.string())),
-    }
-    name = "kind=quarantine/date=2026-01-01/type=__HIVE_DEFAULT_PARTITION__/p.parquet"
-    path = layout.landed / name
-    path.parent.mkdir(parents=True)
-    pq.write_table(pa.table(columns), path)
-    layout.sink_log.mkdir()
-    (layout.sink_log / "0").write_text(f"v1\n{json.dumps({'path': f'file://{path}', 'action': 'add'})}")
+    found = [
+        {"topic": topic, "offset": offset, "kind": "quarantine", "reason": reason, "payload": payload}
+        for topic, offset, reason, payload in ROWS
+    ]
+    found[0]["annotations"] = [("t", "1")]
+    HandWritten(layout).commit({}, found)
     return layout
 
 

@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from penstock.kafka import Producer
 from penstock.kafka.broker import Broker
-from penstock.landing.event_rules import judge
 from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.prover import read_proofs
+from penstock.landing.rows.json_events import events_in
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import event
@@ -42,9 +43,9 @@ def payloads(count: int, chance: random.Random) -> Iterator[bytes]:
 
 def expected(sent: list[bytes]) -> Counter[tuple[str, str | None]]:
     """Kind and uuid of each row that there has to be."""
-    fates = [judge(payload) for payload in sent]
-    rows = Counter(("event", fate.uuid) for fate in fates if not isinstance(fate, str))
-    return Counter(dict.fromkeys(rows, 1)) + Counter(("quarantine", None) for fate in fates if isinstance(fate, str))
+    fates = events_in(pa.array(sent, pa.binary()))
+    rows = Counter(("event", fate.uuid) for fate in fates if fate)
+    return Counter(dict.fromkeys(rows, 1)) + Counter(("quarantine", None) for fate in fates if not fate)
 
 
 @pytest.mark.spark

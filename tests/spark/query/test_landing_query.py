@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import deltalake
+import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.journal import Journal
 from penstock.landing.proof.prover import Proof, Prover
+from penstock.landing.table.begun_table import DELTA, PARQUET, FormatDiffers, table_of
+from penstock.landing.table.compaction import compact_table
 from penstock.spark.query.landing_query import Landing, start_landing
-from penstock.spark.views import FormatDiffers, landed_schema, read_landed, register_views
+from penstock.spark.views import landed_schema, read_landed, register_views
 from tests.spark.spark_helpers import BUCKET, append, event
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def landing(topics: Path, tmp_path: Path) -> Landing:
-    return Landing(topics, tmp_path / "tables")
+@pytest.fixture(params=[DELTA, PARQUET])
+def landing(topics: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Landing:
+    return Landing(topics, tmp_path / "tables", table_format=request.param)
 
 
 def land(spark: SparkSession, landing: Landing) -> None:
@@ -132,27 +139,101 @@ def test_a_type_of_any_letters_comes_back_as_it_was(spark: SparkSession, landing
     assert proof.total("landed.event") == len(NASTY)
 
 
-def test_types_beyond_the_limit_go_to_quarantine(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
-    landing = Landing(topics, tmp_path / "tables", max_types=2)
-    append(topics, "t", [event(n, kind) for n, kind in enumerate("abab")])
-    land(spark, landing)
-    append(topics, "t", [event(n + 4, kind) for n, kind in enumerate("cba")])
+def test_payloads_of_events_may_be_left_out(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+    append(topics, "t", [event(1, data={"b": 1.5}), b"{bad"])
+    landing = Landing(topics, tmp_path / "tables", keep_payload=False)
     land(spark, landing)
     found = read_landed(spark, landing.tables).orderBy("offset").collect()
-    assert [row.type or row.reason for row in found] == ["a", "b", "a", "b", "too_many_types", "b", "a"]
+    assert [(row.data, row.payload) for row in found] == [('{"b":1.5}', None), (None, b"{bad")]
+
+
+@pytest.mark.parametrize(("form", "other"), [(DELTA, PARQUET), (PARQUET, DELTA)])
+def test_the_form_of_a_table_cannot_change(
+    spark: SparkSession, topics: Path, tmp_path: Path, form: str, other: str
+) -> None:
+    append(topics, "t", [event(1)])
+    land(spark, Landing(topics, tmp_path / "tables", table_format=form))
+    with pytest.raises(FormatDiffers, match=f"format = {form}"):
+        start_landing(spark, Landing(topics, tmp_path / "tables", table_format=other))
+
+
+def test_types_and_data_are_held_to_what_was_set(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+    append(topics, "t", [event(1), event(2, "other"), event(3, data={"ms": 1}), event(4, data={"ms": "1"})])
+    landing = Landing(topics, tmp_path / "tables", event_types=("click",), schemas={"click": "ms int"})
+    land(spark, landing)
+    found = read_landed(spark, landing.tables).orderBy("offset").collect()
+    assert [row.reason for row in found] == ["schema_not_met", "type_not_allowed", None, "schema_not_met"]
     assert all(proof.holds for proof in proofs_of(landing))
 
 
-def test_data_as_json_text_is_a_form_of_the_table_that_cannot_change(
-    spark: SparkSession, topics: Path, tmp_path: Path
+class Killed(Exception):
+    """The driver ends here."""
+
+
+@pytest.mark.parametrize("where", ["commit", "add"])
+def test_a_batch_that_is_done_again_lands_once(
+    spark: SparkSession, landing: Landing, topics: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    append(topics, "t", [event(1, data={"b": 1.5})])
-    landing = Landing(topics, tmp_path / "tables", data_format="json", keep_payload=False)
+    """Before the table had it; and when it has it already, and the keys have not."""
+    append(topics, "t", [event(1), event(2)])
     land(spark, landing)
-    (row,) = read_landed(spark, landing.tables).collect()
-    assert (row.data, row.payload) == ('{"b":1.5}', None)
-    with pytest.raises(FormatDiffers, match="data_format = json"):
-        start_landing(spark, Landing(topics, tmp_path / "tables"))
+    append(topics, "t", [event(2), event(3), b"text", event(3)])
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    owner = type(table_of(landing.layout)) if where == "commit" else LandedKeys
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, where, killed)
+        query = start_landing(spark, landing, available_now=True)
+        with pytest.raises(StreamingQueryException, match="Killed"):
+            query.awaitTermination(120)
+    land(spark, landing)
+    append(topics, "t", [event(3), event(1)])
+    land(spark, landing)
+    assert sorted(row.offset for row in read_landed(spark, landing.tables).collect()) == [0, 1, 3, 4]
+    proofs = proofs_of(landing)
+    assert all(proof.holds for proof in proofs)
+    assert [(proof.begin, proof.end, proof.total("duplicate")) for proof in proofs] == [(0, 2, 0), (2, 6, 2), (6, 8, 2)]
+
+
+def test_keys_that_are_lost_are_read_from_the_table(spark: SparkSession, landing: Landing, topics: Path) -> None:
+    append(topics, "t", [event(n) for n in range(20)])
+    land(spark, landing)
+    shutil.rmtree(landing.layout.keys)
+    append(topics, "t", [event(n) for n in range(10, 30)])
+    land(spark, landing)
+    assert sorted(row.uuid for row in read_landed(spark, landing.tables).collect()) == sorted(
+        f"u{n}" for n in range(30)
+    )
+    assert all(proof.holds for proof in proofs_of(landing))
+
+
+def test_many_tasks_with_duplicates_between_them_land_each_event_once(
+    spark: SparkSession, landing: Landing, topics: Path
+) -> None:
+    numbers = [number % 7_000 for number in range(30_000)]
+    append(topics, "t", *[[event(n) for n in numbers[first : first + 3_000]] for first in range(0, 30_000, 3_000)])
+    land(spark, landing)
+    found = read_landed(spark, landing.tables)
+    assert found.selectExpr("count(*)", "count(distinct uuid)", "max(offset)").first() == (7_000, 7_000, 6_999)
+    (proof,) = proofs_of(landing)
+    assert proof.holds
+    assert proof.total("duplicate") == 23_000
+
+
+def test_what_delta_rs_reads_is_what_landed(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
+    landing = Landing(topics, tmp_path / "tables", table_format=DELTA)
+    for batch in range(3):
+        append(topics, "t", [event(batch * 2), event(batch * 2 + 1), b"text"])
+        land(spark, landing)
+    compact_table(landing.layout.landed)
+    rows = deltalake.DeltaTable(str(landing.layout.landed)).to_pyarrow_table().to_pylist()
+    assert sorted((row["kind"], row["offset"]) for row in rows) == sorted(
+        ("message" if n % 3 == 2 else "event", n) for n in range(9)
+    )
+    assert sorted(r.offset for r in read_landed(spark, landing.tables).collect()) == list(range(9))
+    assert all(proof.holds for proof in proofs_of(landing)), "merged files are no reason to miss a row"
 
 
 def test_before_anything_has_landed_the_views_are_empty(spark: SparkSession, tmp_path: Path) -> None:
@@ -164,8 +245,10 @@ def test_before_anything_has_landed_the_views_are_empty(spark: SparkSession, tmp
 def test_the_schema_for_readers_is_the_one_that_is_written(spark: SparkSession, landing: Landing, topics: Path) -> None:
     append(topics, "t", [event(1)])
     land(spark, landing)
-    written = spark.read.parquet(str(landing.layout.landed)).schema
+    (written,) = {tuple(pq.read_schema(path)) for path in landing.layout.landed.rglob("kind=*/**/*.parquet")}
     declared = spark.createDataFrame([], landed_schema()).schema
-    assert {f.name: f.dataType for f in declared} == {f.name: f.dataType for f in written} | {
-        "type": declared["type"].dataType
-    }
+    assert declared.names == [one.name for one in written] + ["kind", "date"]
+    assert read_landed(spark, landing.tables).schema.names == declared.names
+    (row,) = read_landed(spark, landing.tables).collect()
+    assert (row.kind, row.type, row.uuid) == ("event", "click", "u1")
+    assert row.date == row.timestamp.date()

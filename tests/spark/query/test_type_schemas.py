@@ -1,21 +1,26 @@
-"""Schemas of event types: what does not meet its type's schema goes to quarantine."""
+"""Schemas of event types, as Spark writes columns."""
 
 from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
-from penstock.spark.query.message_kinds import Rules, classified
 from pyspark.sql import SparkSession
 
+from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.spark.query.type_schemas import BadSchema, parse_schemas
 
 pytestmark = pytest.mark.spark
-DDL = {"click": "path string, ms int NOT NULL, share double, ok boolean, tags array<string>, at timestamp"}
+DDL = {
+    "click": "path string, ms int NOT NULL, share double, ok boolean, tags array<string>, at timestamp, day date, "
+    "price decimal(5,2), small tinyint, more struct<a: int>, map map<string, int>"
+}
 GOOD = [
     {"ms": 1},
     {"ms": -5, "path": "/x", "share": 1, "ok": True, "tags": ["a"], "other": {"is": "let through"}},
-    {"ms": 1, "path": None, "share": 0.5, "tags": None, "at": "2026-01-01T00:00:00Z"},
+    {"ms": 1, "path": None, "share": 0.5, "tags": None, "at": "2026-01-01T00:00:00Z", "day": "2026-01-01"},
+    {"ms": 1, "price": 123.45, "small": -128, "more": {"a": 1}, "map": {}},
 ]
 BAD = [
     None,
@@ -31,11 +36,12 @@ BAD = [
     {"ms": 1, "ok": "true"},
     {"ms": 1, "tags": "a"},
     {"ms": 1, "at": "yesterday"},
+    {"ms": 1, "day": "2026-02-30"},
+    {"ms": 1, "price": 1234},
+    {"ms": 1, "small": 128},
+    {"ms": 1, "more": []},
+    {"ms": 1, "map": "x"},
 ]
-SOURCE = (
-    "topic string, offset bigint, timestamp timestamp, key binary, payload binary, type_url string, "
-    "annotations map<string,string>, source string, bucket timestamp, received timestamp, codec string"
-)
 
 
 def event(kind: str, data: object) -> bytes:
@@ -44,14 +50,9 @@ def event(kind: str, data: object) -> bytes:
 
 def test_an_event_is_what_its_types_schema_says_or_in_quarantine(spark: SparkSession) -> None:
     payloads = [event("click", data) for data in GOOD + BAD] + [event("view", data) for data in BAD]
-    records = [{"topic": "t", "codec": "plog", "offset": n, "payload": bytearray(p)} for n, p in enumerate(payloads)]
-    frame = spark.createDataFrame(records, SOURCE).coalesce(1)
-    found = classified(frame, Rules(schemas=parse_schemas(spark, DDL))).orderBy("offset").collect()
-    assert [row.reason for row in found] == [
-        *[None] * len(GOOD),
-        *["schema_not_met"] * len(BAD),
-        *[None] * len(BAD),
-    ]
+    rules = EventRules(schemas=parse_schemas(spark, DDL))
+    found = event_columns(pa.array(payloads, pa.binary()), rules)["reason"].to_pylist()
+    assert found == [*[None] * len(GOOD), *["schema_not_met"] * len(BAD), *[None] * len(BAD)]
 
 
 def test_a_schema_that_is_none_is_refused_with_its_key(spark: SparkSession) -> None:

@@ -1,0 +1,146 @@
+"""What a micro-batch of the landing is made of: ranges, out of turn or in it, and the messages in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from penstock.landing.backfill.requests import OffsetRange, write
+from penstock.landing.from_kafka.rows import ROW
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.spark.source.landing_ranges import RANGES, LandingSource, RangeReader, messages_in
+from penstock.spark.source.options import SourceOptions
+from tests.spark.spark_helpers import append, flip
+
+Named = tuple[str, int, int, bool]
+EVERYTHING = ReadAllAvailable()
+
+
+class Planner:
+    """The reader that Spark would ask, over a folder of topics."""
+
+    def __init__(self, topics: Path, folder: Path, only_refills: bool = False, **options: str) -> None:
+        self.hold, self.refills = folder / "hold", folder / "refills"
+        self.refills.mkdir(parents=True, exist_ok=True)
+        asked = SourceOptions.of({"path": str(topics), **options})
+        self.reader = RangeReader(asked, StructType(), self.hold, (self.refills, only_refills))
+
+    def ask(self, topic: str, runs: Sequence[OffsetRange], again: bool = False) -> None:
+        write(self.refills, topic, runs, again=again)
+
+    def ranges(self, start: dict[str, int], end: dict[str, int]) -> list[Named]:
+        """All ranges of a batch, as the rows that its tasks get."""
+        batches = [rows for part in self.reader.partitions(start, end) for rows in self.reader.read(part)]
+        assert all(rows.schema == RANGES for rows in batches)
+        found = [row for rows in batches for row in rows.to_pylist()]
+        return sorted((row["topic"], row["begin"], row["end"], row["again"]) for row in found)
+
+
+@pytest.fixture
+def two(topics: Path) -> Path:
+    append(topics, "a", [b"%d" % n for n in range(10)])
+    append(topics, "b", [b"x", b"y"], [b"z"], codec="syslog", source="tcp")
+    return topics
+
+
+@pytest.fixture
+def planner(two: Path, tmp_path: Path) -> Planner:
+    return Planner(two, tmp_path)
+
+
+def test_a_batch_is_a_range_of_each_topic(planner: Planner) -> None:
+    assert planner.reader.latestOffset({}, EVERYTHING) == {"a": 10, "b": 3}
+    assert planner.ranges({}, {"a": 10, "b": 3}) == [("a", 0, 10, False), ("b", 0, 3, False)]
+    assert planner.ranges({"a": 4, "b": 3}, {"a": 6, "b": 3}) == [("a", 4, 6, False)]
+
+
+def test_while_it_is_held_nothing_new_is_taken(planner: Planner) -> None:
+    planner.hold.touch()
+    assert planner.reader.latestOffset({"a": 4}, EVERYTHING) == {"a": 4}
+    planner.hold.unlink()
+    assert planner.reader.latestOffset({"a": 4}, EVERYTHING) == {"a": 10, "b": 3}
+
+
+def test_a_batch_is_no_larger_than_its_limit(planner: Planner) -> None:
+    start: dict[str, int] = {}
+    taken = []
+    while (end := planner.reader.latestOffset(start, ReadMaxRows(4))) != start:
+        taken.append(sum(end.values()) - sum(start.values()))
+        start = end
+    assert sum(taken) == 13
+    assert max(taken) <= 4
+
+
+def test_what_is_asked_for_out_of_turn_comes_first_and_alone_and_its_turn_passes_over_it(planner: Planner) -> None:
+    planner.ask("a", [(2, 4), (7, 8)])
+    end = planner.reader.latestOffset({"a": 1}, EVERYTHING)
+    assert end == {"a": 1, "a@1": 3}
+    assert planner.ranges({"a": 1}, end) == [("a", 2, 4, False), ("a", 7, 8, False)]
+    later = planner.reader.latestOffset(end, EVERYTHING)
+    assert later == {"a": 10, "a@1": 3, "b": 3}
+    assert planner.ranges(end, later) == [
+        ("a", 1, 2, False),
+        ("a", 4, 7, False),
+        ("a", 8, 10, False),
+        ("b", 0, 3, False),
+    ]
+
+
+def test_what_is_asked_for_again_says_so_and_belongs_to_no_turn(planner: Planner) -> None:
+    planner.ask("a", [(2, 4)], again=True)
+    assert planner.ranges({"a": 10}, {"a": 10, "a@1": 2}) == [("a", 2, 4, True)]
+    assert planner.ranges({}, {"a": 10}) == [("a", 0, 10, False)]
+
+
+def test_a_batch_that_was_planned_before_a_request_is_done_again_as_it_was_planned(planner: Planner) -> None:
+    planner.ask("a", [(2, 4)])
+    assert planner.ranges({}, {"a": 10}) == [("a", 0, 10, False)]
+
+
+def test_only_what_was_asked_for_may_be_wanted(two: Path, tmp_path: Path) -> None:
+    planner = Planner(two, tmp_path, only_refills=True)
+    assert planner.reader.latestOffset({}, EVERYTHING) == {}
+    planner.ask("b", [(0, 2)])
+    assert planner.reader.latestOffset({}, EVERYTHING) == {"b@1": 2}
+
+
+def test_spark_gives_the_options_in_any_case(two: Path, tmp_path: Path) -> None:
+    options = {"path": str(two), "holdFile": str(tmp_path / "hold"), "refillsFolder": str(tmp_path / "refills")}
+    source = LandingSource({**options, "ONLYREFILLS": "false"})
+    assert source.schema() == "topic string, begin bigint, end bigint, again boolean"
+    assert source.streamReader(StructType()).latestOffset({}, EVERYTHING) == {"a": 10, "b": 3}
+
+
+def messages(topics: Path, *ranges: Named) -> list[dict[str, object]]:
+    rows = [dict(zip(RANGES.names, one, strict=True)) for one in ranges]
+    batches = [pa.RecordBatch.from_pylist(rows, schema=RANGES)]
+    found = []
+    for source in messages_in(batches, FolderStore(topics), ROW):
+        assert source.rows.schema == ROW
+        found += [{**row, "again": source.again} for row in source.rows.to_pylist()]
+    return found
+
+
+def test_the_messages_in_ranges_have_their_place_and_origin(two: Path) -> None:
+    found = messages(two, ("a", 8, 10, False), ("b", 1, 3, True))
+    assert [(row["topic"], row["offset"], row["payload"], row["again"]) for row in found] == [
+        ("a", 8, b"8", False),
+        ("a", 9, b"9", False),
+        ("b", 1, b"y", True),
+        ("b", 2, b"z", True),
+    ]
+    assert [(row["codec"], row["source"], row["partition"]) for row in found[1:3]] == [
+        ("plog", "events-udp", None),
+        ("syslog", "tcp", None),
+    ]
+
+
+def test_a_corrupt_batch_and_a_topic_that_is_gone_are_passed_over(two: Path) -> None:
+    flip(two, "b", b"xy")
+    found = messages(two, ("b", 0, 3, False), ("gone", 0, 5, False))
+    assert [(row["topic"], row["offset"]) for row in found] == [("b", 2)]
