@@ -70,7 +70,7 @@ def test_the_balance_shows_what_producers_and_consumers_counted(pipe: Pipe, kafk
     pipe.stop()
     pipe.start()
     assert _audits(pipe) == expected
-    shown = [sys.executable, "-m", "penstock.cli.main", "balance", *pipe.options]
+    shown = [sys.executable, "-m", "penstock.cli.main", "balance", "--full", *pipe.options]
     text = subprocess.run(shown, capture_output=True, text=True, timeout=60).stdout
     assert "mirror" in text
     assert f"success 2, success_bytes {size}" in text
