@@ -21,7 +21,9 @@ from penstock.counts import Origin
 from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.prover import proved_refills, read_proofs, rebuild
+from penstock.landing.table.begun_table import is_old
 from penstock.landing.table_paths import Layout
+from penstock.landing.writing.upgrade import upgrade
 from penstock.ledger.balance import balance
 from penstock.ledger.book_from_topics import anew, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader
@@ -150,6 +152,7 @@ def test_the_ledgers_checkpoint_is_used_and_says_what_the_topics_say(golden: Gol
 
 
 def test_the_tables_are_read_and_proved_again(golden: Golden) -> None:
+    upgrade(golden.layout)
     commits = list(read_journal(golden.layout))
     rows = read_rows(golden.layout.landed, [name for commit in commits for name in commit.files])
     for topic, fates in golden.expected["fates"].items():
@@ -179,6 +182,7 @@ def test_the_pipe_goes_on_with_what_waited_in_the_log_buffers(golden: Golden, pi
     until(settled, what="each route has delivered all of it")
     assert not list((golden.data / "buffers").glob("*.unusable-*")), "no file was put aside"
     assert any(route["handler"] == "discard" for route in pipe.balance()["routes"])
+    upgrade(golden.layout)
     rebuilt = rebuilt_balance(pipe)
     assert (rebuilt["unaccounted"], rebuilt["differs"]) == (0, [])
 
@@ -194,6 +198,12 @@ def test_the_landing_goes_on_from_its_checkpoint(golden: Golden, pipe: Pipe) -> 
     unread = golden.expected["unread"]["events"]
     golden.wait_for("events", golden.expected["ends"]["events"] + len(unread))
     command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *pipe.options]
+    if is_old(golden.layout):
+        refused = subprocess.run(command, cwd=golden.folder, capture_output=True, text=True)
+        assert (refused.returncode, "penstock tables upgrade" in refused.stderr) == (1, True)
+        assert "batches carried over" in pipe.run(
+            sys.executable, "-m", "penstock.cli.main", "tables", "upgrade", *pipe.options
+        )
     subprocess.run(command, check=True, cwd=golden.folder)
     fates = dict(golden.expected["fates"]["events"])
     fates["landed.event"] += len(unread)
