@@ -200,7 +200,7 @@ def test_the_landing_goes_on_from_its_checkpoint(golden: Golden, pipe: Pipe) -> 
     command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *pipe.options]
     if is_old(golden.layout):
         refused = subprocess.run(command, cwd=golden.folder, capture_output=True, text=True)
-        assert (refused.returncode, "penstock tables upgrade" in refused.stderr) == (1, True)
+        assert (refused.returncode, "penstock tables upgrade" in refused.stderr) == (1, True), refused.stderr[-3000:]
         assert "batches carried over" in pipe.run(
             sys.executable, "-m", "penstock.cli.main", "tables", "upgrade", *pipe.options
         )
