@@ -21,7 +21,7 @@ from penstock.counts import Origin
 from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.prover import proved_refills, read_proofs, rebuild
-from penstock.landing.table.begun_table import is_old
+from penstock.landing.table.begun_table import DELTA, FormatDiffers, begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.upgrade import upgrade
 from penstock.ledger.balance import balance
@@ -151,8 +151,14 @@ def test_the_ledgers_checkpoint_is_used_and_says_what_the_topics_say(golden: Gol
     assert {topic: topics[topic].end for topic in topics} == golden.expected["ends"]
 
 
-def test_the_tables_are_read_and_proved_again(golden: Golden) -> None:
-    upgrade(golden.layout)
+def test_a_table_of_before_is_left_alone_until_it_is_carried_over(golden: Golden) -> None:
+    with pytest.raises(FormatDiffers, match="penstock tables upgrade"):
+        begin_table(golden.layout, DELTA)
+
+
+def test_the_tables_are_carried_over_read_and_proved_again(golden: Golden) -> None:
+    assert upgrade(golden.layout) > 0
+    assert upgrade(golden.layout) == 0
     commits = list(read_journal(golden.layout))
     rows = read_rows(golden.layout.landed, [name for commit in commits for name in commit.files])
     for topic, fates in golden.expected["fates"].items():
@@ -198,12 +204,10 @@ def test_the_landing_goes_on_from_its_checkpoint(golden: Golden, pipe: Pipe) -> 
     unread = golden.expected["unread"]["events"]
     golden.wait_for("events", golden.expected["ends"]["events"] + len(unread))
     command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *pipe.options]
-    if is_old(golden.layout):
-        refused = subprocess.run(command, cwd=golden.folder, capture_output=True, text=True)
-        assert (refused.returncode, "penstock tables upgrade" in refused.stderr) == (1, True), refused.stderr[-3000:]
-        assert "batches carried over" in pipe.run(
-            sys.executable, "-m", "penstock.cli.main", "tables", "upgrade", *pipe.options
-        )
+    refused = subprocess.run(command, cwd=golden.folder, capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert "penstock tables upgrade" in refused.stderr
+    pipe.run(sys.executable, "-m", "penstock.cli.main", "tables", "upgrade", *pipe.options)
     subprocess.run(command, check=True, cwd=golden.folder)
     fates = dict(golden.expected["fates"]["events"])
     fates["landed.event"] += len(unread)
