@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
-from penstock.cli.common import fail
 from penstock.cli.completion import typed_words
 from penstock.cli.options import Commands
 from penstock.errors import PenstockError
