@@ -144,10 +144,6 @@ def main() -> None:
     try:
         typed = typed_words()
         build(sys.argv[1:] if typed is None else typed)(prog_name="penstock")
-    except PenstockError as error:
-        from penstock.cli.common import fail
-
-        fail(error)
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -154,10 +154,8 @@ def test_what_cannot_be_is_named_and_everything_goes_on_as_before(configured: Co
     configured.write(listener("one", more="prot = 1"))
     done = configured.reload()
     assert done.returncode == 2
-    assert re.fullmatch(
-        r"penstock: /.*/penstock\.toml:[0-9]+: listener\.one\.prot: unknown key \(did you mean 'port'\?\)\n",
-        done.stderr,
-    )
+    named = r"penstock: /.*/penstock\.toml:[0-9]+: listener\.one\.prot: unknown key \(did you mean 'port'\?\)\n"
+    assert re.fullmatch(named, done.stderr)
     os.kill(before["supervisor"], signal.SIGHUP)
     until(lambda: ": listener.one.prot: unknown key" in pipe.output.read_text(), what="the key is named")
     pipe.datagrams(*[b"as before"] * 10, listener="one")
