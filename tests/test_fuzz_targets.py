@@ -26,7 +26,8 @@ OF_FILES, OF_FORMATS = ("read", "map"), ("load",)
 """Further ones, of a file system (``fs.read``) and of a format's module (``json.load``)."""
 FORMATS = ("json", "tomllib", "pickle", "yaml", "np")
 
-DAMAGED_FILES = "landing/test_damaged_files.py::test_any_bytes_are_read_or_an_error_of_ours"
+DAMAGED_FILES = "landing/test_any_bytes.py::test_any_bytes_are_read_or_an_error_of_ours"
+ANY_SYSLOG = "wire/syslog/test_codec.py::test_any_bytes_are_a_message"
 DATAGRAMS = "wire/test_properties.py::test_any_bytes_are_counted"
 GARBAGE = "logbuffer/test_reshape.py::test_garbage_in_the_metadata_and_frames_raises_nothing_else"
 OLD_PAGES = "logbuffer/test_recovery.py::test_after_a_power_cut_it_goes_on_whatever_pages_are_old"
@@ -54,6 +55,7 @@ TARGETS = {
     "client/log/admin_calls.py": ANSWERS,
     "client/log/calls.py": ANSWERS,
     "client/sent_report.py": "client/test_sent_report.py::test_any_answer_is_a_text",
+    "config/toml_lines.py": TOML,
     "config/browser_access.py": ("config/test_browser_access.py::test_any_headers_are_let_in_or_refused_with_a_reason"),
     "config/daemon_access.py": TOKEN,
     "config/keys/handlers.py": "config/keys/test_handlers.py::test_a_key_file_of_any_bytes_is_a_key_or_refused",
@@ -82,22 +84,28 @@ TARGETS = {
     "kafka/large/headers.py": "kafka/large/test_headers.py::test_any_value_is_a_header_or_refused",
     "kafka/large/safe_offsets.py": "kafka/large/test_safe_offsets.py::test_any_metadata_is_somebodys",
     "kafka/large/segments.py": "kafka/large/test_segments.py::test_any_bytes_are_a_segment_or_not",
-    "landing/admitted_types.py": DAMAGED_FILES,
     "landing/backfill/requests.py": DAMAGED_FILES,
     "landing/checkpoint_repair.py": DAMAGED_FILES,
     "landing/daemon_connection.py": (
         "landing/test_daemon_connection.py::test_no_text_raises_anything_but_bad_connection"
     ),
-    "landing/event_rules.py": "landing/test_event_rules.py::test_no_bytes_raise_anything",
     "landing/from_kafka/range_assembler.py": (
         "landing/from_kafka/test_range_assembler.py::test_any_bytes_are_messages_or_segments_and_never_an_error"
     ),
+    "landing/duplicates/hash_run.py": (
+        "landing/duplicates/test_hash_run.py::test_no_other_file_raises_anything_but_that_it_is_no_run"
+    ),
+    "landing/duplicates/landed_keys.py": DAMAGED_FILES,
     "landing/journal.py": DAMAGED_FILES,
+    "landing/rows/json_events.py": "landing/rows/test_json_events.py::test_no_bytes_raise_anything",
+    "landing/rows/strict_json.py": "landing/rows/test_json_events.py::test_no_bytes_raise_anything",
+    "landing/table/begun_table.py": DAMAGED_FILES,
+    "landing/table/delta_table.py": DAMAGED_FILES,
+    "landing/table/parquet_folder.py": DAMAGED_FILES,
     "landing/promote/offset_map.py": DAMAGED_FILES,
     "landing/promote/promotion.py": DAMAGED_FILES,
     "landing/proof/prover.py": DAMAGED_FILES,
     "landing/quarantine/send_once.py": DAMAGED_FILES,
-    "landing/table_files.py": DAMAGED_FILES,
     "landing/topics/from_flight.py": (
         "landing/topics/test_from_flight.py::test_any_answer_is_a_document_or_an_error_of_the_client"
     ),
@@ -160,7 +168,6 @@ TARGETS = {
     "slogd/json/values.py": "slogd/json/test_values.py::test_any_bytes_are_a_value_or_refused",
     "spark/query/proof_worker.py": DAMAGED_FILES,
     "spark/source/options.py": "spark/source/test_options.py::test_no_text_raises_anything_but_bad_option",
-    "spark/source/type_admission.py": "spark/source/test_type_admission.py::test_no_bytes_raise_anything",
     "spark/views.py": DAMAGED_FILES,
     "supervise/endpoints.py": ENDPOINTS,
     "supervise/reload.py": "supervise/test_reload.py::test_any_bytes_are_an_outcome_or_none",
@@ -176,15 +183,28 @@ TARGETS = {
     "wire/plog/reassembly.py": DATAGRAMS,
     "wire/raw.py": "wire/test_raw.py::test_every_datagram_that_is_not_empty_is_a_message_as_it_is",
     "wire/sender_text.py": "wire/test_sender_text.py::test_columns_become_valid_strings",
+    "wire/multiline.py": "wire/test_multiline.py::test_nothing_is_lost_and_how_lines_arrive_makes_no_difference",
+    "wire/syslog/codec.py": ANY_SYSLOG,
+    "wire/syslog/columns.py": "wire/syslog/test_columns.py::test_any_bytes_have_columns",
+    "wire/syslog/framing.py": ANY_SYSLOG,
+    "wire/syslog/headers.py": ANY_SYSLOG,
+    "wire/syslog/octets.py": ANY_SYSLOG,
+    "wire/syslog/structured_data.py": ANY_SYSLOG,
+    "wire/syslog/times.py": "wire/syslog/test_times.py::test_any_text_is_a_time_or_none_whatever_stands_beside_it",
     "wire/source_annotations.py": (
         "wire/test_source_annotations.py::test_the_address_stands_behind_what_was_annotated_before"
     ),
-    "wire/syslog.py": "wire/test_syslog.py::test_any_bytes_are_a_message",
 }
 """The test of each parser, below ``tests``."""
 KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent", "compared as bytes, not parsed"
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
 NO_PARSERS = {
+    "cli/balance.py": "what the daemon answered, parsed in client and config",
+    "cli/common.py": "what the daemon answered, parsed in client and config",
+    "cli/log/topic_list.py": "what the daemon answered, parsed in client and config",
+    "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
+    "landing/writing/upgrade.py": "lists that the version before wrote, at one moment that somebody watches",
+    "spark/query/landing_tasks.py": OWN,
     "cli/kafka/files.py": PASSED_ON,
     "cli/run/api_reference.py": PACKAGE,
     "cli/run/sample_messages.py": PASSED_ON,

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -62,7 +62,7 @@ SUMMARIES = {
     "pipeline": "Topics to tables on Spark.",
     "promote": "Copy a topic to Kafka.",
     "tables": "The tables, looked at without Spark.",
-    "balance": "Print the balance.",
+    "balance": "Print the receipt: what became of every message.",
     "events": "Print the timeline: restarts with their cause, reloads, losses, full disk, retention, clock.",
     "trace": "Show where a message has been.",
     "inspect": "Print a log buffer as Aeron's LogInspector does.",
@@ -138,6 +138,13 @@ def _options(
     """What goes before a command."""
 
 
+def end(message: object) -> NoReturn:
+    """Show an error line and end."""
+    from penstock.cli.common import fail  # brings rich
+
+    fail(message)
+
+
 def main() -> None:
     """Run the command line."""
     os.umask(os.umask(0) | OTHERS)
@@ -151,9 +158,9 @@ def main() -> None:
         missing = str(error.name).partition(".")[0]
         if missing not in EXTRAS:
             raise
-        fail(f"this needs {missing}: pip install 'penstock[{EXTRAS[missing]}]'")
+        end(f"this needs {missing}: pip install 'penstock[{EXTRAS[missing]}]'")
     except (PenstockError, OSError) as error:  # no Java, a folder that cannot be written, a daemon that went away
-        fail(error)
+        end(error)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,10 @@ from urllib.parse import unquote
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
+from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS
 from penstock.files.json_values import parse_object
 from penstock.landing.table.table_files import NewFile
@@ -49,10 +51,14 @@ class DeltaTable:
 
     @property
     def _table(self) -> deltalake.DeltaTable:
-        if self._opened is None:
-            self._opened = deltalake.DeltaTable(str(self.folder))
-        else:
-            self._opened.update_incremental()
+        """As it is now. Raises DamagedFile."""
+        try:
+            if self._opened is None:
+                self._opened = deltalake.DeltaTable(str(self.folder))
+            else:
+                self._opened.update_incremental()
+        except DeltaError as error:
+            raise DamagedFile(f"{self._log} cannot be read: {str(error).partition(chr(10))[0]}") from None
         return self._opened
 
     def begin(self) -> None:

@@ -1,0 +1,114 @@
+"""Files of the landing with any bytes in them: each is read, or refused with an error of ours."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import PenstockError
+from penstock.landing.backfill import requests
+from penstock.landing.checkpoint_repair import mend
+from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs
+from penstock.landing.journal import Journal, read_journal, read_plan
+from penstock.landing.promote.offset_map import OffsetMap
+from penstock.landing.proof.prover import proved_refills, read_proofs
+from penstock.landing.quarantine.send_once import Resender, read_body
+from penstock.landing.table.begun_table import PARQUET, begin_table, begun_as
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table_paths import Layout
+from penstock.spark.views import kept_watermarks
+from tests.fuzzed import RAW, Bytes, documents, journals, json_texts
+from tests.landing.test_damaged_files import Sink
+
+
+def _marks(texts: list[bytes]) -> bytes:
+    text = b'{"marks": [' + b",".join(texts) + b"]}"
+    return b"%08x" % crc32c(text) + text
+
+
+JSON_LINES = st.lists(json_texts("batchTimestampMs", "batchWatermarkMs", "t", "action", "path"), max_size=3)
+SPARKS: Bytes = RAW | JSON_LINES.map(lambda lines: b"\n".join([b"v1", *lines]))
+"""Files of Spark's checkpoint and sink log, or what was made of them."""
+READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
+    "a map": (
+        "p/in.jsonl",
+        journals("kafka", "topic", "begins", "move", "end", "runs"),
+        lambda _, p: OffsetMap.load(p),
+    ),
+    "requests": (
+        "r/000001.json",
+        documents("topic", "runs", "again", "owed"),
+        lambda _, p: requests.requests(p.parent),
+    ),
+    "what was sent": (
+        "sent.jsonl",
+        journals("ended", "sequence", "producer", "keys", "topic", "at"),
+        lambda _, p: Resender(p, Sink()),
+    ),
+    "the journal": (
+        "_checkpoints/landed.commits.jsonl",
+        journals("batch", "ranges", "landed_at", "watermark", "files", "moved"),
+        lambda layout, _: (list(read_journal(layout)), Journal(layout)),
+    ),
+    "proofs": (
+        "_checkpoints/landed.proofs.jsonl",
+        journals("batch", "proofs", "refills"),
+        lambda layout, _: (list(read_proofs(layout, repair=True)), list(proved_refills(layout))),
+    ),
+    "the form": (
+        "_checkpoints/landed.format.json",
+        documents("form", "format", "version"),
+        lambda layout, _: begun_as(layout),
+    ),
+    "watermarks": (
+        "_checkpoints/watermarks.json",
+        documents("marks") | st.lists(json_texts("table", "topic", "until", "landed", "share"), max_size=2).map(_marks),
+        lambda layout, _: kept_watermarks(layout),
+    ),
+    "a plan": (
+        "_checkpoints/landed/offsets/0",
+        SPARKS,
+        lambda layout, _: (
+            mend(layout),
+            (layout.checkpoint / "offsets/0").exists() and read_plan(layout.checkpoint, 0),
+        ),
+    ),
+    "a commit": ("_checkpoints/landed/commits/0", SPARKS, lambda layout, _: mend(layout)),
+    "Delta's log": (
+        "landed/_delta_log/00000000000000000000.json",
+        st.lists(json_texts("txn", "add", "remove", "metaData", "protocol"), max_size=3).map(b"\n".join),
+        lambda layout, _: (list(DeltaTable(layout.landed).files()), DeltaTable(layout.landed).active()),
+    ),
+    "the list of a folder of Parquet files": (
+        "_checkpoints/landed.files.jsonl",
+        journals("batch", "files"),
+        lambda layout, _: begin_table(layout, PARQUET).active(),
+    ),
+    "the keys that landed": (
+        "_checkpoints/landed.keys/keys.json",
+        documents("version", "window", "batch", "number", "runs"),
+        lambda layout, _: (mapped_runs(layout.keys), LandedKeys.load(layout.keys, 1)),
+    ),
+    "rows that are to be sent": ("rows.arrow", RAW, lambda _, p: read_body(p, None)),
+}
+
+
+@pytest.mark.parametrize("which", READERS)
+@given(data=st.data())
+def test_any_bytes_are_read_or_an_error_of_ours(
+    tmp_path_factory: pytest.TempPathFactory, which: str, data: st.DataObject
+) -> None:
+    name, contents, read = READERS[which]
+    layout = Layout.of(tmp_path_factory.mktemp("tables"))
+    path = layout.tables / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    layout.journal.parent.mkdir(exist_ok=True)
+    path.write_bytes(data.draw(contents))
+    with contextlib.suppress(PenstockError):
+        read(layout, path)
