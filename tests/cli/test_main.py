@@ -33,7 +33,7 @@ def slow(modules: Collection[str]) -> set[str]:
     ("arguments", "status", "says"),
     [
         (["--help"], 0, "Commands:"),
-        (["-h"], 0, "  balance   Print the balance."),
+        (["-h"], 0, "  balance   Print the receipt"),
         ([], 2, "Commands:"),
         (["--version"], 0, __version__),
         (["version"], 0, __version__),
