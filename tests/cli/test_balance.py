@@ -13,10 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -28,6 +25,7 @@ from penstock.config import Settings
 from penstock.counts import Counts, Origin
 from penstock.records import body
 from tests.spark.spark_daemon import Daemon, daemon
+from tests.spark.spark_helpers import HandWritten, landed_event
 
 MINUTES = (6000, 6060, 6120)
 
@@ -171,25 +169,17 @@ def test_what_is_drawn_again_and_again_is_what_is_printed_once(
     assert capsys.readouterr().out.split() == text.split()
 
 
-def write(tables: Path, folder: str, rows: list[tuple[str | None, int]]) -> None:
-    """A committed file with rows of (host, bucket)."""
-    landed = tables / "landed"
-    entries = landed / "_spark_metadata"
-    entries.mkdir(parents=True, exist_ok=True)
-    number = len(list(entries.iterdir()))
-    path = landed / folder / f"part-{number}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    stamps = pa.array([bucket * 1_000_000 for _, bucket in rows]).cast(pa.timestamp("us", "UTC"))
-    pq.write_table(pa.table({"host": pa.array([host for host, _ in rows], pa.string()), "bucket": stamps}), path)
-    entry = {"path": f"file://{quote(str(path))}", "size": 1, "action": "add"}
-    (entries / str(number)).write_text("v1\n" + json.dumps(entry))
-
-
-def test_types_and_hosts_are_counted_in_the_tables_own_files(running: Daemon, tmp_path: Path) -> None:
-    tables = tmp_path / "tables"
-    write(tables, "kind=event/date=2024-01-01/type=a%3Ab", [("web-1", 6000), ("web-2", 6060), ("web-1", 6120)])
-    write(tables, "kind=syslog/date=2024-01-01/type=__HIVE_DEFAULT_PARTITION__", [("web-1", 6060), (None, 6060)])
-    (tables / "landed/kind=event/date=2024-01-01/type=a%3Ab/uncommitted.parquet").write_bytes(b"")
+def test_types_and_hosts_are_counted_in_the_tables_own_files(
+    running: Daemon, tmp_path: Path, table: HandWritten
+) -> None:
+    hosts = [("web-1", 6000), ("web-2", 6060), ("web-1", 6120)]
+    events = [
+        landed_event(number, f"u{number}", host=host, bucket=bucket, type="a:b")
+        for number, (host, bucket) in enumerate(hosts)
+    ]
+    syslog = [{"topic": "t", "kind": "syslog", "type": None, "bucket": 6060, "offset": 3 + n} for n in range(2)]
+    table.commit({"t": 5}, [*events, {**syslog[0], "host": "web-1"}, {**syslog[1], "host": None}])
+    next(table.layout.landed.glob("kind=event/*")).joinpath("uncommitted.parquet").write_bytes(b"")
     assert asked(running, tmp_path, "--by", "type")["rows"] == [
         {"kind": "event", "type": "a:b", "rows": 3},
         {"kind": "syslog", "type": "", "rows": 2},
