@@ -93,7 +93,7 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Landing]:
 def test_a_cluster_lands_what_it_reads_from_the_log_daemon_with_the_package_it_was_sent(landing: Landing) -> None:
     landing.send(1000)
     landing.check()
-    assert list(landing.cluster.folder.glob("worker*/app-*/*/penstock-*.zip"))
+    assert list(landing.cluster.folder.glob("worker*/app-*/*/penstock-*.zip")), "so few rows are a task of one of them"
     assert f"from {landing.pipe.flight} into" in landing.driver.output.read_text()
 
 

@@ -36,12 +36,22 @@ class EventsSeen:
         """Some of them, by number or by mask."""
         return _made([getattr(self, one.name)[rows] for one in fields(self)[:-1]], self.topics)
 
+    def places(self) -> tuple[list[str], Array]:
+        """The topics, or partitions of Kafka, that clocks go on in each by itself; and for each event which."""
+        width = int(self.partition.max(initial=-1)) + 2
+        codes = self.topic.astype(np.int64) * width + self.partition + 1
+        here = np.flatnonzero(np.bincount(codes))
+        number = np.zeros(len(self.topics) * width, np.int64)
+        number[here] = np.arange(len(here))
+        named = [(self.topics[code // width], code % width - 1) for code in here.tolist()]
+        return [f"{topic}/{at}" if at >= 0 else topic for topic, at in named], number[codes]
+
     def newest(self) -> dict[str, int]:
-        """For each topic the newest timestamp."""
-        newest = np.full(len(self.topics), np.iinfo(np.int64).min)
-        np.maximum.at(newest, self.topic, self.micros)
-        here = np.unique(self.topic)
-        return {self.topics[number]: int(newest[number]) for number in here.tolist()}
+        """For each of the places the newest timestamp."""
+        names, place = self.places()
+        newest = np.full(len(names), np.iinfo(np.int64).min)
+        np.maximum.at(newest, place, self.micros)
+        return dict(zip(names, newest.tolist(), strict=True))
 
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> EventsSeen:

@@ -1,8 +1,9 @@
 """The keys of all events that landed within the window, as runs in a folder; made again from the table where it is
 lost.
 
-The window is of the log's time, topic by topic: a run goes when each of its topics has landed rows that are newer by
-more than the window. A topic that rests keeps its last keys, however long.
+The window is of the log's time, of each topic (or partition of Kafka) by itself: a run goes when each of its topics has
+landed rows that are newer by more than the window. A topic that rests keeps its last keys, however long. Of a
+uuid in two partitions whose clocks are further apart than the window both may land.
 """
 
 from __future__ import annotations
@@ -84,31 +85,25 @@ class LandedKeys:
         """Take in the events of a batch, which are in the table now."""
         self._folder.mkdir(parents=True, exist_ok=True)
         if len(seen):
-            self._entries.append(self._written(seen))
+            self._entries.append(self._written(seen, seen.newest()))
         gone = self._expired()
         while several := self._to_merge():
             gone += several
-            self._entries.append(self._written(self._merged(several)))
+            merged = EventsSeen.concat([entry.run.seen() for entry in several])
+            self._entries.append(self._written(merged, _latest(several)))
         self.batch = batch
         self._keep()
         for entry in gone:
             (self._folder / entry.file).unlink(missing_ok=True)
 
-    def _written(self, seen: EventsSeen) -> _Entry:
+    def _written(self, seen: EventsSeen, newest: Mapping[str, int]) -> _Entry:
         self._number += 1
         run, name = HashRun.of(seen), f"{self._number:08d}.keys"
         checksum = run.write(self._folder / name)
-        return _Entry(name, len(seen), checksum, seen.newest(), HashRun.open(self._folder / name))
-
-    def _latest(self) -> dict[str, int]:
-        latest: dict[str, int] = {}
-        for entry in self._entries:
-            for topic, micros in entry.newest.items():
-                latest[topic] = max(latest.get(topic, micros), micros)
-        return latest
+        return _Entry(name, len(seen), checksum, newest, HashRun.open(self._folder / name))
 
     def _expired(self) -> list[_Entry]:
-        latest = self._latest()
+        latest = _latest(self._entries)
         gone = [e for e in self._entries if all(at < latest[t] - self._window for t, at in e.newest.items())]
         self._entries = [entry for entry in self._entries if entry not in gone]
         return gone
@@ -122,13 +117,18 @@ class LandedKeys:
         self._entries = [entry for entry in self._entries if entry not in several]
         return several
 
-    def _merged(self, entries: Iterable[_Entry]) -> EventsSeen:
-        return EventsSeen.concat([entry.run.seen() for entry in entries])
-
     def _keep(self) -> None:
         runs = [entry.document() for entry in self._entries]
         told = {"version": VERSION, "window": self._window, "batch": self.batch, "number": self._number, "runs": runs}
         write_document(self._folder / MANIFEST, told)
+
+
+def _latest(entries: Iterable[_Entry]) -> dict[str, int]:
+    latest: dict[str, int] = {}
+    for entry in entries:
+        for topic, micros in entry.newest.items():
+            latest[topic] = max(latest.get(topic, micros), micros)
+    return latest
 
 
 def mapped_runs(folder: Path) -> tuple[int, list[HashRun]]:
@@ -152,5 +152,6 @@ def within_window(parts: Iterable[EventsSeen], window: int) -> Iterator[EventsSe
     for part in parts:
         for topic, micros in part.newest().items():
             latest[topic] = max(latest.get(topic, micros), micros)
-        floors = np.array([latest.get(topic, 0) - window for topic in part.topics] or [0])
-        yield part.take(part.micros >= floors[part.topic])
+        names, place = part.places()
+        floors = np.array([latest[name] - window for name in names], np.int64)
+        yield part.take(part.micros >= floors[place])

@@ -56,8 +56,12 @@ def test_some_are_taken_by_number_or_by_mask(events: list[One]) -> None:
     assert told(seen(events).take(even)) == told(seen(events).take(mask)) == events[::2]
 
 
-def test_each_topic_has_its_newest_time_and_one_without_events_has_none() -> None:
+def test_each_topic_and_partition_has_its_newest_time_and_one_without_events_has_none() -> None:
     events = [One((1, 1), 5, topic="a"), One((1, 1), -7, topic="b"), One((1, 1), 3, topic="a")]
-    assert seen(events).newest() == {"a": 5, "b": -7}
-    assert seen(events).take(np.array([1])).newest() == {"b": -7}
+    partitions = [One((1, 1), 9, 0, topic="k"), One((1, 1), 2, 12, topic="k"), One((1, 1), 1, 12, topic="k")]
+    everything = seen(events + partitions)
+    assert everything.newest() == {"a": 5, "b": -7, "k/0": 9, "k/12": 2}
+    assert everything.take(np.array([1])).newest() == {"b": -7}
     assert seen([]).newest() == {}
+    names, place = everything.places()
+    assert [names[number] for number in place.tolist()] == ["a", "b", "a", "k/0", "k/12", "k/12"]

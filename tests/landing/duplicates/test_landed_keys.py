@@ -40,15 +40,16 @@ def listed(folder: Path) -> set[str]:
 
 @st.composite
 def batches_of(draw: st.DrawFn) -> list[list[One]]:
-    """Batches of a few topics, whose time goes on, each in its own way."""
-    clock = {"a": 0, "b": 0}
+    """Batches of a few topics and partitions, whose time goes on, each in its own way."""
+    clock = {("a", -1): 0, ("b", 0): 0, ("b", 1): 5 * WINDOW}
     found = []
     for _ in range(draw(st.integers(1, 25))):
         events = []
         for _ in range(draw(st.integers(0, 4))):
-            topic = draw(st.sampled_from(["a", "b"]))
-            clock[topic] += draw(st.integers(0, WINDOW // 2))
-            events.append(One((draw(st.integers(0, 9)), ord(topic)), clock[topic], topic=topic))
+            place = topic, partition = draw(st.sampled_from([*clock]))
+            clock[place] += draw(st.integers(0, WINDOW // 2))
+            key = draw(st.integers(0, 9)), 10 * ord(topic) + partition
+            events.append(One(key, clock[place], partition, topic=topic))
         found.append(events)
     return found
 
@@ -166,11 +167,12 @@ def test_of_events_read_in_any_order_those_that_can_still_have_duplicates_are_ke
     batches: list[list[One]], chance: random.Random
 ) -> None:
     everything = [one for events in batches for one in events]
-    newest = {
-        topic: max(one.micros for one in everything if one.topic == topic) for topic in {e.topic for e in everything}
-    }
+    newest: dict[tuple[str, int], int] = {}
+    for one in everything:
+        newest[one.topic, one.partition] = max(newest.get((one.topic, one.partition), 0), one.micros)
     chance.shuffle(batches)
     kept = EventsSeen.concat(list(within_window(map(seen, batches), WINDOW)))
     (kept,) = within_window([kept], WINDOW)
-    needed = sorted((*one.key, one.micros) for one in everything if one.micros >= newest[one.topic] - WINDOW)
+    floors = {place: micros - WINDOW for place, micros in newest.items()}
+    needed = sorted((*one.key, one.micros) for one in everything if one.micros >= floors[one.topic, one.partition])
     assert sorted(zip(kept.high.tolist(), kept.low.tolist(), kept.micros.tolist(), strict=True)) == needed
