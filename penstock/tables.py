@@ -12,18 +12,10 @@ from pathlib import Path
 import pyarrow.dataset as ds
 
 from penstock.errors import PenstockError
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import VIEWS
 from penstock.landing.table.begun_table import DELTA, begun_as, table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
-
-VIEWS = {
-    "events": MessageKind.EVENT,
-    "syslog": MessageKind.SYSLOG,
-    "messages": MessageKind.MESSAGE,
-    "quarantine": MessageKind.QUARANTINE,
-}
-"""Names of views, and the kind of message each shows."""
 
 
 class NoSuchView(PenstockError, ValueError):

@@ -15,6 +15,15 @@ class MessageKind(StrEnum):
     QUARANTINE = "quarantine"
 
 
+VIEWS = {
+    "events": MessageKind.EVENT,
+    "syslog": MessageKind.SYSLOG,
+    "messages": MessageKind.MESSAGE,
+    "quarantine": MessageKind.QUARANTINE,
+}
+"""Names of the views on the table, and the kind that each shows."""
+
+
 class Reason(StrEnum):
     """Why a payload that begins with ``{`` is not an event; the first that holds is taken."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
+from penstock.landing.event_rules import VIEWS
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import LANDED, SYSLOG_COLUMNS
@@ -18,25 +19,15 @@ if TYPE_CHECKING:  # what the tables are is known without Spark
     from pyspark.sql import DataFrame, SparkSession
 
 PLACE = "topic, partition, offset, timestamp, received, source, bucket"
-VIEWS = {
-    "events": (
-        "event",
-        f"{PLACE}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",
-    ),
+COLUMNS = {
+    "events": f"{PLACE}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",
     "syslog": (
-        "syslog",
-        f"{PLACE}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, message, payload, key, annotations",
+        f"{PLACE}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, message, payload, key, annotations"
     ),
-    "messages": (
-        "message",
-        f"{PLACE}, landed_at, date, payload, key, type_url, annotations",
-    ),
-    "quarantine": (
-        "quarantine",
-        f"{PLACE}, landed_at, date, reason, payload, key, annotations",
-    ),
+    "messages": f"{PLACE}, landed_at, date, payload, key, type_url, annotations",
+    "quarantine": f"{PLACE}, landed_at, date, reason, payload, key, annotations",
 }
-"""Name of the view: the kind it shows, and its columns."""
+"""The columns of each view."""
 
 WATERMARKS = "table string, topic string, until timestamp, landed bigint, share double"
 """Columns of the view ``watermarks``: the table holds all it ever will of what a topic received before ``until``, so
@@ -75,10 +66,10 @@ def register_views(spark: SparkSession, tables: Path | str) -> None:
     marks.createOrReplaceTempView("watermarks")
     landed = read_landed(spark, tables)
     landed.createOrReplaceTempView("landed")
-    for name, (kind, columns) in VIEWS.items():
-        rows = landed.where(landed["kind"] == kind)
+    for name, kind in VIEWS.items():
+        rows = landed.where(landed["kind"] == kind.value)
         rows = rows.withColumn("data", functions.try_parse_json("data")) if name == "events" else rows
-        rows.select(*columns.split(", ")).createOrReplaceTempView(name)
+        rows.select(*COLUMNS[name].split(", ")).createOrReplaceTempView(name)
 
 
 def keep_watermarks(layout: Layout, marks: Sequence[Mapping[str, Any]]) -> None:

@@ -7,10 +7,12 @@ import os
 import sys
 import threading
 from collections import Counter
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
-from urllib.parse import unquote
+from typing import Annotated, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import typer
 from rich.table import Table
@@ -19,10 +21,11 @@ from rich.text import Text
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, Configured
 from penstock.cli.progress import Progress
+from penstock.landing.event_rules import VIEWS
+from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.process.terminal import visible
-from penstock.spark.views import VIEWS
 
 tables = Commands(no_args_is_help=True, help="The tables, looked at without Spark.")
 COLUMNS = ("offset", "payload")
@@ -33,7 +36,9 @@ PAYLOAD_SHOWN = 48
 def files(
     settings: Configured,
     view: Annotated[str | None, typer.Option(help="Of this view alone.", show_default=False)] = None,
-    type_: Annotated[str | None, typer.Option("--type", help="Of this event type.", show_default=False)] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="That have rows of this event type.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The committed files of the table, for tools that read Parquet: one a line."""
@@ -43,7 +48,8 @@ def files(
     names = [
         name
         for name in _files(layout)
-        if (view is None or _kind(name) == VIEWS[view][0]) and type_ in (None, _partition(name, "type"))
+        if (view is None or partition_value(name, "kind") == VIEWS[view])
+        and (type_ is None or _has_type(layout.landed / name, type_))
     ]
     paths = [str(layout.landed / name) for name in names]
     if as_json:
@@ -105,21 +111,19 @@ def rows_by_view(tables: Path) -> dict[str, int]:
     layout = Layout.of(tables)
     rows: Counter[str] = Counter()
     for name in _files(layout):
-        rows[_kind(name)] += pq.read_metadata(layout.landed / name).num_rows
-    return {view: rows[kind] for view, (kind, _) in VIEWS.items()}
+        rows[partition_value(name, "kind")] += pq.read_metadata(layout.landed / name).num_rows
+    return {view: rows[kind] for view, kind in VIEWS.items()}
 
 
 def some_rows(tables: Path, count: int) -> Table:
-    """A few rows of different files, as a table for people."""
+    """A row of each of a few types, as a table for people; what has no type stands by its kind."""
     layout = Layout.of(tables)
     shown = Table("type", *COLUMNS, box=None)
     for column in shown.columns:
         column.no_wrap = True
-    one_of_each = {_folder(name): name for name in _files(layout)}
-    for name in sorted(one_of_each.values())[:count]:
-        (row,) = pq.read_table(layout.landed / name, columns=list(COLUMNS)).slice(0, 1).to_pylist()
+    for named, row in islice(sorted(_first_of_each_type(layout).items()), count):
         payload = visible((row["payload"] or b"").decode(errors="replace")[:PAYLOAD_SHOWN])
-        shown.add_row(_partition(name, "type") or _kind(name), str(row["offset"]), Text(payload))
+        shown.add_row(Text(visible(named)), str(row["offset"]), Text(payload))
     return shown
 
 
@@ -127,16 +131,23 @@ def _files(layout: Layout) -> list[str]:
     return table_of(layout).active()
 
 
-def _folder(name: str) -> str:
-    return name.rpartition("/")[0]
+def _has_type(path: Path, wanted: str) -> bool:
+    return bool(pc.any(pc.equal(_columns(path, "type")["type"], pa.scalar(wanted))).as_py())
 
 
-def _kind(name: str) -> str:
-    return _partition(name, "kind")
+def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
+    """By type, or kind where there is none: its first row in the newest file of a day."""
+    found: dict[str, dict[str, Any]] = {}
+    newest = {name.rpartition("/")[0]: name for name in _files(layout)}
+    for name in newest.values():
+        rows = _columns(layout.landed / name, "type", *COLUMNS)
+        for named in rows["type"].unique().to_pylist():
+            of_it = pc.is_null(rows["type"]) if named is None else pc.equal(rows["type"], pa.scalar(named))
+            (row,) = rows.filter(of_it).slice(0, 1).to_pylist()
+            found.setdefault(named or partition_value(name, "kind"), row)
+    return found
 
 
-def _partition(name: str, column: str) -> str:
-    for part in name.split("/"):
-        if part.startswith(f"{column}="):
-            return unquote(part.partition("=")[2])
-    return ""
+def _columns(path: Path, *names: str) -> pa.Table:
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=list(names))

@@ -45,8 +45,8 @@ def replay(
         bounds = [moment(text, name) if text else None for text, name in ((since, "--since"), (until, "--until"))]
     except ValueError as error:
         fail(error, 2)
+    from penstock.landing.event_rules import VIEWS
     from penstock.landing.table_paths import Layout
-    from penstock.spark.views import VIEWS
 
     if table not in VIEWS:
         fail(f"--table: there is no table {table!r} (known are {', '.join(VIEWS)})", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.landing.event_rules import VIEWS
 from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table_paths import Layout
 
@@ -12,7 +13,6 @@ SETTINGS = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
 }
-KINDS = {"events": "event", "syslog": "syslog", "messages": "message", "quarantine": "quarantine"}
 
 
 def session_settings(form: str) -> dict[str, str]:
@@ -24,5 +24,5 @@ def statements(layout: Layout, form: str) -> list[str]:
     """Statements that give the tables their names in a catalog."""
     table = f"CREATE TABLE IF NOT EXISTS landed USING {form} LOCATION '{layout.landed}'"
     view = "CREATE OR REPLACE VIEW {} AS SELECT * FROM landed WHERE kind = '{}'"
-    views = [view.format(name, kind) for name, kind in KINDS.items()]
+    views = [view.format(name, kind) for name, kind in VIEWS.items()]
     return [table, *views]
