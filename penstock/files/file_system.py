@@ -7,7 +7,7 @@ import fcntl
 import mmap
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -131,6 +131,25 @@ def _write(fs: FileSystem, path: Path, data: Bytes, synced: bool) -> None:
             file.sync()
     finally:
         file.close()
+
+
+def sync_written(paths: Iterable[Path]) -> None:
+    """Bring files that a library wrote to the disk, with their names. Raises OSError."""
+    folders = set()
+    for path in paths:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+        folders.add(path.parent)
+    for folder in sorted(folders):
+        OS.sync_directory(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, durably. Raises OSError."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        OS.sync_directory(folder.parent)
 
 
 class SystemClock:

@@ -16,6 +16,7 @@ from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_files import Table
 from penstock.landing.table_paths import Layout
 
 PARTITION_MARK = "/"
@@ -127,6 +128,7 @@ class Journal:
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
+        self._table: Table | None = None
         layout.journal.parent.mkdir(parents=True, exist_ok=True)
         self.last = -1
         self._end: dict[str, int] = {}
@@ -140,7 +142,8 @@ class Journal:
         new = [batch for batch in committed_batches(layout.checkpoint) if batch > self.last]
         if not new:
             return []
-        files = dict(table_of(layout).files(self.last + 1))
+        self._table = self._table or table_of(layout)
+        files = dict(self._table.files(self.last + 1))
         added: list[Commit] = []
         last, end = self.last, self._end
         for batch in new:

@@ -158,13 +158,16 @@ class EventRecorder:
     def _lasts(self, kind: str, cause: str, now: int) -> None:
         """A state that ``cause`` tells of has begun, goes on, or (empty) has ended."""
         goes_on = next((d for d in self._drafts.values() if d.event.kind == kind and not d.event.until), None)
-        left = (e for e in reversed(self._ledger.events()) if e.kind == kind and not e.until)  # by a daemon before
-        if goes_on is None and (event := next(left, None)):
+        if not self._looks and (event := self._left(kind)):
             goes_on = self._draft(event)
         if cause and goes_on is None:
             self._draft(EventPost(f"{kind} {now}", 0, kind, now, cause=cause))
         elif not cause and goes_on is not None:
             goes_on.change(until=now)
+
+    def _left(self, kind: str) -> EventPost | None:
+        """The newest event of a state that a daemon before has left without an end."""
+        return next((e for e in reversed(self._ledger.events()) if e.kind == kind and not e.until), None)
 
     def _sweeps(self, swept: list[Swept]) -> None:
         with self._lock:

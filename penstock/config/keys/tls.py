@@ -21,11 +21,8 @@ class Unusable(PenstockError, ValueError):
 
 def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
     """What the servers use. Raises Unusable."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    _load_pair(context, cert, key)
+    context = sender_context(cert, key, client_ca)
     if client_ca is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        _trust(context, client_ca, "client_ca")
         _trust(context, cert, "tls_cert")
     return context
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.rows.key_hashes import key_hashes
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]
@@ -44,7 +45,7 @@ class EventsSeen:
         number = np.zeros(len(self.topics) * width, np.int64)
         number[here] = np.arange(len(here))
         named = [(self.topics[code // width], code % width - 1) for code in here.tolist()]
-        return [f"{topic}/{at}" if at >= 0 else topic for topic, at in named], number[codes]
+        return [f"{topic}{PARTITION_MARK}{at}" if at >= 0 else topic for topic, at in named], number[codes]
 
     def newest(self) -> dict[str, int]:
         """For each of the places the newest timestamp."""

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from penstock.counts import SourceBucket
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
+from penstock.landing.row_counts import partition_value
 from penstock.log.store.gaps import Gap
 
 Offsets = npt.NDArray[np.int64]
@@ -46,11 +47,7 @@ CACHE_BYTES = 64 << 20
 
 def read_rows(table: Path, files: Iterable[str]) -> pa.Table:
     """The rows (ROWS; bucket in seconds) of files of the table. A file that is gone or damaged has no rows."""
-    return pa.concat_tables([NO_ROWS, *(_read_file(table / name, _kind(name)) for name in files)])
-
-
-def _kind(name: str) -> str:
-    return next((part[5:] for part in name.split("/") if part.startswith("kind=")), "")
+    return pa.concat_tables([NO_ROWS, *(_read_file(table / name, partition_value(name, "kind")) for name in files)])
 
 
 def _read_file(path: Path, kind: str) -> pa.Table:

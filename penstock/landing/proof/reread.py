@@ -16,6 +16,7 @@ from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.evidence import Offsets
 from penstock.landing.rows.engine import pc
 from penstock.landing.rows.json_events import EventRules, events_in
+from penstock.landing.rows.table_rows import is_syslog
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import Stored
 from penstock.log.read.topic_reader import TopicReader
@@ -76,8 +77,7 @@ def events_of(payloads: pa.Array[Any], codec: str | None, event_types: Sequence[
 
 def events_of_rows(rows: pa.RecordBatch, event_types: Sequence[str]) -> list[Event | None]:
     """The same for rows with a column ``codec``."""
-    syslog = pc.fill_null(pc.equal(rows["codec"], pa.scalar(MessageKind.SYSLOG.value)), pa.scalar(False))
-    return events_of(pc.if_else(syslog, pa.scalar(None, pa.binary()), rows["payload"]), None, event_types)
+    return events_of(pc.if_else(is_syslog(rows), pa.scalar(None, pa.binary()), rows["payload"]), None, event_types)
 
 
 class LogRecords:

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.landing.backfill.requests import OffsetRange, inside, requests, without
-from penstock.landing.backfill.requests import of_topic as of_topic_requests
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.proof.evidence import NO_ROWS, read_rows
 from penstock.landing.table.begun_table import table_of
@@ -55,7 +54,7 @@ class SnapshotRows:
     """The rows of batches by their offsets, from the files that make up the table now."""
 
     def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+        self._landed, self._requests = layout.landed, requests(layout.refills)
         self._files = [one for name in table_of(layout).active() if (one := _described(layout.landed, name))]
         self._cache: OrderedDict[str, pa.Table] = OrderedDict()
         self._room = CACHE_BYTES
@@ -69,23 +68,21 @@ class SnapshotRows:
 
     def _wanted(self, commit: Commit) -> dict[str, list[OffsetRange]]:
         wanted = {topic: self._own_turn(topic, *span) for topic, span in commit.ranges().items()}
-        spans = commit.refills()
-        known = requests(self._layout.refills) if spans else {}
-        for name, span in spans.items():
-            if name in known:
-                wanted.setdefault(known[name].topic, []).extend(known[name].part(*span))
+        for name, span in commit.refills().items():
+            if request := self._requests.get(name):
+                wanted.setdefault(request.topic, []).extend(request.part(*span))
         return wanted
 
     def _own_turn(self, topic: str, begin: int, end: int) -> list[OffsetRange]:
         """Without what was asked for before its turn: that is of the batch that it landed with."""
-        ahead = of_topic_requests(self._layout, topic, again=False)
+        ahead = (one for one in self._requests.values() if one.topic == topic and not one.again)
         return without(begin, end, (run for request in ahead for run in request.runs))
 
     def _rows(self, name: str) -> pa.Table:
         if name in self._cache:
             self._cache.move_to_end(name)
             return self._cache[name]
-        rows = read_rows(self._layout.landed, [name])
+        rows = read_rows(self._landed, [name])
         self._cache[name] = rows
         self._room -= rows.nbytes
         while self._room < 0 and len(self._cache) > 1:

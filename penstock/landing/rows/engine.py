@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
@@ -44,6 +45,14 @@ def compute(
     finally:
         own.close()
     return {name: _whole(found[name]) for name in expressions}
+
+
+def as_mask(column: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """A column of truths as numpy; null is False."""
+    if column.null_count:
+        column = pc.fill_null(column, pa.scalar(False))
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = column.to_numpy(zero_copy_only=False).astype(bool)
+    return found
 
 
 def json_texts(path: Path, column: str) -> pa.Array[Any]:

@@ -24,12 +24,12 @@ from penstock.landing.event_rules import (
     Event,
     Reason,
 )
-from penstock.landing.rows.engine import compute, pc
+from penstock.landing.rows.engine import as_mask, compute, pc
 from penstock.landing.rows.strict_json import loads, not_strict
 from penstock.landing.rows.type_schemas import TypeSchema, not_met
+from penstock.landing.table_schema import MICROS
 
 FIELDS = ("type", "uuid", "host", "timestamp", "data")
-MICROS = pa.timestamp("us", "UTC")
 _PATHS = ", ".join(f"'$.{name}'" for name in FIELDS)
 _PARSED = {"found": f"CASE WHEN json_valid(text) THEN json_extract(text, [{_PATHS}]) END"}
 _COLUMNS = {name: f"found[{number}]" for number, name in enumerate(FIELDS, 1)} | {"whole": "found IS NOT NULL"}
@@ -59,7 +59,7 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
     values = {name: _strings(found[name]) for name in ("type", "uuid", "host")}
     micros, bad_time = _micros(found["timestamp"], texts)
     broken = {
-        Reason.BAD_JSON: ~_true(found["whole"]),
+        Reason.BAD_JSON: ~as_mask(found["whole"]),
         Reason.MISSING_TYPE: _absent(found["type"]),
         Reason.BAD_TYPE: _bad_type(values["type"]),
         Reason.MISSING_UUID: _absent(found["uuid"]),
@@ -68,7 +68,7 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
     }
     if rules.event_types:
         allowed = pc.is_in(values["type"], value_set=pa.array(rules.event_types, pa.string()))
-        broken[Reason.TYPE_NOT_ALLOWED] = ~_true(allowed)
+        broken[Reason.TYPE_NOT_ALLOWED] = ~as_mask(allowed)
     if rules.schemas:
         broken[Reason.SCHEMA_NOT_MET] = not_met(values["type"], found["data"], rules.schemas)
     reason = _first_broken(broken, len(payloads))
@@ -133,7 +133,7 @@ def _put(micros: np.ndarray[Any, Any], rows: Mask, texts: pa.Array[Any], read: C
 
 
 def _matching(found: pa.Array[Any], pattern: str) -> Mask:
-    return _true(pc.match_substring_regex(found, pattern))
+    return as_mask(pc.match_substring_regex(found, pattern))
 
 
 def _whole_millis(texts: pa.Array[Any]) -> Any:
@@ -142,8 +142,8 @@ def _whole_millis(texts: pa.Array[Any]) -> Any:
 
 def _written_micros(texts: pa.Array[Any]) -> Any:
     """Of events whose timestamp has a point or an exponent: DuckDB makes doubles of those."""
-    once = _true(pc.equal(pc.count_substring(texts, '"timestamp"'), pa.scalar(1, pa.int32())))
-    once &= ~_true(pc.match_substring(texts, "\\u"))
+    once = as_mask(pc.equal(pc.count_substring(texts, '"timestamp"'), pa.scalar(1, pa.int32())))
+    once &= ~as_mask(pc.match_substring(texts, "\\u"))
     written = pc.if_else(pa.array(once), pc.struct_field(pc.extract_regex(texts, _WRITTEN), "number"), texts)
     decimals = once & _matching(written, _DECIMAL_NUMBER)
     micros = np.zeros(len(texts), np.int64)
@@ -176,15 +176,15 @@ def _exact_micros(text: str) -> int:
 
 
 def _absent(found: pa.Array[Any]) -> Mask:
-    return _true(pc.is_null(found)) | _true(pc.equal(found, pa.scalar("null")))
+    return as_mask(pc.is_null(found)) | as_mask(pc.equal(found, pa.scalar("null")))
 
 
 def _bad_type(values: pa.Array[Any]) -> Mask:
     """Looked at once for each different type."""
     encoded = values.dictionary_encode()
     names = encoded.dictionary
-    bad = _bad_length(names, MAX_TYPE_BYTES) | _true(pc.match_substring_regex(names, UNSAFE_IN_TYPE))
-    known = _true(pc.is_valid(values))
+    bad = _bad_length(names, MAX_TYPE_BYTES) | as_mask(pc.match_substring_regex(names, UNSAFE_IN_TYPE))
+    known = as_mask(pc.is_valid(values))
     found = np.ones(len(values), bool)
     found[known] = bad[encoded.indices.drop_null().to_numpy()]
     return found
@@ -194,14 +194,6 @@ def _bad_length(values: pa.Array[Any], most: int) -> Mask:
     size = pc.fill_null(pc.binary_length(values), pa.scalar(0, pa.int32())).to_numpy()
     bad: Mask = (size == 0) | (size > most)
     return bad
-
-
-def _true(mask: pa.Array[Any]) -> Mask:
-    """As numpy; null is False."""
-    if mask.null_count:
-        mask = pc.fill_null(mask, pa.scalar(False))
-    found: Mask = mask.to_numpy(zero_copy_only=False).astype(bool)
-    return found
 
 
 def _first_broken(broken: dict[Reason, Mask], rows: int) -> pa.Array[Any]:
@@ -217,7 +209,7 @@ def _first_broken(broken: dict[Reason, Mask], rows: int) -> pa.Array[Any]:
 def events_in(payloads: pa.Array[Any], rules: EventRules | None = None) -> list[Event | None]:
     """The valid event that each payload (binary) is; None where it is none."""
     found: list[Event | None] = [None] * len(payloads)
-    rows = np.flatnonzero(_true(pc.starts_with(payloads, "{")))
+    rows = np.flatnonzero(as_mask(pc.starts_with(payloads, "{")))
     if len(rows):
         columns = event_columns(pc.take(payloads, pa.array(rows)), rules or EventRules())
         texts = (columns[name].to_pylist() for name in ("type", "uuid", "reason"))

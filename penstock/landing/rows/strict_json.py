@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.rows.engine import pc
+from penstock.landing.rows.engine import as_mask, pc
 
 MAX_DEPTH = 999
 _WORD = r"-?(?i:nan|inf|infinity)\s*[,\]}]"
@@ -40,7 +40,7 @@ def _suspect(texts: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     masks.append(pc.greater_equal(pc.binary_length(texts), pa.scalar(2 * MAX_DEPTH, pa.int32())))
     found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.zeros(len(texts), bool)
     for mask in masks:
-        found |= pc.fill_null(mask, pa.scalar(False)).to_numpy(zero_copy_only=False)
+        found |= as_mask(mask)
     return found
 
 

@@ -12,7 +12,7 @@ from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, MessageKi
 from penstock.landing.rows.engine import compute, pc
 from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.landing.table_schema import FILE_SCHEMA, MICROS, SYSLOG_COLUMNS
-from penstock.wire.syslog.columns import syslog_columns
+from penstock.wire.syslog.columns import syslog_messages
 
 RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
 Columns: TypeAlias = "dict[str, pa.Array[Any]]"
@@ -29,7 +29,7 @@ class Rules:
 def table_rows(batch: pa.RecordBatch, rules: Rules, landed_at: int) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
     """The rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``), by kind; ``landed_at`` in microseconds."""
     batch = batch.append_column("landed_at", pa.repeat(pa.scalar(landed_at, pa.int64()), batch.num_rows).cast(MICROS))
-    syslog = pc.fill_null(pc.equal(batch["codec"], pa.scalar(MessageKind.SYSLOG.value)), pa.scalar(False))
+    syslog = is_syslog(batch)
     braces = pc.fill_null(pc.starts_with(batch["payload"], "{"), pa.scalar(False))
     events = pc.and_not(braces, syslog)
     if part := _some(batch, events):
@@ -38,6 +38,12 @@ def table_rows(batch: pa.RecordBatch, rules: Rules, landed_at: int) -> Iterator[
         yield MessageKind.SYSLOG, _shaped(part, _syslog_columns(part))
     if part := _some(batch, pc.invert(pc.or_(events, syslog))):
         yield MessageKind.MESSAGE, _shaped(part, {})
+
+
+def is_syslog(batch: pa.RecordBatch) -> pa.Array[Any]:
+    """Of which rows the column ``codec`` says that they came as syslog; never null."""
+    found: pa.Array[Any] = pc.equal(batch["codec"], pa.scalar(MessageKind.SYSLOG.value)).fill_null(False)
+    return found
 
 
 def carried_over(batch: pa.RecordBatch, kind: MessageKind, named: str | None) -> pa.RecordBatch:
@@ -92,9 +98,8 @@ def _syslog_columns(batch: pa.RecordBatch) -> Columns:
         return found
 
     columns = {column: said(name) for column, name in SYSLOG_COLUMNS.items()}
-    received = batch["received"].cast(pa.int64()).to_numpy()
-    found = syslog_columns(batch["payload"].fill_null(b""), received)
-    return {**columns, "message": found["message"], "host": said("hostname"), "event_time": _times(said("timestamp"))}
+    message = syslog_messages(batch["payload"].fill_null(b""))
+    return {**columns, "message": message, "host": said("hostname"), "event_time": _times(said("timestamp"))}
 
 
 def _times(texts: pa.Array[Any]) -> pa.Array[Any]:

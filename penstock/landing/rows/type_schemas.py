@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.rows.engine import compute, pc
+from penstock.landing.rows.engine import as_mask, compute, pc
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
 _JSON_TYPES = {
@@ -64,9 +64,9 @@ def not_met(
     """For each row whether its data (JSON text or null) is not what the schema of its type says."""
     found = np.zeros(len(types), bool)
     for schema in schemas:
-        mine = pc.fill_null(pc.equal(types, pa.scalar(schema.type)), pa.scalar(False)).to_numpy(zero_copy_only=False)
+        mine = as_mask(pc.equal(types, pa.scalar(schema.type)))
         if mine.any():
             fits = " AND ".join(["json_type(data) = 'OBJECT'", *(one.fits for one in schema.fields)])
             answer = compute({"fits": f"coalesce({fits}, false)"}, data=data.filter(pa.array(mine)))
-            found[mine] = ~answer["fits"].to_numpy(zero_copy_only=False)
+            found[mine] = ~as_mask(answer["fits"])
     return found

@@ -20,7 +20,7 @@ class FormatDiffers(PenstockError, ValueError):
 
 
 def table_of(layout: Layout) -> Table:
-    """The table that there is, to be read; a Delta table where there is none yet."""
+    """The table that there is, to be read; one that says nothing of itself is Delta where it has a log of Delta."""
     return _table(layout, begun_as(layout) or (DELTA if (layout.landed / DELTA_LOG).is_dir() else PARQUET))
 
 

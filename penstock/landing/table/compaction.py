@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import deltalake
-
-from penstock.landing.table.delta_table import NO_HOOKS
+from penstock.landing.table.delta_table import DeltaTable
 
 TARGET_BYTES = 128 << 20
 KEEP_HOURS = 24
@@ -19,7 +17,4 @@ KEEP_HOURS = 24
 
 def compact_table(folder: Path) -> tuple[int, int]:
     """Merge what is small, and remove what was merged long ago; how many files became how many."""
-    table = deltalake.DeltaTable(str(folder))
-    done = table.optimize.compact(target_size=TARGET_BYTES, max_concurrent_tasks=1, post_commithook_properties=NO_HOOKS)
-    table.vacuum(KEEP_HOURS, dry_run=False, enforce_retention_duration=False)
-    return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+    return DeltaTable(folder).compact(TARGET_BYTES, KEEP_HOURS)

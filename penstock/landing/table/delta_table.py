@@ -7,7 +7,6 @@ is compared here, under the lock of the one process that lands.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS
+from penstock.files.file_system import sync_written
 from penstock.files.json_values import parse_object
 from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
@@ -68,7 +67,7 @@ class DeltaTable:
             deltalake.DeltaTable.create(
                 str(self.folder), LANDED, partition_by=list(PARTITION_COLUMNS), configuration=dict(CONFIGURATION)
             )
-            self._sync(self._path(0))
+            sync_written([self._path(0)])
 
     def commit(self, batch: int, files: Sequence[NewFile]) -> None:
         table = self._table
@@ -90,11 +89,29 @@ class DeltaTable:
         )
         table.update_incremental()
         version = table.version()
-        self._sync(self._path(version))
+        sync_written([self._path(version)])
         if version % CHECKPOINT_EVERY == 0:
             table.create_checkpoint()
-            self._sync(self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT)
+            sync_written([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
             table.cleanup_metadata()
+
+    def compact(self, target_bytes: int, keep_hours: int) -> tuple[int, int]:
+        """Merge files that are small, and remove those merged so many hours ago; how many files became how many."""
+        table = self._table
+        before = table.version()
+        done = table.optimize.compact(
+            target_size=target_bytes, max_concurrent_tasks=1, post_commithook_properties=NO_HOOKS
+        )
+        self._sync_since(before)
+        table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False)
+        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+    def _sync_since(self, before: int) -> None:
+        """Bring the commits after version ``before`` to the disk, and first what they added: delta-rs does not."""
+        for version in range(before + 1, self._table.version() + 1):
+            if actions := self._actions(version):
+                added = [self.folder / unquote(str(action["add"]["path"])) for action in actions if "add" in action]
+                sync_written([*added, self._path(version)])
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
         """Batches whose commits Delta has cleaned up are not found: see the Journal."""
@@ -135,13 +152,6 @@ class DeltaTable:
 
     def _path(self, version: int) -> Path:
         return self._log / f"{version:020}.json"
-
-    def _sync(self, *paths: Path) -> None:
-        """Bring files of the log to the disk: delta-rs does not."""
-        for path in paths:
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
-        OS.sync_directory(self._log)
 
     def _drop_torn(self) -> None:
         """Remove the newest commits that a power cut left without their text: Spark then does those batches again.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.files.checked_lines import append_lines, read_lines
-from penstock.files.file_system import OS
+from penstock.files.file_system import OS, make_folder
 from penstock.landing.table.table_files import NewFile
 
 Entry = tuple[int, list[str]]
@@ -46,7 +46,7 @@ class ParquetFolder:
     def _move_in(self, names: Sequence[str]) -> None:
         for name in names:
             if (self.folder / name).exists():
-                (self.landed / name).parent.mkdir(parents=True, exist_ok=True)
+                make_folder((self.landed / name).parent)
                 os.replace(self.folder / name, self.landed / name)
         for folder in {(self.landed / name).parent for name in names}:
             OS.sync_directory(folder)

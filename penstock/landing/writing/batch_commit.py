@@ -42,8 +42,8 @@ class BatchCommit:
     def _decided(self, parts: Sequence[PartResult]) -> list[WrittenFile]:
         """The files without duplicates."""
         files = [file for part in parts for file in part.files]
-        judged = [file for file in files if file.seen is not None and file.role != AGAIN]
-        others = [file for file in files if file not in judged]
+        judged = [file for file in files if _is_judged(file)]
+        others = [file for file in files if not _is_judged(file)]
         return [*others, *self._without_duplicates(judged, self._unknown_to(parts))] if judged else others
 
     def _unknown_to(self, parts: Sequence[PartResult]) -> list[HashRun]:
@@ -89,3 +89,7 @@ def events_of(path: Path) -> EventsSeen:
         return EventsSeen.concat([])
     batches = rows.to_batches()
     return EventsSeen.of(batches[0]) if batches else EventsSeen.concat([])
+
+
+def _is_judged(file: WrittenFile) -> bool:
+    return file.seen is not None and file.role != AGAIN

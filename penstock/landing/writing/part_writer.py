@@ -18,6 +18,7 @@ from penstock.landing.duplicates.landed_keys import mapped_runs
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT, ROW_GROUP, FileWriter, WrittenFile
+from penstock.records import concatenated
 
 AT_ONCE_ROWS = 32_000
 AT_ONCE_BYTES = 16 << 20
@@ -78,13 +79,7 @@ def _gathered(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def _joined(sources: list[Source]) -> Source:
-    return Source(concat([source.rows for source in sources]), sources[0].again) if len(sources) > 1 else sources[0]
-
-
-def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of the rows of all."""
-    joined: pa.RecordBatch = pa.concat_batches(batches)  # type: ignore[attr-defined]  # the stub leaves it out
-    return joined
+    return Source(concatenated([source.rows for source in sources]), sources[0].again)
 
 
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -154,7 +149,7 @@ class _PartWriter:
         writer = self._writers.get(place) or FileWriter(self._job.table, *place)
         self._writers[place] = writer
         seen = [events for _, events in waiting if events is not None]
-        writer.write(concat([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)
+        writer.write(concatenated([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)
 
     def finish(self) -> PartResult:
         """Write what waits, and close the files."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -15,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.files.file_system import OS
+from penstock.files.file_system import make_folder, sync_written
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
@@ -83,20 +82,10 @@ class FileWriter:
     def close(self) -> WrittenFile:
         """The file, on the disk."""
         self._writer.close()
-        with open(self._path, "rb") as file:
-            os.fsync(file.fileno())
-        OS.sync_directory(self._path.parent)
+        sync_written([self._path])
         seen = EventsSeen.concat(self._seen) if self._seen else None
         size, told = self._path.stat().st_size, statistics(self._bounds, self._rows)
         return WrittenFile(self.name, self.kind.value, self.day.isoformat(), self._rows, size, told, seen, self.role)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, durably."""
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        OS.sync_directory(folder.parent)
 
 
 def _widened(bounds: Bounds, rows: pa.RecordBatch) -> Bounds:

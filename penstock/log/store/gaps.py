@@ -261,15 +261,19 @@ class Gaps:
         self._fs = fs
         self._path, self._copy = directory / FILE_NAME, directory / COPY_NAME
         self._gaps = _sorted(gap for _, gap in _read(self._path, repair=True, fs=fs))
+        self._copied = _bytes(self._path) == _bytes(self._copy)
+        if not self._copied:
+            self._compare_with_copy()
+
+    def _compare_with_copy(self) -> None:
+        """Take what is missing from the copy, and have it made anew; what fails the next start does."""
         copied = [gap for _, gap in _read(self._copy, damaged=_pass_over)]
         lacking = [gap for gap in copied if not _known(self._gaps, gap)]
-        if lacking:
-            _LOGGER.warning("%s is damaged: %d gaps are taken from its copy", self._path, len(lacking))
-            self._gaps = _sorted([*self._gaps, *lacking])
-            with contextlib.suppress(OSError):  # the next start does it
-                replace_durably(fs, self._path, self._text())
-        self._copied = _bytes(self._path) == _bytes(self._copy)
-        if not self._copied and _sorted(gap for _, gap in _read(self._path)) == self._gaps:
+        with contextlib.suppress(OSError):
+            if lacking:
+                _LOGGER.warning("%s is damaged: %d gaps are taken from its copy", self._path, len(lacking))
+                self._gaps = _sorted([*self._gaps, *lacking])
+                replace_durably(self._fs, self._path, self._text())
             self._keep_copy(_bytes(self._path))
 
     def _text(self) -> bytes:

@@ -41,10 +41,18 @@ def syslog_columns(payloads: pa.Array[Any], received: Ints, zone: tzinfo | None 
     header = Headers(messages)
     facility, severity = names_of(header)
     texts = [strings(header.said(name)) for name in ("hostname", "app_name", "proc_id", "msg_id")]
-    message = strings(header.octets.texts(header.ends, header.octets.stops))
     time = times_of(header, received, zone).column()
-    columns = [facility, severity, time, *texts, _structured_data(header), message]
+    columns = [facility, severity, time, *texts, _structured_data(header), _messages(header)]
     return pa.RecordBatch.from_arrays(columns, schema=COLUMNS)
+
+
+def syslog_messages(payloads: pa.Array[Any]) -> pa.Array[Any]:
+    """The column ``message`` of ``payloads`` alone (type binary, without nulls)."""
+    return _messages(Headers(without_ends(payloads)))
+
+
+def _messages(header: Headers) -> pa.Array[Any]:
+    return strings(header.octets.texts(header.ends, header.octets.stops))
 
 
 def _structured_data(header: Headers) -> pa.Array[Any]:

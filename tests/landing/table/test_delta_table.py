@@ -157,6 +157,25 @@ def test_merging_changes_no_data_for_those_who_follow_the_table(table: DeltaTabl
     assert changes == [False] * 4
 
 
+def test_what_is_merged_is_on_the_disk_before_the_commit_that_names_it(
+    table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for batch in range(3):
+        commit(table, batch, batch)
+    synced, real = list[str](), os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    assert compact_table(table.folder) == (3, 1)
+    (merged,) = table.active()
+    commits = [str(entry) for entry in entries(table) if int(entry.stem) > 3]
+    assert synced.index(str(table.folder / merged)) < synced.index(commits[0])
+    assert {*commits} <= {*synced}
+
+
 def test_what_is_merged_stays_merged_and_other_days_and_kinds_are_left_apart(table: DeltaTable) -> None:
     for batch in range(6):
         day = date(2026, 1, 1 + batch % 2)
