@@ -36,8 +36,9 @@ from penstock.ingest.udp import Decoder, UdpReceiver
 from penstock.process.allocator import reuse_memory
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
-from penstock.wire.plog.codec import PlogDecoder, PlogSettings, RawDecoder
+from penstock.wire.plog.codec import PlogDecoder, PlogSettings
 from penstock.wire.plog.holes import HoleSettings
+from penstock.wire.raw import RawDecoder
 from penstock.wire.syslog.codec import SyslogDecoder
 
 TICK = 0.5

@@ -20,7 +20,8 @@ from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer, kernel_drops, socket_identity
 from penstock.records import EMPTY_BODY
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.plog.codec import Command, Decoded
+from penstock.wire.decoded import Decoded
+from penstock.wire.plog.commands import Command
 from penstock.wire.source_annotations import annotate_sources
 
 FILL_TIME = 0.002

@@ -21,9 +21,9 @@ from penstock.wire.plog.commands import Command, parse_command
 from penstock.wire.plog.fragments import Defragmenter
 from penstock.wire.plog.holes import HoleSettings
 from penstock.wire.plog.statistics import Statistics
-from penstock.wire.raw import RawDecoder, whole_lines
+from penstock.wire.raw import whole_lines
 
-__all__ = ["Command", "Decoded", "PlogDecoder", "PlogSettings", "RawDecoder"]
+__all__ = ["PlogDecoder", "PlogSettings"]
 
 
 @dataclass(frozen=True, slots=True)

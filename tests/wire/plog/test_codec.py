@@ -7,10 +7,12 @@ import pytest
 from penstock.counts import Counts, open_books
 from penstock.records import BODY
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.plog.codec import Decoded, PlogDecoder, PlogSettings, RawDecoder
+from penstock.wire.decoded import Decoded
+from penstock.wire.plog.codec import PlogDecoder, PlogSettings
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.cutting import fragment
 from penstock.wire.plog.holes import HoleSettings
+from penstock.wire.raw import RawDecoder
 
 LARGE = b"<" + b"x" * 249
 
