@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock.testing.pipe import Pipe, anonymous, cpu
+from penstock.testing.pipe import Pipe
+from penstock.testing.processes import anonymous, cpu
 
 SIZE = 256
 SECONDS = 2.0

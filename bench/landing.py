@@ -23,7 +23,7 @@ from penstock.landing.table_paths import Layout
 from penstock.log import Log, TopicSettings
 from penstock.log.topic import Topic
 from penstock.records import body
-from penstock.testing.pipe import cpu, descendants
+from penstock.testing.processes import cpu, descendants
 
 WARM_UP, EVENTS = 400_000, 1_500_000
 BATCH = 10_000

@@ -23,7 +23,8 @@ import pyarrow.flight as flight
 from penstock.records import body
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_logs
-from penstock.testing.pipe import Pipe, anonymous
+from penstock.testing.pipe import Pipe
+from penstock.testing.processes import anonymous
 
 SIZE = 256
 SECONDS = 3.0

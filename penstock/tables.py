@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
@@ -36,7 +37,9 @@ def _landed(layout: Layout) -> ds.Dataset:
     if begun_as(layout) == DELTA and names:
         import deltalake
 
-        return deltalake.DeltaTable(str(layout.landed)).to_pyarrow_dataset()
+        # With delta-rs's own, a thread that closes a file may meet an interpreter that has ended, and abort.
+        local = SubTreeFileSystem(str(layout.landed.absolute()), LocalFileSystem())
+        return deltalake.DeltaTable(str(layout.landed)).to_pyarrow_dataset(filesystem=local)
     parts = [LANDED.field(name) for name in PARTITION_COLUMNS]
     paths = [str(layout.landed / name) for name in names]
     by_folder = ds.partitioning(LANDED.empty_table().select([part.name for part in parts]).schema, flavor="hive")

@@ -16,7 +16,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.balance_tables import FATES, OPEN, by_table, show
+from penstock.cli.balance_tables import FATES, OPEN, ByTable, show
 from penstock.cli.common import ask_daemon, console, fail
 from penstock.cli.options import AsJson, Reached
 from penstock.cli.progress import Progress
@@ -118,7 +118,7 @@ class Ask:
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:
         """Print it for people: the receipt, or the table that was asked for; the books where these were."""
         if self._by:
-            out(by_table(self._by, document["rows"]))
+            out(ByTable(self._by, document["rows"]))
         else:
             for line in receipt_lines(document, self._last_event(), stretch=bool(self._parameters)):
                 out(Text(line))

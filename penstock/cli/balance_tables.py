@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
-
-from penstock.cli.common import console
 
 OPEN = ("in_buffer", "unaccounted")
 FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
@@ -20,20 +18,31 @@ BLOCK = 24
 """Characters of a name where rows are shown as blocks."""
 
 
-def by_table(by: str, rows: list[dict[str, Any]]) -> RenderableType:
+class ByTable:
     """A line for each row, without the columns that are 0 in all; where that is too wide, a block for each row."""
-    names = [name for name in dict.fromkeys(name for row in rows for name in row) if _told(name, rows)] or [by]
-    table = Table(title=f"by {by}", title_justify="left", box=None)
-    for name in names:
-        texts = any(isinstance(row.get(name), str) for row in rows)
-        table.add_column(name, justify="left" if texts else "right", no_wrap=True)
-    cells = [[str(row.get(name, 0)) or "(none)" for name in names] for row in rows]
-    for row in cells:
-        table.add_row(*map(Text, row))
-    if Measurement.get(console, console.options.update(max_width=WIDEST), table).maximum <= console.width:
+
+    def __init__(self, by: str, rows: list[dict[str, Any]]) -> None:
+        self._by = by
+        self._names = [n for n in dict.fromkeys(name for row in rows for name in row) if _told(n, rows)] or [by]
+        self._texts = {n for n in self._names if any(isinstance(row.get(n), str) for row in rows)}
+        self._cells = [[str(row.get(name, 0)) or "(none)" for name in self._names] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self._table()
+        fits = Measurement.get(console, options.update(max_width=WIDEST), table).maximum <= options.max_width
+        yield table if fits else self._blocks()
+
+    def _table(self) -> Table:
+        table = Table(title=f"by {self._by}", title_justify="left", box=None)
+        for name in self._names:
+            table.add_column(name, justify="left" if name in self._texts else "right", no_wrap=True)
+        for row in self._cells:
+            table.add_row(*map(Text, row))
         return table
-    blocks = ["\n".join(f"{n:>{BLOCK}}  {value}" for n, value in zip(names, row, strict=True)) for row in cells]
-    return Text(f"by {by}\n" + "\n\n".join(blocks))
+
+    def _blocks(self) -> Text:
+        blocks = ["\n".join(f"{n:>{BLOCK}}  {v}" for n, v in zip(self._names, row, strict=True)) for row in self._cells]
+        return Text(f"by {self._by}\n" + "\n\n".join(blocks))
 
 
 def _told(name: str, rows: list[dict[str, Any]]) -> bool:

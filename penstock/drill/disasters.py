@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -16,6 +15,7 @@ from penstock.drill.faults import Faults
 from penstock.drill.pipe import DrillPipe, datagrams_of
 from penstock.drill.senders import DatagramSender, Sender
 from penstock.testing.damage import damage
+from penstock.testing.processes import stopped
 
 PATIENCE = 60.0
 """Seconds after which a pipe that is not back has failed."""
@@ -55,10 +55,8 @@ def stop_process(scene: Scene) -> str:
     """SIGSTOP of one process, for some seconds."""
     name, pid = _one_of(scene)
     seconds = scene.dice.uniform(0.5, 3)
-    os.kill(pid, signal.SIGSTOP)
-    time.sleep(seconds)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
+    with stopped(pid):
+        time.sleep(seconds)
     scene.pipe.wait_back({}, PATIENCE)
     return f"{name} stopped for {seconds:.1f} s"
 

@@ -21,7 +21,7 @@ from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.broker import Broker
 from penstock.process.child import Child
 from penstock.supervise.endpoints import endpoints
-from penstock.testing.pipe import alive
+from penstock.testing.processes import alive
 
 SERVE, PIPELINE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline"
 INJECTED = Path(__file__).parent / "injected"

@@ -1,7 +1,7 @@
 """What tests need to own time and disasters: clock, file system, damaged files, and a real pipe to kill.
 
 Read ``crashes`` (a clock that stands still, a file system that crashes and fills up), ``damage`` (what disks do to
-files), then ``pipe`` (a real ``penstock serve``). Imports ``files``.
+files), then ``pipe`` (a real ``penstock serve``) and ``processes``. Imports ``files``.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from penstock.errors import PenstockError
+from penstock.testing.processes import alive, stopped
 
 OWN_PORTS = range(12_000, 32_000)
 """Below those that Linux gives to whoever connects."""
@@ -187,13 +188,8 @@ class Pipe:
     @contextlib.contextmanager
     def paused(self, name: str) -> Iterator[None]:
         """Meanwhile a process is stopped (SIGSTOP)."""
-        pid = self.pid(name)
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(self.pid(name)):
             yield
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
     def address(self, listener: str) -> tuple[str, int]:
         """Where a listener takes messages."""
@@ -264,38 +260,3 @@ class Pipe:
         until(quiet, seconds, "the balance settles")
         result: dict[str, Any] = last[-1]
         return result
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return _stat(pid)[0] != "Z"
-    except OSError:
-        return False
-
-
-def cpu(pid: int) -> float:
-    """CPU seconds of a process so far."""
-    fields = _stat(pid)
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def anonymous(pid: int) -> int:
-    """Bytes of a process that are its own: what it maps of files, the log buffer above all, is not."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes that a process started, from any of its threads, and those that they did."""
-    children: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                children += [int(child) for child in (thread / "children").read_text().split()]
-    return children + [below for child in children for below in descendants(child)]
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

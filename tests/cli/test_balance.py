@@ -19,7 +19,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from penstock.cli.balance import Ask, _drawn, balance, moment_or_age, receipt_lines
-from penstock.cli.balance_tables import by_table
+from penstock.cli.balance_tables import ByTable
 from penstock.cli.options import Commands
 from penstock.config import Settings
 from penstock.counts import Counts, Origin
@@ -153,7 +153,7 @@ def test_the_books_are_shown_in_full_where_asked_for(running: Daemon, tmp_path: 
 def test_no_head_of_a_table_is_cut_however_many_columns_there_are() -> None:
     rows = [{"listener": "udp", **{f"a_count_with_a_long_name_{n}": n for n in range(9)}, "never": 0}]
     out = Console(width=80, record=True, file=io.StringIO())
-    out.print(by_table("listener", rows))
+    out.print(ByTable("listener", rows))
     text = out.export_text()
     assert all(f"a_count_with_a_long_name_{n}  {n}" in text for n in range(1, 9))
     assert "never" not in text

@@ -9,26 +9,38 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def of(folder: str) -> Any:
+    """PyArrow's own file system; with that of delta-rs an interpreter may abort as it ends, after all is read."""
+    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+    return SubTreeFileSystem(folder, LocalFileSystem())
 
 
 def with_deltalake(folder: str) -> Iterable[str]:
     import deltalake
 
-    return deltalake.DeltaTable(folder).to_pyarrow_table(filters=[("kind", "=", "event")])["uuid"].to_pylist()
+    return (
+        deltalake.DeltaTable(folder)
+        .to_pyarrow_table(filesystem=of(folder), filters=[("kind", "=", "event")])["uuid"]
+        .to_pylist()
+    )
 
 
 def with_pyarrow(folder: str) -> Iterable[str]:
     import deltalake
     import pyarrow.dataset as ds
 
-    rows = deltalake.DeltaTable(folder).to_pyarrow_dataset()
+    rows = deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=of(folder))
     return rows.to_table(columns=["uuid"], filter=ds.field("kind") == "event")["uuid"].to_pylist()
 
 
 def with_pandas(folder: str) -> Iterable[str]:
     import deltalake
 
-    frame = deltalake.DeltaTable(folder).to_pandas(columns=["kind", "uuid"])
+    frame = deltalake.DeltaTable(folder).to_pandas(columns=["kind", "uuid"], filesystem=of(folder))
     return list(frame[frame["kind"] == "event"]["uuid"])
 
 
@@ -43,7 +55,7 @@ def with_duckdb(folder: str) -> Iterable[str]:
     import deltalake
     import duckdb
 
-    rows = deltalake.DeltaTable(folder).to_pyarrow_dataset()  # noqa: F841  named in the statement
+    rows = deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=of(folder))  # noqa: F841  named in the statement
     return [uuid for (uuid,) in duckdb.sql("select uuid from rows where kind = 'event'").fetchall()]
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyspark
 
 from penstock.java.runtime import find_java
-from penstock.testing.pipe import alive, descendants, free_ports, until
+from penstock.testing.pipe import free_ports, until
+from penstock.testing.processes import alive, descendants
 from tests.system.landing import command_of
 
 HOME = Path(pyspark.__file__).parent

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from penstock.landing.journal import read_journal
 from penstock.landing.table_paths import Layout
-from penstock.testing.pipe import Pipe, alive, descendants, until
+from penstock.testing.pipe import Pipe, until
+from penstock.testing.processes import alive, descendants
 
 
 class Driver:

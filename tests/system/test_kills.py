@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from penstock.testing.pipe import Pipe, alive, until
+from penstock.testing.pipe import Pipe, until
+from penstock.testing.processes import alive
 from tests.system.landing import Driver, landed_rows
 
 RATE = 500

@@ -19,7 +19,8 @@ import pytest
 from penstock.config import load
 from penstock.config.daemon_access import Access
 from penstock.slogd import slogd_pb2 as pb
-from penstock.testing.pipe import Pipe, anonymous, until
+from penstock.testing.pipe import Pipe, until
+from penstock.testing.processes import anonymous
 from tests.server import certificates
 from tests.server.stub import StructuredLogStub
 

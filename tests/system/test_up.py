@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe, alive, until
+from penstock.testing.pipe import Pipe, until
+from penstock.testing.processes import alive
 
 README = Path(__file__).parents[2] / "README.md"
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]

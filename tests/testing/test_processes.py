@@ -1,0 +1,71 @@
+"""Processes that a test looks at, and stops."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.testing.processes import alive, cpu, descendants, stopped
+
+COUNT = """
+import sys, threading
+numbers = [0, 0, 0]
+def run(at):
+    while True:
+        numbers[at] += 1
+        open(f"{sys.argv[1]}/{at}", "w").write(str(numbers[at]))
+for at in range(3):
+    threading.Thread(target=run, args=(at,)).start()
+print(flush=True)
+"""
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", COUNT, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def written(folder: Path) -> list[tuple[str, int]]:
+    return sorted((file.read_text(), file.stat().st_mtime_ns) for file in folder.iterdir())
+
+
+def test_none_of_the_threads_of_a_stopped_process_goes_on(process: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    for _ in range(20):
+        with stopped(process.pid):
+            before = written(tmp_path)
+            time.sleep(0.02)
+            assert written(tmp_path) == before
+        time.sleep(0.01)
+    deadline = time.monotonic() + 10
+    while written(tmp_path) == before:
+        assert time.monotonic() < deadline
+
+
+def test_a_process_that_is_killed_while_it_is_stopped_ends(process: subprocess.Popen[bytes]) -> None:
+    with stopped(process.pid):
+        process.kill()
+        process.wait()
+    assert not alive(process.pid)
+    with pytest.raises(ProcessLookupError), stopped(process.pid):
+        pass
+
+
+def test_what_a_process_uses_and_starts_is_seen(process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 10
+    while cpu(process.pid) < 0.05:
+        assert time.monotonic() < deadline
+    with subprocess.Popen(["sh", "-c", "sleep 30 & echo; wait"], stdout=subprocess.PIPE) as shell:
+        assert shell.stdout
+        shell.stdout.readline()
+        (child,) = descendants(shell.pid)
+        assert alive(child)
+        subprocess.run(["kill", str(child)], check=True)
