@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "penstock"
 ROOMS = [
     "errors", "counts", "records", "lazy_names", "files", "config", "process", "java", "testing", "wire",
     "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger", "server", "client",
-    "landing", "tables", "spark", "console", "drill", "cli",
+    "landing", "tables", "sql", "spark", "console", "drill", "cli",
 ]
 # fmt: on
 

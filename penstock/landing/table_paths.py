@@ -64,6 +64,11 @@ class Layout:
         return self.tables / "_checkpoints" / "watermarks.json"
 
     @property
+    def type_schemas(self) -> Path:
+        """The schemas of event types as the pipeline read them: only Spark can."""
+        return self.tables / "_checkpoints" / "landed.schemas.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the one process that lands."""
         return self.tables / "_checkpoints" / "landed.lock"

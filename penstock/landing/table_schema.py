@@ -39,3 +39,13 @@ FILE_SCHEMA = pa.schema(_TYPES)
 PARTITION_COLUMNS = ("kind", "date")
 LANDED = pa.schema({**_TYPES, "kind": pa.string(), "date": pa.date32()})
 """What a reader sees: besides, what the names of the folders say."""
+_PLACE = "topic, partition, offset, timestamp, received, source, bucket"
+VIEW_COLUMNS = {
+    "events": f"{_PLACE}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",
+    "syslog": (
+        f"{_PLACE}, landed_at, date, host, event_time, {', '.join(SYSLOG_COLUMNS)}, message, payload, key, annotations"
+    ),
+    "messages": f"{_PLACE}, landed_at, date, payload, key, type_url, annotations",
+    "quarantine": f"{_PLACE}, landed_at, date, reason, payload, key, annotations",
+}
+"""The columns of each view."""

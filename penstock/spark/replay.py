@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812  (what everybody calls it)
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.quarantine.send_back import BATCH, REPLAY_OF
 from penstock.landing.quarantine.send_once import Resender, RowIdentity, Sent, body_of
-from penstock.spark.views import COLUMNS
+from penstock.landing.table_schema import VIEW_COLUMNS
 
 PLACE = ("topic", "partition", "offset")
 
@@ -26,7 +26,7 @@ def chosen(spark: SparkSession, view: str, where: str | None, since: float | Non
     for bound, keep in ((since, Column.__ge__), (until, Column.__lt__)):
         if bound is not None:
             rows = rows.where(keep(F.col("timestamp"), F.timestamp_micros(F.lit(round(bound * 1_000_000)))))
-    known = COLUMNS[view].split(", ")
+    known = VIEW_COLUMNS[view].split(", ")
     uuid = F.col("uuid") if "uuid" in known else F.lit(None).cast("string").alias("uuid")
     type_url = F.col("type_url") if "type_url" in known else F.lit(None).cast("string").alias("type_url")
     payload = F.coalesce("payload", _written_again()) if view == "events" else F.col("payload")

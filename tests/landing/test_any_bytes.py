@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -19,16 +21,32 @@ from penstock.landing.journal import Journal, read_journal, read_plan
 from penstock.landing.promote.offset_map import OffsetMap
 from penstock.landing.proof.prover import proved_refills, read_proofs
 from penstock.landing.quarantine.send_once import Resender, read_body
+from penstock.landing.rows.type_schemas import kept_schemas
 from penstock.landing.table.begun_table import PARQUET, begin_table, begun_as
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
-from penstock.spark.views import kept_watermarks
+from penstock.landing.watermarks import kept_watermarks
 from tests.fuzzed import RAW, Bytes, documents, journals, json_texts
 from tests.landing.test_damaged_files import Sink
+
+VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=1)
+FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(["name", "kind", "cast", "required", "x"], VALUES))
 
 
 def _marks(texts: list[bytes]) -> bytes:
     text = b'{"marks": [' + b",".join(texts) + b"]}"
+    return b"%08x" % crc32c(text) + text
+
+
+WRITTEN = {"click": "price double"}
+SCHEMAS = st.lists(
+    st.fixed_dictionaries({}, optional={"type": VALUES, "fields": st.lists(VALUES | FIELDS, max_size=2) | VALUES}),
+    max_size=2,
+)
+
+
+def _schemas(schemas: list[dict[str, Any]]) -> bytes:
+    text = json.dumps({"written": WRITTEN, "schemas": schemas}).encode()
     return b"%08x" % crc32c(text) + text
 
 
@@ -70,6 +88,11 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         "_checkpoints/watermarks.json",
         documents("marks") | st.lists(json_texts("table", "topic", "until", "landed", "share"), max_size=2).map(_marks),
         lambda layout, _: kept_watermarks(layout),
+    ),
+    "the schemas of types": (
+        "_checkpoints/landed.schemas.json",
+        documents("written", "schemas") | SCHEMAS.map(_schemas),
+        lambda layout, _: [one.fits for schema in kept_schemas(layout.type_schemas, WRITTEN) for one in schema.fields],
     ),
     "a plan": (
         "_checkpoints/landed/offsets/0",

@@ -19,8 +19,8 @@ from penstock.landing.journal import Journal, read_journal
 from penstock.landing.promote.offset_map import OffsetMap
 from penstock.landing.quarantine.send_once import Producer, Resender, body_of
 from penstock.landing.table_paths import Layout
+from penstock.landing.watermarks import keep_watermarks, kept_watermarks
 from penstock.records import body
-from penstock.spark.views import keep_watermarks, kept_watermarks
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 MARK = {"table": "events", "topic": "in", "until": 60, "landed": 2, "share": 1.0}

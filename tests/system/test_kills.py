@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from penstock.landing.table_paths import Layout
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.sql.query import Query, Tables
 from penstock.testing.pipe import Pipe, until
 from penstock.testing.processes import alive
 from tests.system.landing import Driver, landed_rows
@@ -68,6 +71,42 @@ def driver(pipe: Pipe) -> Iterator[Driver]:
     made.stop()
 
 
+class Asker(threading.Thread):
+    """Asks for all events that there are, again and again: each number once, from 0 to the newest, and never fewer."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        super().__init__(daemon=True)
+        self._tables = Tables(Layout.of(pipe.data_dir / "tables"), FolderStore(pipe.data_dir / "topics"))
+        self._done = threading.Event()
+        self.answers = self.landed = self.newest = 0
+        self.wrong: list[Any] = []
+
+    def run(self) -> None:
+        newest = -1
+        while not self._done.is_set() and not self.wrong:
+            try:
+                rows, numbers, newest_now, landed = self._ask()
+                if not rows == numbers == newest_now + 1 >= newest + 1:
+                    self.wrong.append((rows, numbers, newest_now, newest))
+            except Exception as error:  # noqa: BLE001  the test says what it was
+                self.wrong.append(error)
+                return
+            newest, self.landed = newest_now, max(self.landed, landed)
+            self.answers, self.newest = self.answers + 1, newest
+
+    def _ask(self) -> tuple[int, int, int, int]:
+        number = "(data->>'number')::int"
+        text = f"select count(*), count(distinct {number}), coalesce(max({number}), -1), count(landed_at) from events"
+        with Query(self._tables, text) as query:
+            (row,) = query.answer().to_pylist()
+        rows, numbers, newest, landed = row.values()
+        return rows, numbers, newest, landed
+
+    def stop(self) -> None:
+        self._done.set()
+        self.join(60)
+
+
 def kill_at_random(pipe: Pipe, driver: Driver, dice: random.Random, rounds: int) -> None:
     """Each process is killed at least once, in random order and at random moments."""
     victims = [f"receiver {UDP}", "log daemon", "driver"] * rounds
@@ -116,10 +155,16 @@ def run(pipe: Pipe, driver: Driver, seed: int, rounds: int) -> None:
     driver.start()
     flow = Flow(pipe.address(UDP))
     flow.start()
+    asker = Asker(pipe)
+    asker.start()
     kill_at_random(pipe, driver, random.Random(seed), rounds)
     time.sleep(2)
     flow.stop()
     check_everything(pipe, flow)
+    asker.stop()
+    assert asker.wrong == []
+    assert asker.answers > 10
+    assert asker.landed > 0
 
 
 @pytest.mark.spark

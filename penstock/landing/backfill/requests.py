@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -117,6 +118,16 @@ def without(begin: int, end: int, taken: Iterable[OffsetRange]) -> list[OffsetRa
             left.append((at, low))
         at = max(at, high)
     return [*left, (at, end)] if at < end else left
+
+
+def own_turn(
+    topic: str, first: int, last: int, planned: Iterable[str], known: Mapping[str, Request]
+) -> list[OffsetRange]:
+    """What of the offsets [first, last) is left for a topic's own turn: without those of the requests that are
+    ``planned``, by their names.
+    """
+    taken = [known[name].runs for name in planned if name in known and known[name].topic == topic]
+    return without(first, last, chain.from_iterable(taken))
 
 
 def inside(offsets: Offsets, runs: Iterable[OffsetRange]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

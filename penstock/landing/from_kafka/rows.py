@@ -48,6 +48,8 @@ ROW = pa.schema(
     ]
 )
 """The columns of the landing's source, with the partition."""
+LOG_ROW = pa.schema([one for one in ROW if one.name != "partition"])
+"""Those that a topic of the log has."""
 
 
 def bounded(times: pa.Array[Any]) -> pa.Array[Any]:
@@ -77,6 +79,12 @@ def rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, ROW, strict=True)], schema=ROW
     )
+
+
+def of_the_log(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a topic of the log (ROW without ``partition``) as ROW: its partition is null."""
+    columns = [pa.nulls(rows.num_rows, f.type) if f.name == "partition" else rows.column(f.name) for f in ROW]
+    return pa.RecordBatch.from_arrays(columns, schema=ROW)
 
 
 def _annotations(headers: pa.ListArray[Any]) -> tuple[pa.MapArray[Any, Any], pa.Array[Any]]:

@@ -26,8 +26,12 @@ class Rules:
     keep_payload: bool = True
 
 
-def table_rows(batch: pa.RecordBatch, rules: Rules, landed_at: int) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
-    """The rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``), by kind; ``landed_at`` in microseconds."""
+def table_rows(
+    batch: pa.RecordBatch, rules: Rules, landed_at: int | None
+) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
+    """The rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``), by kind; ``landed_at`` in microseconds, None for
+    rows that have not landed.
+    """
     batch = batch.append_column("landed_at", pa.repeat(pa.scalar(landed_at, pa.int64()), batch.num_rows).cast(MICROS))
     syslog = is_syslog(batch)
     braces = pc.fill_null(pc.starts_with(batch["payload"], "{"), pa.scalar(False))

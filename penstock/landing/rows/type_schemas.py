@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import PenstockError
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
 from penstock.landing.rows.engine import as_mask, compute, pc
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
@@ -56,6 +60,33 @@ class TypeSchema:
 
     type: str
     fields: tuple[Field, ...]
+
+
+class SchemasUnknown(PenstockError, ValueError):
+    """The schemas of event types are not those that the pipeline ran with."""
+
+
+def keep_schemas(path: Path, written: Mapping[str, str], schemas: Sequence[TypeSchema]) -> None:
+    """Keep the schemas for those who have no Spark, with what is ``written`` in the configuration."""
+    write_document(path, {"written": dict(written), "schemas": [asdict(one) for one in schemas]})
+
+
+def kept_schemas(path: Path, written: Mapping[str, str]) -> tuple[TypeSchema, ...]:
+    """The schemas that were kept. Raises SchemasUnknown where those were of another configuration, or are damaged."""
+    if not written:
+        return ()
+    try:
+        told = read_document(path)
+        if told["written"] == dict(written):
+            return tuple(_schema(one) for one in told["schemas"])
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError):
+        pass
+    raise SchemasUnknown("pipeline.schemas is not what the pipeline ran with last: let it run once")
+
+
+def _schema(told: Mapping[str, Any]) -> TypeSchema:
+    fields = (Field(str(f["name"]), str(f["kind"]), str(f["cast"]), bool(f["required"])) for f in told["fields"])
+    return TypeSchema(str(told["type"]), tuple(fields))
 
 
 def not_met(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 
+from penstock.errors import PenstockError
 from penstock.landing.duplicates.decision import reconsidered
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import HashRun
-from penstock.landing.duplicates.landed_keys import LandedKeys, within_window
+from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs, within_window
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.table.table_files import Table
 from penstock.landing.writing.part_writer import PartResult
@@ -21,6 +22,10 @@ from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, wit
 COLUMNS = ["topic", "partition", "offset", "timestamp", "uuid"]
 EVENTS = f"kind={MessageKind.EVENT}/"
 _LOGGER = logging.getLogger(__name__)
+
+
+class TableMovedOn(PenstockError, RuntimeError):
+    """Another batch was committed meanwhile."""
 
 
 class BatchCommit:
@@ -71,13 +76,31 @@ def known_keys(table: Table, folder: Path, window: int) -> LandedKeys:
         keys = LandedKeys(folder, window)
         if newest >= 0:
             _LOGGER.info("reading the keys that landed from the table")
-            parts = (events_of(table.landed / name) for name in reversed(table.active()) if name.startswith(EVENTS))
-            kept = EventsSeen.concat(list(within_window(parts, window)))
-            keys.add(newest, next(within_window([kept], window)))
+            keys.add(newest, events_within(table, window))
     for batch, files in table.files(keys.batch + 1):
-        events = [events_of(table.landed / name) for name in files if name.startswith(EVENTS)]
-        keys.add(batch, EventsSeen.concat(events))
+        keys.add(batch, EventsSeen.concat(list(_events(table, files))))
     return keys
+
+
+def runs_through(table: Table, folder: Path, window: int, batch: int) -> list[HashRun]:
+    """Likewise for a reader, through ``batch``, the newest; nothing is written. Raises TableMovedOn."""
+    through, runs = mapped_runs(folder)
+    if through > batch:
+        raise TableMovedOn
+    if through < 0:
+        return [HashRun.of(events_within(table, window))] if batch >= 0 else []
+    later = [name for number, files in table.files(through + 1) if number <= batch for name in files]
+    return [*runs, *(HashRun.of(one) for one in _events(table, later))]
+
+
+def events_within(table: Table, window: int) -> EventsSeen:
+    """The events in the table that are no more than the window (microseconds) older than the newest of their topic."""
+    kept = EventsSeen.concat(list(within_window(_events(table, reversed(table.active())), window)))
+    return next(within_window([kept], window))
+
+
+def _events(table: Table, files: Iterable[str]) -> Iterator[EventsSeen]:
+    return (events_of(table.landed / name) for name in files if name.startswith(EVENTS))
 
 
 def events_of(path: Path) -> EventsSeen:

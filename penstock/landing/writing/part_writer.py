@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.landing.duplicates.decision import landed_before, repeated
 from penstock.landing.duplicates.events_seen import EventsSeen
-from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.duplicates.landed_keys import mapped_runs
+from penstock.landing.duplicates.stream_judge import StreamJudge
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT, ROW_GROUP, FileWriter, WrittenFile
@@ -58,13 +56,13 @@ class Source:
 def write_part(sources: Iterable[Source], job: Job, landed_at: int) -> PartResult:
     """Land all messages; ``landed_at`` in microseconds."""
     writer = _PartWriter(job)
-    for source in _gathered(sources):
+    for source in gathered(sources):
         for kind, rows in table_rows(source.rows, job.rules, landed_at):
             writer.add(kind, rows, source.again)
     return writer.finish()
 
 
-def _gathered(sources: Iterable[Source]) -> Iterator[Source]:
+def gathered(sources: Iterable[Source]) -> Iterator[Source]:
     """Small batches joined, so that a call on columns is for many rows."""
     waiting: list[Source] = []
     rows = size = 0
@@ -82,7 +80,6 @@ def _joined(sources: list[Source]) -> Source:
     return Source(concatenated([source.rows for source in sources]), sources[0].again)
 
 
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Place = tuple[MessageKind, date, str]
 """What a file holds: kind, day of receipt, and its role."""
 
@@ -92,8 +89,8 @@ class _PartWriter:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._through, self._landed = mapped_runs(job.keys)
-        self._own: list[HashRun] = []
+        self._through, landed = mapped_runs(job.keys)
+        self._judge = StreamJudge(landed, job.window)
         self._waiting: dict[Place, list[tuple[pa.RecordBatch, EventsSeen | None]]] = {}
         self._writers: dict[Place, FileWriter] = {}
 
@@ -106,26 +103,12 @@ class _PartWriter:
         if again:
             self._by_day(kind, AGAIN, rows, seen)
             return
-        before, repeats = self._judged(seen)
+        before, repeats = self._judge.judged(seen)
         for role, mine in ((KEPT, ~before & ~repeats), (ASIDE, repeats)):
             if mine.all():
                 self._by_day(kind, role, rows, seen)
             elif mine.any():
                 self._by_day(kind, role, rows.filter(pa.array(mine)), seen.take(mine))
-        self._own.append(HashRun.of(seen.take(~before & ~repeats)))
-
-    def _judged(self, seen: EventsSeen) -> tuple[Mask, Mask]:
-        """Which events landed before, and which repeat others of this task."""
-        window = self._job.window
-        before = landed_before(seen, self._landed, window)
-        fresh = np.flatnonzero(~before)
-        others = seen.take(fresh)
-        again = landed_before(others, self._own, window)
-        left = np.flatnonzero(~again)
-        again[left[repeated(others.take(left), window)]] = True
-        repeats = np.zeros(len(seen), bool)
-        repeats[fresh[again]] = True
-        return before, repeats
 
     def _by_day(self, kind: MessageKind, role: str, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
         days = rows["timestamp"].cast(pa.date32())

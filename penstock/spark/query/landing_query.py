@@ -20,6 +20,7 @@ from penstock.landing.checkpoint_repair import check_batches, check_source
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
+from penstock.landing.rows.type_schemas import keep_schemas
 from penstock.landing.table.begun_table import DELTA, begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -77,7 +78,9 @@ class Landing:
 
     def rules(self, spark: SparkSession) -> Rules:
         """What makes an event. Raises BadSchema."""
-        return Rules(EventRules(self.event_types, parse_schemas(spark, self.schemas)), self.keep_payload)
+        schemas = parse_schemas(spark, self.schemas)
+        keep_schemas(self.layout.type_schemas, self.schemas, schemas)
+        return Rules(EventRules(self.event_types, schemas), self.keep_payload)
 
 
 def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool = False) -> StreamingQuery:

@@ -35,7 +35,7 @@ def of_the_log(options: Mapping[str, str]) -> Sources:
     """What is in ranges of topics of the log; ``options``: where they are, as the data source takes it."""
 
     def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[Source]:
-        return messages_in(batches, SourceOptions.of(options).store(), ROW)
+        return messages_in(batches, SourceOptions.of(options).store())
 
     return sources
 

@@ -15,8 +15,8 @@ from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.landing.proof.prover import BackfillProof, Proof, ProvedBatch, Prover, write_proofs
 from penstock.landing.proof.reread_flight import log_records
 from penstock.landing.table_paths import Layout
+from penstock.landing.watermarks import keep_watermarks
 from penstock.spark.query.landing_query import Landing
-from penstock.spark.views import keep_watermarks
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0

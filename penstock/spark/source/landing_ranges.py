@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +15,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from penstock.landing.backfill.requests import requests, without
+from penstock.landing.backfill.requests import own_turn, requests
+from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import Source
@@ -88,11 +88,7 @@ class RangeReader(StreamReader):
         ranges: list[Range] = []
         for name, last in end.items():
             first = start.get(name, 0)
-            if name in known:
-                runs = known[name].part(first, last)
-            else:
-                mine = (known[other].runs for other in end if other in known and known[other].topic == name)
-                runs = without(first, last, chain.from_iterable(mine))
+            runs = known[name].part(first, last) if name in known else own_turn(name, first, last, end, known)
             again = name in known and known[name].again
             ranges += [LandingRange(name.partition(REFILL_MARK)[0], *run, again) for run in runs]
         return plan(ranges, self._options.partitions)
@@ -110,18 +106,10 @@ class RangeReader(StreamReader):
         yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
 
 
-def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore, schema: pa.Schema) -> Iterator[Source]:
-    """The messages in ranges (RANGES), with the columns of ``schema``; ``partition`` is null."""
-    asked = pa.schema([one for one in schema if one.name != "partition"])
+def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[Source]:
+    """The messages in ranges (RANGES)."""
     for batch in batches:
         for one in batch.to_pylist():
             ranges: Sequence[Range] = [Range(one["topic"], one["begin"], one["end"])]
-            for rows in read_slice(store, ranges, asked):
-                yield Source(_with_partition(rows, schema), one["again"])
-
-
-def _with_partition(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        pa.nulls(rows.num_rows, one.type) if one.name == "partition" else rows.column(one.name) for one in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+            for rows in read_slice(store, ranges, LOG_ROW):
+                yield Source(of_the_log(rows), one["again"])

@@ -1,0 +1,33 @@
+"""How far the tables are complete, as the ledger said last: kept beside them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.landing.table_paths import Layout
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def keep_watermarks(layout: Layout, marks: Sequence[Mapping[str, Any]]) -> None:
+    """Keep how far the tables are complete, as the ledger says it."""
+    write_document(layout.watermarks, {"marks": list(marks)})
+
+
+def kept_watermarks(layout: Layout) -> list[tuple[str, str, datetime, int, float]]:
+    """The rows of the view ``watermarks``; none before the pipeline has asked the ledger, as it does all the time."""
+    try:
+        return [
+            (one["table"], one["topic"], datetime.fromtimestamp(one["until"], UTC), one["landed"], one["share"])
+            for one in read_document(layout.watermarks)["marks"]
+        ]
+    except FileNotFoundError:
+        return []
+    except (DamagedFile, KeyError, TypeError, ValueError):
+        _LOGGER.warning("%s cannot be read: the running pipeline makes it anew", layout.watermarks)
+        return []

@@ -1,0 +1,80 @@
+"""The table as of one micro-batch, and up to where that had landed each topic: there the log goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.errors import PenstockError
+from penstock.landing.backfill.requests import OffsetRange, Request, own_turn, requests
+from penstock.landing.duplicates.hash_run import HashRun
+from penstock.landing.journal import read_journal, read_plan
+from penstock.landing.table.begun_table import begun_as, table_of
+from penstock.landing.table_paths import Layout
+from penstock.landing.writing.batch_commit import TableMovedOn, runs_through
+
+ATTEMPTS = 50
+PAUSE = 0.02
+"""Seconds. A commit takes about as long."""
+
+
+class TableTooBusy(PenstockError, RuntimeError):
+    """Batch after batch was committed while the table was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """``files``: those of the table through ``batch`` (-1 for none). ``ended``: by topic, and by request to land out of
+    turn, how far they had landed. ``keys``: those of the events that landed.
+    """
+
+    batch: int = -1
+    files: list[Path] = field(default_factory=list)
+    ended: Mapping[str, int] = field(default_factory=dict)
+    keys: list[HashRun] = field(default_factory=list)
+    requests: Mapping[str, Request] = field(default_factory=dict)
+
+    def beyond(self, topic: str, start: int, end: int) -> list[OffsetRange]:
+        """What of the offsets [start, end) of a topic has not landed."""
+        return own_turn(topic, max(start, self.ended.get(topic, 0)), end, self.ended, self.requests)
+
+
+def take_cut(layout: Layout, window: int) -> Cut:
+    """The table as it is now. ``window``: that of duplicates, in microseconds.
+
+    Raises TableTooBusy, FormatDiffers, DamagedFile.
+    """
+    if begun_as(layout) is None:
+        return Cut()
+    for _ in range(ATTEMPTS):
+        try:
+            return _cut(layout, window)
+        except (TableMovedOn, FileNotFoundError):
+            time.sleep(PAUSE)
+    raise TableTooBusy(f"{layout.landed}: batch after batch was committed meanwhile; ask again")
+
+
+def _cut(layout: Layout, window: int) -> Cut:
+    table = table_of(layout)
+    batch = table.newest()
+    files = [layout.landed / name for name in table.active()]
+    keys = runs_through(table, layout.keys, window, batch)
+    found = Cut(batch, files, _ended(layout, batch), keys, requests(layout.refills))
+    if table.newest() != batch:
+        raise TableMovedOn
+    return found
+
+
+def _ended(layout: Layout, batch: int) -> dict[str, int]:
+    """From Spark's plan of the batch, or the journal where Spark has forgotten it."""
+    ended: dict[str, int] = {}
+    if batch >= 0:
+        try:
+            return read_plan(layout.checkpoint, batch).end
+        except FileNotFoundError:
+            for commit in read_journal(layout, moves=True):
+                if commit.batch <= batch:
+                    ended.update(commit.end)
+    return ended

@@ -1,0 +1,194 @@
+"""A query over the tables and what of the log has not landed yet, as views of DuckDB with the names that Spark has."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.landing.event_rules import VIEWS
+from penstock.landing.from_kafka.rows import LOG_ROW
+from penstock.landing.rows.table_rows import Rules
+from penstock.landing.table_paths import Layout
+from penstock.landing.table_schema import LANDED, MICROS, VIEW_COLUMNS
+from penstock.landing.topics.topic_store import Range, TopicStore
+from penstock.landing.watermarks import kept_watermarks
+from penstock.sql.cut import ATTEMPTS, Cut, TableTooBusy, take_cut
+from penstock.sql.log_tail import ranges_beyond, rows_beyond
+
+TOPICS = "topics"
+"""The schema whose tables are the topics of the log, as they are."""
+_WATERMARKS: dict[str, pa.DataType] = {
+    "table": pa.string(),
+    "topic": pa.string(),
+    "until": MICROS,
+    "landed": pa.int64(),
+    "share": pa.float64(),
+}
+_CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+
+class BadQuery(PenstockError, ValueError):
+    """A query that cannot be answered; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What can be asked. ``store`` and ``patterns``: where topics are read, and which of them the pipeline lands; None
+    where it lands no topics of the log. ``window``: that of duplicates, in microseconds.
+    """
+
+    layout: Layout
+    store: TopicStore | None = None
+    patterns: Sequence[str] = ("*",)
+    rules: Rules = field(default_factory=Rules)
+    window: int = 600_000_000
+
+
+class Query:
+    """A connection to the tables as they were when it was opened, for one query; close it, or use it in a ``with``.
+
+    ``batch``: through which the table was read, None where nobody asked for it; ``newer``: how many messages of the
+    log were read besides.
+    """
+
+    def __init__(self, tables: Tables, text: str, tell: Callable[[int], None] = lambda _: None) -> None:
+        """Raises BadQuery, TableTooBusy, FormatDiffers, DamagedFile."""
+        self._tables, self._text, self._tell = tables, text, tell
+        self.batch: int | None = None
+        self.newer = 0
+        self._aside = tempfile.TemporaryDirectory(prefix="penstock-sql-")
+        self._connection = duckdb.connect(":memory:", config=_SETTINGS)
+        try:
+            self._connection.execute("SET TimeZone = 'UTC'")
+            self._connection.execute(f"SET temp_directory = {_quoted(self._aside.name)}")
+            _check_one_select(text)
+            self._make_views({*re.findall(r"\w+", text)})
+        except duckdb.Error as error:
+            self.close()
+            raise BadQuery(_words(error, self._text)) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._connection.close()
+        self._aside.cleanup()
+
+    def answer(self, limit: int | None = None) -> pa.Table:
+        """The rows, at most ``limit``. Raises BadQuery."""
+        try:
+            rows = self._connection.sql(self._text)
+            found: pa.Table = (rows if limit is None else rows.limit(limit)).to_arrow_table()
+            return found
+        except duckdb.Error as error:
+            raise BadQuery(_words(error, self._text)) from None
+
+    def _make_views(self, words: set[str]) -> None:
+        """Only those that may be meant."""
+        if TOPICS in words:
+            self._make_topics(words)
+        if "watermarks" in words:
+            self._keep("watermarks", _watermarks(self._tables.layout))
+        if words & {"landed", *VIEWS}:
+            self._make_landed()
+        for statement in _CLOSED:
+            self._connection.execute(statement)
+
+    def _make_landed(self) -> None:
+        cut = self._with_what_waits()
+        self.batch = cut.batch
+        columns = ", ".join(f'"{name}"' for name in LANDED.names)
+        files = ", ".join(_quoted(str(path)) for path in cut.files)
+        types = "hive_types = {'kind': VARCHAR, 'date': DATE}"
+        table = f"UNION ALL SELECT {columns} FROM read_parquet([{files}], hive_partitioning = true, {types})"  # noqa: S608  our own words
+        self._connection.execute(f"CREATE VIEW landed AS SELECT {columns} FROM _tail {table if files else ''}")  # noqa: S608
+        self._connection.execute(f"SET allowed_directories = [{_quoted(str(self._tables.layout.landed))}]")
+        for view, kind in VIEWS.items():
+            named = ", ".join("data::JSON AS data" if n == "data" else f'"{n}"' for n in VIEW_COLUMNS[view].split(", "))
+            self._connection.execute(f"CREATE VIEW {view} AS SELECT {named} FROM landed WHERE kind = '{kind.value}'")  # noqa: S608
+
+    def _with_what_waits(self) -> Cut:
+        """The table as it is now, and beside it what it does not have. Raises TableTooBusy."""
+        tables = self._tables
+        for _ in range(ATTEMPTS):
+            cut = take_cut(tables.layout, tables.window)
+            ranges = ranges_beyond(cut, tables.store, tables.patterns) if tables.store is not None else []
+            rows = rows_beyond(cut, ranges, tables.store, tables.rules, tables.window, self._count)
+            self._keep("_tail", pa.RecordBatchReader.from_batches(LANDED, rows))
+            if not _some_went(ranges, tables):
+                return cut
+        raise TableTooBusy(f"{tables.layout.landed}: what had landed was dropped from the log meanwhile; ask again")
+
+    def _make_topics(self, words: set[str]) -> None:
+        self._connection.execute(f"CREATE SCHEMA {TOPICS}")
+        store = self._tables.store
+        for name, view in store.views(["*"]).items() if store is not None else ():
+            if words.issuperset(re.findall(r"\w+", name)):
+                batches = store.read(Range(name, view.start, view.end), LOG_ROW) if store is not None else iter(())
+                self._keep(f'{TOPICS}."{name}"', pa.RecordBatchReader.from_batches(LOG_ROW, batches))
+
+    def _keep(self, name: str, rows: pa.RecordBatchReader | pa.Table) -> None:
+        """Rows as a table: what is much goes to the disk, and may be asked for more than once."""
+        self._connection.register("_given", rows)
+        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM _given")
+        self._connection.unregister("_given")
+
+    def _count(self, messages: int) -> None:
+        self.newer = messages
+        self._tell(messages)
+
+
+def _some_went(ranges: Sequence[Range], tables: Tables) -> bool:
+    """Whether retention may have dropped what was to be read: then it has landed."""
+    views = tables.store.views(tables.patterns) if tables.store is not None else {}
+    return any(one.topic in views and views[one.topic].start > one.begin for one in ranges)
+
+
+def _check_one_select(text: str) -> None:
+    """Raises BadQuery, duckdb.Error."""
+    statements = duckdb.extract_statements(text)
+    if len(statements) != 1:
+        raise BadQuery("one query at a time, please" if statements else "there is no query")
+    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise BadQuery("the tables can only be asked: SELECT")
+
+
+def _words(error: duckdb.Error, text: str) -> str:
+    """What DuckDB says, and what may be meant."""
+    words = str(error).strip().replace("\n\n", "\n")
+    if isinstance(error, duckdb.CatalogException):
+        words = f"{words.splitlines()[0]} There are landed, {', '.join(VIEWS)}, watermarks and {TOPICS}.NAME."
+    elif isinstance(error, duckdb.ParserException) and re.search(r"\boffset\b", text, re.IGNORECASE):
+        words += '\nthe column "offset" is written in quotes: it is a word of SQL'
+    return words
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _watermarks(layout: Layout) -> pa.Table:
+    rows = kept_watermarks(layout)
+    columns: dict[str, list[Any]] = {name: [row[at] for row in rows] for at, name in enumerate(_WATERMARKS)}
+    return pa.table(columns, schema=pa.schema(_WATERMARKS))

@@ -1,0 +1,227 @@
+"""One answer from the table and from what of the log has not landed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.landing.backfill.requests import write
+from penstock.landing.duplicates.landed_keys import MANIFEST
+from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
+from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
+from penstock.landing.table.compaction import compact_table
+from penstock.landing.table_paths import Layout
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.landing.topics.topic_store import Range
+from penstock.landing.watermarks import keep_watermarks
+from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.part_writer import Job, Source, write_part
+from penstock.sql import query as module
+from penstock.sql.query import BadQuery, Query, Tables
+from tests.spark.spark_helpers import append, event
+
+WINDOW = 600_000_000
+NUMBERS = 'select uuid from events order by "offset"'
+PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":1}'
+
+
+@dataclass
+class Pipeline:
+    """Lands as the pipeline does, without Spark: its plan, the files, the commit."""
+
+    topics: Path
+    layout: Layout
+    form: str
+    end: dict[str, int] = field(default_factory=dict)
+    batch: int = -1
+
+    def __post_init__(self) -> None:
+        table = begin_table(self.layout, self.form)
+        self._commit = BatchCommit(table, self.layout.keys, WINDOW)
+        self._job = Job(table.folder, self.layout.keys, WINDOW)
+
+    def plan(self, **end: int) -> None:
+        self.batch += 1
+        self.end |= end
+        path = self.layout.checkpoint / "offsets" / str(self.batch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(["v1", PLAN, json.dumps(self.end)]))
+
+    def commit(self, begin: int, end: int) -> None:
+        store = FolderStore(self.topics)
+        sources = [Source(of_the_log(rows)) for rows in store.read(Range("t", begin, end), LOG_ROW)]
+        self._commit.land(self.batch, lambda: [write_part(sources, self._job, 1)])
+
+    def land(self, begin: int, end: int) -> None:
+        self.plan(t=end)
+        self.commit(begin, end)
+
+
+@pytest.fixture(params=[DELTA, PARQUET])
+def pipeline(topics: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pipeline:
+    return Pipeline(topics, Layout.of(tmp_path / "tables"), request.param)
+
+
+@pytest.fixture
+def tables(topics: Path, tmp_path: Path) -> Tables:
+    return Tables(Layout.of(tmp_path / "tables"), FolderStore(topics), window=WINDOW)
+
+
+def ask(tables: Tables, text: str) -> list[tuple[Any, ...]]:
+    with Query(tables, text) as query:
+        return [tuple(row.values()) for row in query.answer().to_pylist()]
+
+
+def uuids(tables: Tables) -> list[str]:
+    return [str(uuid) for (uuid,) in ask(tables, NUMBERS)]
+
+
+def test_each_event_is_in_the_answer_once_wherever_it_is(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+    append(topics, "t", [event(0), event(1), event(0)], [event(2), event(1), b"{", b"plain", event(3), event(3)])
+    for end in (0, 1, 3, 4, 9):
+        pipeline.land(pipeline.end.get("t", 0), end)
+        assert uuids(tables) == ["u0", "u1", "u2", "u3"]
+        found = dict(ask(tables, "select kind, count(*) from landed group by 1"))
+        assert found == {"event": 4, "quarantine": 1, "message": 1}
+
+
+def test_without_a_table_the_log_is_asked_alone(topics: Path, tables: Tables) -> None:
+    append(topics, "t", [event(0), event(0), b"plain"])
+    append(topics, "other", [event(0)])
+    assert ask(tables, "select topic, uuid, landed_at from events order by 1") == [
+        ("other", "u0", None),
+        ("t", "u0", None),
+    ]
+    with Query(tables, "select 1 from messages") as query:
+        assert (query.batch, query.newer) == (-1, 4)
+
+
+def test_topics_that_the_pipeline_does_not_read_are_not_in_the_views(topics: Path, tables: Tables) -> None:
+    append(topics, "t", [event(0)])
+    append(topics, "other", [event(1)])
+    some = Tables(tables.layout, tables.store, ["t"], window=WINDOW)
+    assert uuids(some) == ["u0"]
+    assert ask(some, 'select "offset", payload from topics.other') == [(0, event(1))]
+
+
+def test_what_is_planned_and_not_committed_is_taken_from_the_log(
+    topics: Path, tables: Tables, pipeline: Pipeline
+) -> None:
+    append(topics, "t", [event(n) for n in range(4)])
+    pipeline.land(0, 2)
+    pipeline.plan(t=4)
+    assert uuids(tables) == ["u0", "u1", "u2", "u3"]
+    pipeline.commit(2, 4)
+    assert uuids(tables) == ["u0", "u1", "u2", "u3"]
+
+
+def test_keys_that_were_not_kept_yet_or_are_lost_come_from_the_table(
+    topics: Path, tables: Tables, pipeline: Pipeline
+) -> None:
+    append(topics, "t", [event(0), event(1), event(1), event(0)])
+    pipeline.land(0, 1)
+    before = (pipeline.layout.keys / MANIFEST).read_bytes()
+    pipeline.land(1, 2)
+    (pipeline.layout.keys / MANIFEST).write_bytes(before)  # as between commit and keys
+    assert uuids(tables) == ["u0", "u1"]
+    (pipeline.layout.keys / MANIFEST).unlink()
+    assert uuids(tables) == ["u0", "u1"]
+
+
+def test_a_batch_that_is_committed_meanwhile_is_no_matter(
+    topics: Path, tables: Tables, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(topics, "t", [event(n) for n in range(6)])
+    pipeline.land(0, 2)
+    genuine = module.take_cut
+
+    def landed_after(*given: Any) -> Any:
+        cut = genuine(*given)
+        pipeline.land(pipeline.end["t"], pipeline.end["t"] + 1)
+        return cut
+
+    monkeypatch.setattr(module, "take_cut", landed_after)
+    for _ in range(4):
+        assert uuids(tables) == [f"u{n}" for n in range(6)]
+
+
+def test_offsets_that_landed_out_of_turn_are_not_taken_from_the_log_again(
+    topics: Path, tables: Tables, pipeline: Pipeline
+) -> None:
+    append(topics, "t", [b"a", b"b", b"c", b"d"])
+    write(pipeline.layout.refills, "t", [(2, 3)])
+    pipeline.plan(**{"t": 1, "t@1": 1})
+    sources = [
+        Source(of_the_log(r)) for run in ((0, 1), (2, 3)) for r in FolderStore(topics).read(Range("t", *run), LOG_ROW)
+    ]
+    pipeline._commit.land(0, lambda: [write_part(sources, pipeline._job, 1)])
+    assert sorted(ask(tables, "select payload from messages")) == [(b"a",), (b"b",), (b"c",), (b"d",)]
+
+
+def test_merged_files_give_the_same_answer(topics: Path, tables: Tables) -> None:
+    pipeline = Pipeline(topics, tables.layout, DELTA)
+    append(topics, "t", [event(n) for n in range(20)])
+    for end in range(1, 15):
+        pipeline.land(end - 1, end)
+    compact_table(pipeline.layout.landed)
+    assert uuids(tables) == [f"u{n}" for n in range(20)]
+
+
+def test_only_what_landed_where_that_is_asked_for(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+    append(topics, "t", [event(n) for n in range(4)])
+    pipeline.land(0, 3)
+    assert uuids(Tables(tables.layout, None, window=WINDOW)) == ["u0", "u1", "u2"]
+
+
+def test_times_are_times_and_data_is_json(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+    append(topics, "t", [event(0, data={"cart": [7, 8]}), event(1, data={"cart": [9]})])
+    pipeline.land(0, 1)
+    text = "select data->'cart'->0, event_time > now() - interval 100 years, date_trunc('hour', event_time) from events"
+    found = ask(tables, f"{text} order by uuid")
+    assert [row[:2] for row in found] == [("7", True), ("9", True)]
+    assert str(found[0][2]) == "2023-11-14 22:00:00+00:00"
+
+
+def test_watermarks_are_as_they_were_kept(tables: Tables) -> None:
+    tables.layout.watermarks.parent.mkdir(parents=True)
+    keep_watermarks(tables.layout, [{"table": "landed", "topic": "t", "until": 60.0, "landed": 7, "share": 1.0}])
+    ((table, topic, until, landed, share),) = ask(tables, "select * from watermarks")
+    assert (table, topic, landed, share) == ("landed", "t", 7, 1.0)
+    assert until.timestamp() == 60.0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no query"),
+        ("select 1; select 2", "one query"),
+        ("selec 1", "syntax error"),
+        ("select * from nosuch", "There are landed, events"),
+        ("select offset from events", "written in quotes"),
+        ("create table x as select 1", "only be asked"),
+        ("copy (select 1) to '/tmp/never'", "only be asked"),
+        ("set threads = 1", "only be asked"),
+        ("select * from read_text('/etc/passwd')", "disabled"),
+        ("select 1 / 'x'", "Could not convert"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(text: str, words: str, tables: Tables) -> None:
+    with pytest.raises(BadQuery, match=words):
+        ask(tables, text)
+
+
+def test_a_query_that_needs_no_rows_reads_none(topics: Path, tables: Tables) -> None:
+    append(topics, "t", [event(0)])
+    with Query(tables, "select 42") as query:
+        assert query.answer().to_pylist() == [{"42": 42}]
+        assert (query.batch, query.newer) == (None, 0)
+
+
+def test_a_view_may_be_named_twice_in_a_query(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+    append(topics, "t", [event(n) for n in range(4)])
+    pipeline.land(0, 2)
+    assert ask(tables, "select count(*) from events a join events b using (uuid)") == [(4,)]
