@@ -118,6 +118,7 @@ PenstockError
         Stopping
         TooSlow
         Unauthenticated
+    MachineTooBusy  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)
     BadOption  (spark.source.options)
     TableTooBusy  (sql.cut)

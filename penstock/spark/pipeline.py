@@ -18,10 +18,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import config
+from penstock.errors import PenstockError
 from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
 from penstock.landing.journal import Journal
@@ -38,6 +40,15 @@ from penstock.spark.session import build_session
 SHUTDOWN_PATIENCE = 10.0
 REPORT_EVERY = 10.0
 LOOK = 0.2
+SLOW_WORKER = "failed to connect back"
+"""What Spark says of a Python worker that took more than ten seconds to start: another try costs less than a JVM."""
+TRIES = 20
+
+
+class MachineTooBusy(PenstockError, RuntimeError):
+    """Spark's Python workers do not start in time."""
+
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -84,17 +95,33 @@ def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
 
 
 def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event) -> int:
-    query = start_landing(session, landing, available_now=once)
-    _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
     maintenance = Maintenance(landing.layout, landing.merge_files_every)
     maintenance.start()
-    failed = _watch(query, proof_worker, stop)
+    query, error = _query_ended(session, landing, proof_worker, once, stop)
     maintenance.stop(SHUTDOWN_PATIENCE)
     _end(query, landing.layout)
     if not proof_worker.stop(SHUTDOWN_PATIENCE):
         _LOGGER.warning("not everything could be proved and posted; the next start does it")
     _LOGGER.info("%s", _report(proof_worker, query))
-    return 1 if failed else 0
+    return 1 if error else 0
+
+
+def _query_ended(
+    session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event
+) -> tuple[StreamingQuery, str]:
+    """Run the query until it ends or ``stop`` is set, again where only a worker was slow; and why it failed, or ""."""
+    for _ in range(TRIES):
+        try:
+            query = start_landing(session, landing, available_now=once)
+            _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
+            error = _watch(query, proof_worker, stop)
+            if SLOW_WORKER not in error:
+                return query, error
+        except PySparkException as failure:
+            if SLOW_WORKER not in str(failure):
+                raise
+        _LOGGER.warning("a Python worker did not start within Spark's ten seconds: the machine is busy; trying again")
+    raise MachineTooBusy(f"no Python worker started in {TRIES} tries")
 
 
 def _source(landing: Landing) -> str:
@@ -103,8 +130,8 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
-def _watch(query: StreamingQuery, proof_worker: ProofWorker, stop: threading.Event) -> bool:
-    """Wait until the query ends or ``stop`` is set, with a line now and then; whether it failed."""
+def _watch(query: StreamingQuery, proof_worker: ProofWorker, stop: threading.Event) -> str:
+    """Wait until the query ends or ``stop`` is set, with a line now and then; why it failed, "" where it did not."""
     shown, at = proof_worker.progress.batch, time.monotonic()
     while query.isActive and not stop.wait(LOOK):
         news = proof_worker.progress.batch != shown or proof_worker.progress.away
@@ -114,7 +141,7 @@ def _watch(query: StreamingQuery, proof_worker: ProofWorker, stop: threading.Eve
     error = None if stop.is_set() else query.exception()
     if error is not None:
         _LOGGER.error("the landing query failed: %s", str(error)[:2000])
-    return error is not None
+    return "" if error is None else str(error)
 
 
 def _end(query: StreamingQuery, layout: Layout) -> None:
@@ -169,6 +196,8 @@ def landing_of(settings: config.Settings) -> Landing:
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
         merge_files_every=pipeline.merge_files_every,
+        max_rows=pipeline.batch_rows,
+        max_bytes=pipeline.batch_bytes,
         log=connection_of(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,

@@ -30,22 +30,9 @@ SETTINGS: dict[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Without it a Python source that takes filters is refused.
     "spark.sql.python.filterPushdown.enabled": "true",
-    # Each shuffle partition costs a task and a state store in every micro-batch.
+    # Each shuffle partition costs a task.
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "true",
-    # The uuids of the duplicate window: on disk, because on the heap a few million of them would end the JVM.
-    # It costs a sixth more CPU.
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
-    # A micro-batch with no rows only to move the watermark costs as much as one with rows.
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    # Rows need not be sorted by folder before they are written, as long as there are few folders.
-    "spark.sql.maxConcurrentOutputFileWriters": "50",
-    # The list of the table's files is rewritten whole at each compaction.
-    "spark.sql.streaming.fileSink.log.compactInterval": "100",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",

@@ -161,3 +161,18 @@ def test_a_bad_configuration_stops_the_start_with_its_key(capsys: pytest.Capture
     kafka = ["pipeline.source=kafka", "pipeline.kafka.bootstrap.servers=h:1", "pipeline.uri=h:1"]
     assert main([part for one in kafka for part in ("-o", one)]) == 2
     assert 'uri is for source = "penstock"' in capsys.readouterr().err
+
+
+@pytest.mark.spark
+def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, running: Daemon) -> None:
+    """Spark gives each of its Python processes ten seconds; here the first one of the stream takes eleven."""
+    slow, once = tmp_path / "python", tmp_path / "once"
+    wait = f'case "$*" in *source_runner*) [ -e "{once}" ] || {{ touch "{once}"; sleep 11; }} ;; esac'
+    slow.write_text(f'#!/bin/sh\n{wait}\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    append(running, 0, 10)
+    process = start(tmp_path, running.http, "--once", "-o", f"pipeline.spark.pyspark.python={slow}")
+    said = process.communicate(timeout=PATIENCE)[1]
+    assert process.returncode == 0, said
+    assert "trying again" in said
+    assert proved_to(Layout.of(tmp_path / "tables")) == 12

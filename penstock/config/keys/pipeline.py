@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from penstock.config.keys.secrets import SECRET
-from penstock.config.keys.values import AddressOrOff, Seconds, Section
+from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
 
 
 class PipelineConfig(Section):
@@ -23,6 +23,8 @@ class PipelineConfig(Section):
     tables: Path | None = Field(None, description="folder of the tables; default: data_dir/tables")
     format: Literal["delta", "parquet"] = Field("delta", description="format of the tables")
     merge_files_every: Seconds = Field(600.0, description="how often small files are merged (delta); 0: never")
+    batch_rows: int = Field(500_000, ge=1, description="most messages of one batch")
+    batch_bytes: Size = Field(512 << 20, ge=1, description="most bytes of one batch, as stored; not with Kafka")
     target_lag: Seconds = Field(1.0, description="how far the tables may be behind; sets the trigger")
     duplicate_window: Seconds = Field(600.0, description="how long a uuid is remembered")
     event_types: tuple[str, ...] = Field((), description="types let in; empty: any")
