@@ -7,6 +7,7 @@ duckdb.sql("select type, count(*) from clicks group by type")
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -40,9 +41,17 @@ def _landed(layout: Layout) -> ds.Dataset:
         # With delta-rs's own, a thread that closes a file may meet an interpreter that has ended, and abort.
         local = SubTreeFileSystem(str(layout.landed.absolute()), LocalFileSystem())
         return deltalake.DeltaTable(str(layout.landed)).to_pyarrow_dataset(filesystem=local)
+    return dataset_of(layout.landed, [layout.landed / name for name in names])
+
+
+def dataset_of(folder: Path, files: Sequence[Path]) -> ds.Dataset:
+    """The rows of files of the table in a folder."""
     parts = [LANDED.field(name) for name in PARTITION_COLUMNS]
-    paths = [str(layout.landed / name) for name in names]
     by_folder = ds.partitioning(LANDED.empty_table().select([part.name for part in parts]).schema, flavor="hive")
     return ds.dataset(
-        paths, schema=LANDED, format="parquet", partitioning=by_folder, partition_base_dir=str(layout.landed)
+        [str(path) for path in files],
+        schema=LANDED,
+        format="parquet",
+        partitioning=by_folder,
+        partition_base_dir=str(folder),
     )

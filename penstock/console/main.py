@@ -12,7 +12,7 @@ from penstock.config.browser_access import BrowserAccess
 from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon
 from penstock.console.login import COOKIE, LoggedIn, Sessions, login_router
-from penstock.console.pages import configuration, kafka, listeners, overview, pipeline, topics
+from penstock.console.pages import configuration, find, kafka, listeners, overview, pipeline, sql, topics
 from penstock.process.parent_death import die_with_parent
 
 NAME = "Penstock"
@@ -39,11 +39,16 @@ def run(settings: Settings) -> None:
     ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(seen()))
     ui.page("/topics", title=f"Topics - {NAME}")(lambda: topics.build(seen()))
     ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(seen(), settings))
+    ui.page("/sql", title=f"SQL - {NAME}")(lambda: sql.build(seen(), settings))
     ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(seen()))
 
     @ui.page("/topic/{name}", title=f"Topic - {NAME}")
     def _topic(name: str) -> None:
         topics.build_topic(seen(), name)
+
+    @ui.page("/find", title=f"Find - {NAME}")
+    def _find(q: str = "") -> None:
+        find.build(seen(), settings, q.strip())
 
     @ui.page("/configuration", title=f"Configuration - {NAME}")
     async def _configuration() -> None:

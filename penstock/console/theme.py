@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -15,6 +16,7 @@ PAGES = {
     "/listeners": "Listeners",
     "/topics": "Topics",
     "/pipeline": "Pipeline",
+    "/sql": "SQL",
     "/kafka": "Kafka",
     "/configuration": "Configuration",
 }
@@ -38,6 +40,10 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
             link = ui.link(name, target).props(f'data-page title="key {number}"')
             link.classes("here" if target == path else "")
         ui.space()
+        find = ui.input(placeholder="find a uuid, topic:offset, time, text").props(
+            'dense outlined debounce=0 aria-label="find a message" data-find'
+        )
+        find.classes("find").on("keydown.enter", lambda: ui.navigate.to(f"/find?q={quote(find.value or '', safe='')}"))
         state = ui.label().classes("dim").style("white-space:nowrap")
         if daemon.token:
             ui.link("Log out", "/logout").props('title="end this session"')

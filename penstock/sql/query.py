@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -11,6 +13,7 @@ from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
@@ -22,7 +25,10 @@ from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.watermarks import kept_watermarks
 from penstock.sql.cut import ATTEMPTS, Cut, TableTooBusy, take_cut
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
+from penstock.tables import dataset_of
 
+NO_LIMIT = 1e6
+LOOK = 0.1
 TOPICS = "topics"
 """The schema whose tables are the topics of the log, as they are."""
 _WATERMARKS: dict[str, pa.DataType] = {
@@ -46,7 +52,8 @@ class BadQuery(PenstockError, ValueError):
 @dataclass(frozen=True, slots=True)
 class Tables:
     """What can be asked. ``store`` and ``patterns``: where topics are read, and which of them the pipeline lands; None
-    where it lands no topics of the log. ``window``: that of duplicates, in microseconds.
+    where it lands no topics of the log. ``window``: that of duplicates, in microseconds. ``readable``: the topics that
+    who asks may read, None for all.
     """
 
     layout: Layout
@@ -54,6 +61,11 @@ class Tables:
     patterns: Sequence[str] = ("*",)
     rules: Rules = field(default_factory=Rules)
     window: int = 600_000_000
+    readable: frozenset[str] | None = None
+
+    def may_read(self, topic: str) -> bool:
+        """Whether who asks may read a topic."""
+        return self.readable is None or topic in self.readable
 
 
 class Query:
@@ -63,21 +75,26 @@ class Query:
     log were read besides.
     """
 
-    def __init__(self, tables: Tables, text: str, tell: Callable[[int], None] = lambda _: None) -> None:
-        """Raises BadQuery, TableTooBusy, FormatDiffers, DamagedFile."""
+    def __init__(
+        self, tables: Tables, text: str, tell: Callable[[int], None] = lambda _: None, seconds: float = NO_LIMIT
+    ) -> None:
+        """``seconds``: how long it may take in all. Raises BadQuery, TableTooBusy, FormatDiffers, DamagedFile."""
         self._tables, self._text, self._tell = tables, text, tell
         self.batch: int | None = None
         self.newer = 0
         self._aside = tempfile.TemporaryDirectory(prefix="penstock-sql-")
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
+        self._seconds = seconds
+        self._closed = threading.Event()
+        threading.Thread(target=self._stop_in_time, daemon=True).start()
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
-            self._connection.execute(f"SET temp_directory = {_quoted(self._aside.name)}")
+            self._connection.execute(f"SET temp_directory = {quoted(self._aside.name)}")
             _check_one_select(text)
             self._make_views({*re.findall(r"\w+", text)})
         except duckdb.Error as error:
             self.close()
-            raise BadQuery(_words(error, self._text)) from None
+            raise BadQuery(_words(error, self._text, self._seconds)) from None
         except BaseException:
             self.close()
             raise
@@ -92,6 +109,7 @@ class Query:
 
     def close(self) -> None:
         """Forget everything."""
+        self._closed.set()
         self._connection.close()
         self._aside.cleanup()
 
@@ -102,14 +120,21 @@ class Query:
             found: pa.Table = (rows if limit is None else rows.limit(limit)).to_arrow_table()
             return found
         except duckdb.Error as error:
-            raise BadQuery(_words(error, self._text)) from None
+            raise BadQuery(_words(error, self._text, self._seconds)) from None
+
+    def _stop_in_time(self) -> None:
+        """Again and again: between two statements there is nothing to interrupt."""
+        late = not self._closed.wait(self._seconds)
+        while late and not self._closed.wait(LOOK):
+            with contextlib.suppress(duckdb.Error):
+                self._connection.interrupt()
 
     def _make_views(self, words: set[str]) -> None:
         """Only those that may be meant."""
         if TOPICS in words:
             self._make_topics(words)
         if "watermarks" in words:
-            self._keep("watermarks", _watermarks(self._tables.layout))
+            self._keep("watermarks", _watermarks(self._tables))
         if words & {"landed", *VIEWS}:
             self._make_landed()
         for statement in _CLOSED:
@@ -119,14 +144,23 @@ class Query:
         cut = self._with_what_waits()
         self.batch = cut.batch
         columns = ", ".join(f'"{name}"' for name in LANDED.names)
-        files = ", ".join(_quoted(str(path)) for path in cut.files)
-        types = "hive_types = {'kind': VARCHAR, 'date': DATE}"
-        table = f"UNION ALL SELECT {columns} FROM read_parquet([{files}], hive_partitioning = true, {types})"  # noqa: S608  our own words
-        self._connection.execute(f"CREATE VIEW landed AS SELECT {columns} FROM _tail {table if files else ''}")  # noqa: S608
-        self._connection.execute(f"SET allowed_directories = [{_quoted(str(self._tables.layout.landed))}]")
+        table = f"UNION ALL SELECT {columns} FROM {self._files(cut)}" if cut.files else ""  # noqa: S608  our own words
+        self._connection.execute(f"CREATE VIEW landed AS SELECT {columns} FROM _tail {table}")  # noqa: S608
         for view, kind in VIEWS.items():
             named = ", ".join("data::JSON AS data" if n == "data" else f'"{n}"' for n in VIEW_COLUMNS[view].split(", "))
             self._connection.execute(f"CREATE VIEW {view} AS SELECT {named} FROM landed WHERE kind = '{kind.value}'")  # noqa: S608
+
+    def _files(self, cut: Cut) -> str:
+        """The rows of the table, for a FROM. Who may not read all topics gets no files that a query could name."""
+        folder, readable = self._tables.layout.landed, self._tables.readable
+        if readable is None:
+            self._connection.execute(f"SET allowed_directories = [{quoted(str(folder))}]")
+            files = ", ".join(quoted(str(path)) for path in cut.files)
+            return f"read_parquet([{files}], hive_partitioning = true, hive_types = {{'kind': VARCHAR, 'date': DATE}})"
+        topics = pa.array(sorted(readable), pa.string())
+        rows = dataset_of(folder, cut.files).filter(ds.field("topic").isin(topics) & ds.field("partition").is_null())
+        self._connection.register("_files", rows)
+        return "_files"
 
     def _with_what_waits(self) -> Cut:
         """The table as it is now, and beside it what it does not have. Raises TableTooBusy."""
@@ -134,6 +168,7 @@ class Query:
         for _ in range(ATTEMPTS):
             cut = take_cut(tables.layout, tables.window)
             ranges = ranges_beyond(cut, tables.store, tables.patterns) if tables.store is not None else []
+            ranges = [one for one in ranges if tables.may_read(one.topic)]
             rows = rows_beyond(cut, ranges, tables.store, tables.rules, tables.window, self._count)
             self._keep("_tail", pa.RecordBatchReader.from_batches(LANDED, rows))
             if not _some_went(ranges, tables):
@@ -144,7 +179,7 @@ class Query:
         self._connection.execute(f"CREATE SCHEMA {TOPICS}")
         store = self._tables.store
         for name, view in store.views(["*"]).items() if store is not None else ():
-            if words.issuperset(re.findall(r"\w+", name)):
+            if words.issuperset(re.findall(r"\w+", name)) and self._tables.may_read(name):
                 batches = store.read(Range(name, view.start, view.end), LOG_ROW) if store is not None else iter(())
                 self._keep(f'{TOPICS}."{name}"', pa.RecordBatchReader.from_batches(LOG_ROW, batches))
 
@@ -174,8 +209,10 @@ def _check_one_select(text: str) -> None:
         raise BadQuery("the tables can only be asked: SELECT")
 
 
-def _words(error: duckdb.Error, text: str) -> str:
+def _words(error: duckdb.Error, text: str, seconds: float) -> str:
     """What DuckDB says, and what may be meant."""
+    if isinstance(error, duckdb.InterruptException):
+        return f"stopped after {seconds:.0f} s: ask for less, by date or topic"
     words = str(error).strip().replace("\n\n", "\n")
     if isinstance(error, duckdb.CatalogException):
         words = f"{words.splitlines()[0]} There are landed, {', '.join(VIEWS)}, watermarks and {TOPICS}.NAME."
@@ -184,11 +221,12 @@ def _words(error: duckdb.Error, text: str) -> str:
     return words
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def _watermarks(layout: Layout) -> pa.Table:
-    rows = kept_watermarks(layout)
+def _watermarks(tables: Tables) -> pa.Table:
+    rows = [row for row in kept_watermarks(tables.layout) if tables.may_read(row[1])]
     columns: dict[str, list[Any]] = {name: [row[at] for row in rows] for at, name in enumerate(_WATERMARKS)}
     return pa.table(columns, schema=pa.schema(_WATERMARKS))

@@ -225,3 +225,27 @@ def test_a_view_may_be_named_twice_in_a_query(topics: Path, tables: Tables, pipe
     append(topics, "t", [event(n) for n in range(4)])
     pipeline.land(0, 2)
     assert ask(tables, "select count(*) from events a join events b using (uuid)") == [(4,)]
+
+
+def test_who_may_not_read_a_topic_sees_nothing_of_it(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
+    append(topics, "t", [event(0), event(1)])
+    append(topics, "other", [event(2)])
+    pipeline.land(0, 1)
+    some = Tables(tables.layout, tables.store, window=WINDOW, readable=frozenset({"other"}))
+    assert uuids(some) == ["u2"]
+    both = Tables(tables.layout, tables.store, window=WINDOW, readable=frozenset({"other", "t"}))
+    assert sorted(uuids(both)) == ["u0", "u1", "u2"]
+    with pytest.raises(BadQuery, match="does not exist"):
+        ask(some, "select * from topics.t")
+    file = next(pipeline.layout.landed.rglob("*.parquet"))
+    assert ask(tables, f"select count(*) from read_parquet('{file}'), events") == [(3,)]
+    with pytest.raises(BadQuery, match="disabled"):
+        ask(some, f"select * from read_parquet('{file}'), events")
+
+
+def test_a_query_that_takes_too_long_is_stopped(topics: Path, tables: Tables) -> None:
+    with (
+        pytest.raises(BadQuery, match="stopped after"),
+        Query(tables, "select sum(a.range * b.range) from range(1000000) a, range(1000000) b", seconds=0.2) as query,
+    ):
+        query.answer()

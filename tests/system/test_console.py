@@ -49,6 +49,54 @@ def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: 
     assert wrong == []
 
 
+def test_a_message_is_found_by_text_uuid_and_place_from_every_page(
+    one_pipe: Pipe, console: str, chromium: Browser
+) -> None:
+    one_pipe.datagrams(
+        json.dumps({"type": "order", "uuid": "find-me-1", "timestamp": 1, "data": "a red kite"}).encode()
+    )
+    one_pipe.datagrams(b"a blue kite")
+    one_pipe.settled()
+    page, wrong = opened(chromium, console, "/listeners")
+    expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=WAIT)
+    page.keyboard.press("/")
+    page.keyboard.type("kite", delay=20)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/find?q=kite", timeout=WAIT)
+    expect(page.locator("table.data")).to_contain_text("a red kite", timeout=WAIT)
+    page.locator("tr", has_text="a blue kite").get_by_role("link").click()
+    expect(page.locator(".verdict")).to_contain_text("waits in the log", timeout=WAIT)
+    expect(page.locator(".stations .reached")).to_have_count(2, timeout=WAIT)
+    expect(page.locator(".stations .here")).to_contain_text("topic events, offset", timeout=WAIT)
+    page.goto(f"{console}/find?q=find-me-1")
+    expect(page.locator(".verdict")).to_contain_text("uuid find-me-1", timeout=WAIT)
+    page.get_by_text("the one before").or_(page.get_by_text("the next one")).first.click()
+    expect(page.locator(".verdict")).not_to_contain_text("find-me-1", timeout=WAIT)
+    page.goto(f"{console}/find?q=00:00")
+    expect(page.locator("table.data")).to_contain_text("events:0", timeout=WAIT)
+    page.goto(f"{console}/find?q=<b>nothing</b>")
+    expect(page.locator(".bad", has_text="<b>nothing</b>")).to_be_visible(timeout=WAIT)
+    assert wrong == []
+
+
+def test_a_query_is_answered_on_the_page_and_what_is_wrong_with_it(
+    one_pipe: Pipe, console: str, chromium: Browser
+) -> None:
+    one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1}).encode())
+    one_pipe.settled()
+    page, wrong = opened(chromium, console, "/sql")
+    page.get_by_role("button", name="ask").click()
+    expect(page.locator("tr", has_text="asked-for")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("newer messages of the log")).to_be_visible(timeout=WAIT)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="as CSV").click()
+    assert "asked-for,1," in Path(download.value.path()).read_text()
+    page.get_by_label("query").fill("select * from nosuch")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("pre.bad")).to_contain_text("There are landed, events", timeout=WAIT)
+    assert wrong == []
+
+
 def test_keys_change_the_page_and_light_and_dark(console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console, dark=True)
     page.wait_for_function("document.body.classList.contains('body--dark')", timeout=WAIT)
@@ -58,8 +106,9 @@ def test_keys_change_the_page_and_light_and_dark(console: str, chromium: Browser
         ("2", "/listeners"),
         ("3", "/topics"),
         ("4", "/pipeline"),
-        ("5", "/kafka"),
-        ("6", "/configuration"),
+        ("5", "/sql"),
+        ("6", "/kafka"),
+        ("7", "/configuration"),
     ):
         page.keyboard.press(key)
         page.wait_for_url(f"**{path}", timeout=WAIT)
@@ -70,14 +119,13 @@ def test_keys_change_the_page_and_light_and_dark(console: str, chromium: Browser
 def test_the_configuration_in_force_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console, "/configuration")
     expect(page.locator("body")).to_contain_text("duplicate_window", timeout=WAIT)
-    page.keyboard.press("/")
-    page.keyboard.type("log.http", delay=20)
+    page.get_by_placeholder("find a key or a word").fill("log.http")
     expect(page.locator("body")).not_to_contain_text("duplicate_window", timeout=WAIT)
     expect(page.locator("body")).to_contain_text(one_pipe.http, timeout=WAIT)
     assert wrong == []
 
 
-@pytest.mark.parametrize("path", ["/", "/listeners", "/topics", "/pipeline", "/kafka", "/configuration"])
+@pytest.mark.parametrize("path", ["/", "/listeners", "/topics", "/pipeline", "/sql", "/kafka", "/configuration"])
 def test_a_phone_shows_every_page_without_scrolling_sideways(console: str, chromium: Browser, path: str) -> None:
     page, wrong = opened(chromium, console, path, width=390)
     expect(page.locator(".panel").first).to_be_visible(timeout=WAIT)

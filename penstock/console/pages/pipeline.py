@@ -14,6 +14,7 @@ from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.console.charts import rates
 from penstock.console.daemon_poll import Away, Daemon
+from penstock.console.readable import readable_topics
 from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, lasted, short
 from penstock.landing.quarantine.send_back import Row, SendBack, rows
@@ -88,10 +89,8 @@ def _quarantine(settings: Settings, layout: Layout, daemon: Daemon) -> None:
     async def seen() -> list[Row]:
         """Rows of topics that may be read."""
         found = await asyncio.to_thread(lambda: list(rows(layout)))
-        if not daemon.token:
-            return found
-        readable = {topic["name"] for topic in (await daemon.get("/topics")).get("topic", ())}
-        return [row for row in found if row.topic in readable]
+        readable = await readable_topics(daemon)
+        return [row for row in found if readable is None or row.topic in readable]
 
     async def look() -> None:
         try:

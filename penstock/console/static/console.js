@@ -1,4 +1,4 @@
-// Keys: 1-6 change the page, d switches light and dark, / goes to the first field.
+// Keys: 1-7 change the page, d switches light and dark, / goes to the box that finds a message.
 function switchDark() {
   Quasar.Dark.set(!Quasar.Dark.isActive);
   localStorage.setItem("penstock-dark", Quasar.Dark.isActive);
@@ -10,7 +10,7 @@ document.addEventListener("keydown", (e) => {
   if (e.key === "d") switchDark();
   if (e.key === "/") {
     e.preventDefault();
-    document.querySelector("input")?.focus();
+    document.querySelector(".find input")?.focus();
   }
 });
 window.addEventListener("load", () => {

@@ -1,0 +1,69 @@
+"""An answer for people and for other programs: cells of a table, JSON, CSV."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.process.terminal import visible
+from penstock.sql.query import Query
+
+CELL = 60
+"""Characters of a value that are shown."""
+
+
+def rows_of(rows: pa.Table) -> list[dict[str, Any]]:
+    """As Python's values; a map is a dictionary."""
+    return rows.to_pylist(maps_as_pydicts="lossy")
+
+
+def cell(value: Any) -> str:
+    """A value in a table: short, and without control characters."""
+    text = value if isinstance(value, str) else _text(value)
+    return visible(text if len(text) <= CELL else f"{text[: CELL - 1]}…")
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column's values are set right."""
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def json_text(rows: pa.Table) -> str:
+    """An array of objects; bytes, times and decimals are texts."""
+    return json.dumps(rows_of(rows), default=_text)
+
+
+def csv_text(rows: pa.Table) -> str:
+    """With a line of heads; what is nested is JSON, and null is nothing."""
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(rows.column_names)
+    for row in rows_of(rows):
+        out.writerow([value if isinstance(value, int | float) else _text(value) for value in row.values()])
+    return text.getvalue()
+
+
+def scope(query: Query) -> str:
+    """What was asked: how far the table went, and how much of the log was newer; "" where neither was needed."""
+    if query.batch is None:
+        return ""
+    newer = f", and {query.newer:,} newer messages of the log" if query.newer else ""
+    return f"the table through batch {query.batch:,}{newer}" if query.batch >= 0 else f"no table yet{newer}"
+
+
+def _text(value: Any) -> str:
+    """A value that JSON does not have."""
+    if value is None:
+        return ""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, dt.datetime):
+        return value.isoformat(" ")
+    if isinstance(value, list | dict):
+        return json.dumps(value, default=_text)
+    return str(value)

@@ -1,0 +1,30 @@
+"""What can be asked with a configuration: the tables, and the topics where its pipeline reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.config import Settings
+from penstock.landing.daemon_connection import connection_of
+from penstock.landing.rows.json_events import EventRules
+from penstock.landing.rows.table_rows import Rules
+from penstock.landing.rows.type_schemas import kept_schemas
+from penstock.landing.table_paths import Layout
+from penstock.landing.topics.from_flight import FlightStore
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.landing.topics.topic_store import TopicStore
+from penstock.sql.query import Tables
+
+
+def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[str] | None = None) -> Tables:
+    """For who may read the topics ``readable``, None for all. Raises SchemasUnknown, OSError, ConfigError."""
+    layout, pipeline = Layout.of(settings.tables), settings.pipeline
+    window = round(pipeline.duplicate_window * 1_000_000)
+    names = None if readable is None else frozenset(readable)
+    if landed_only or pipeline.source == "kafka":
+        return Tables(layout, None, window=window, readable=names)
+    schemas = kept_schemas(layout.type_schemas, pipeline.schemas)
+    rules = Rules(EventRules(pipeline.event_types, schemas), pipeline.keep_payload)
+    connection = connection_of(settings)
+    store: TopicStore = FolderStore(settings.topics) if connection is None else FlightStore(connection)
+    return Tables(layout, store, pipeline.topics, rules, window, names)

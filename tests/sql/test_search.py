@@ -1,0 +1,52 @@
+"""Messages are found by a text that is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.landing.table_paths import Layout
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.sql.query import Tables
+from penstock.sql.search import containing
+from tests.spark.spark_helpers import append, event
+
+PAYLOADS = [b"plain needle", "über 'quoted' \\x41".encode(), b"\xff\x00raw", event(7, data={"note": "in the data"})]
+
+
+@pytest.fixture
+def tables(topics: Path, tmp_path: Path) -> Tables:
+    append(topics, "t", PAYLOADS)
+    return Tables(Layout.of(tmp_path / "tables"), FolderStore(topics))
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [
+        ("needle", [0]),
+        ("über", [1]),
+        ("'quoted'", [1]),
+        ("\\x41", [1]),
+        ("raw", [2]),
+        ("in the data", [3]),
+        ("A", []),
+        ("e", [3, 1, 0]),
+    ],
+)
+def test_by_any_text(text: str, offsets: list[int], tables: Tables) -> None:
+    assert [found.place for found in containing(tables, text, 9)] == [f"t:{offset}" for offset in offsets]
+
+
+def test_the_newest_come_first_and_no_more_than_asked_for(tables: Tables) -> None:
+    (found,) = containing(tables, "e", 1)
+    assert (found.place, found.kind, found.payload) == ("t:3", "event", PAYLOADS[3])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(st.text(min_size=1, max_size=8))
+def test_whatever_is_asked_for(tables: Tables, text: str) -> None:
+    found = {one.place for one in containing(tables, text, 9)}
+    assert found >= {f"t:{at}" for at, payload in enumerate(PAYLOADS) if text.encode(errors="surrogatepass") in payload}
