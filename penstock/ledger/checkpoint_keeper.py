@@ -1,4 +1,4 @@
-"""Keeps checkpoints of a ledger: every now and then, and at the end."""
+"""Keeps checkpoints of a ledger: at the start, every now and then, and at the end."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class CheckpointKeeper:
         self._keep()
 
     def _run(self) -> None:
+        self._keep()  # what this start had to read: a daemon that dies every minute would have to read more each time
         while not self._stop.wait(self._pause):
             self._keep()
 

@@ -6,6 +6,7 @@ import logging
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,18 @@ def test_the_keeper_keeps_one_now_and_then_and_at_the_end(daemon: Daemon) -> Non
     keeper.stop()
     assert read(daemon.topics).covered["events"].end == 27
     assert daemon.said == []
+
+
+def test_what_a_start_had_to_read_is_kept_at_once(daemon: Daemon) -> None:
+    fill(daemon)
+    keeper = CheckpointKeeper(daemon.ledger)
+    keeper.start()
+    deadline = time.monotonic() + 30
+    while not (daemon.topics / FILE).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert read(daemon.topics).covered["events"].end == 24
+    keeper.stop()
 
 
 def test_the_keeper_says_when_it_cannot(daemon: Daemon) -> None:
