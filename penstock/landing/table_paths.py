@@ -40,13 +40,23 @@ class Layout:
 
     @property
     def journal(self) -> Path:
-        """One line for each committed batch: Spark forgets old ones, a rebuild needs them all."""
+        """One line for each committed batch of late: Spark forgets old ones, a rebuild needs them all."""
         return self.tables / "_checkpoints" / "landed.commits.jsonl"
 
     @property
     def proofs(self) -> Path:
-        """One line for each batch that was proved."""
+        """One line for each batch of late that was proved."""
         return self.tables / "_checkpoints" / "landed.proofs.jsonl"
+
+    @property
+    def history(self) -> Path:
+        """What is kept of batches whose lines were taken out of these two: a file a day."""
+        return self.tables / "_checkpoints" / "history"
+
+    @property
+    def rolled(self) -> Path:
+        """The sum of those."""
+        return self.tables / "_checkpoints" / "landed.sum.json"
 
     @property
     def format(self) -> Path:

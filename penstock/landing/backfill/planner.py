@@ -23,9 +23,9 @@ from penstock.counts import Name
 from penstock.errors import PenstockError
 from penstock.landing.backfill.requests import Request, inside, of_topic, progress, runs_of, write
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.journal import committed_batches, read_journal, read_plan
+from penstock.landing.journal import committed_batches, landed_ends, read_plan
 from penstock.landing.proof.evidence import Offsets, in_gaps
-from penstock.landing.proof.prover import proved_refills, read_proofs
+from penstock.landing.proof.proofs import proved_refills, read_proofs
 from penstock.landing.proof.reread import LogRecords, Suspect
 from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
@@ -169,9 +169,7 @@ def _offset(reader: TopicReader, place: OffsetOrTime) -> int:
 
 def positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
     """Up to where each topic (and request) is committed, and up to where it is planned."""
-    committed: dict[str, int] = {}
-    for commit in read_journal(layout):
-        committed.update(commit.end)
+    committed = landed_ends(layout)
     done = max(committed_batches(layout.checkpoint), default=-1)
     planned = dict(committed)
     for batch in (done, done + 1):

@@ -199,7 +199,7 @@ class LandedUuids:
                 break
             rows = self._rows(batch)
             for topic, uuids in left.items():
-                for uuid, micros in _matching(rows, topic, uuids):
+                for uuid, micros in matching(rows, topic, uuids):
                     found[topic].setdefault(uuid, []).append(micros)
                     times = uuids.get(uuid, ())
                     uuids[uuid] = [at for at in times if abs(at - micros) > self._window]
@@ -237,7 +237,8 @@ def _newest(rows: pa.Table) -> dict[str, int]:
     return {one["topic"]: one["micros_max"] for one in newest}
 
 
-def _matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
+def matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Uuid and timestamp of the rows of a topic that have one of some uuids."""
     names = rows["topic"].cast(pa.string())
     of_topic = pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK))
     mine = rows.filter(pc.and_(of_topic, pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))))

@@ -11,7 +11,7 @@ import httpx
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.errors import PenstockError
-from penstock.landing.proof.prover import BackfillProof, Proof
+from penstock.landing.proof.proofs import BackfillProof, Proof
 
 TIER = "landed"
 TIMEOUT = 5.0

@@ -9,16 +9,13 @@ running, and from the first batch on as well as for the last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
-from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.backfill.requests import OffsetRange, Request, inside, offsets_of, requests
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
 from penstock.landing.event_rules import MessageKind
@@ -32,92 +29,14 @@ from penstock.landing.proof.evidence import (
     split_offsets,
     tally,
 )
+from penstock.landing.proof.proofs import BackfillProof, Proof, read_proofs
 from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
-from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files
+from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
 from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
 from penstock.landing.table_paths import Layout
 
 Verify = Callable[[str, int, int], None]
 """Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
-SHOWN = 1000
-"""Most unaccounted offsets that are written down one by one."""
-
-
-@dataclass(slots=True)
-class Proof:
-    """What became of offsets [begin, end) of a topic in a batch, by source and bucket.
-
-    ``unaccounted``: offsets of which nothing is known. ``unexpected``: offsets in the batch's files that are not
-    of its range, or stand there twice. Both are empty, or something is wrong. ``uuids``: how many of them are known
-    and the sum of their hashes, by fate.
-    """
-
-    batch: int
-    topic: str
-    begin: int
-    end: int
-    counts_by: dict[SourceBucket, Counts] = field(default_factory=dict)
-    unaccounted: list[int] = field(default_factory=list)
-    unexpected: list[int] = field(default_factory=list)
-    uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
-
-    @property
-    def holds(self) -> bool:
-        """Whether every offset is accounted for, once."""
-        return not self.unaccounted and not self.unexpected
-
-    def add(self, place: SourceBucket, name: str, count: int = 1) -> None:
-        self.counts_by.setdefault(place, Counts())[name] += count
-
-    def total(self, prefix: str = "") -> int:
-        """The sum of all counts whose name begins with ``prefix``."""
-        return sum(counts.total(prefix) for counts in self.counts_by.values())
-
-    def document(self) -> dict[str, Any]:
-        """JSON-ready; of long lists of offsets only the first ones."""
-        counts = [
-            {"source": place[0], "bucket": place[1], "counts": counts.pruned()}
-            | ({"uuids": self.uuids[place].pruned()} if place in self.uuids else {})
-            for place, counts in sorted(self.counts_by.items())
-        ]
-        found: dict[str, Any] = {"batch": self.batch, "topic": self.topic, "begin": self.begin, "end": self.end}
-        for name, offsets in (("unaccounted", self.unaccounted), ("unexpected", self.unexpected)):
-            if offsets:
-                found[name] = offsets[:SHOWN]
-        return {**found, "counts": counts}
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Proof:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
-        counts = {(str(c["source"]), int(c["bucket"])): Counts(c["counts"]) for c in document["counts"]}
-        left, more = ([int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected"))
-        batch, begin, end = (int(document[name]) for name in ("batch", "begin", "end"))
-        uuids = {(str(c["source"]), int(c["bucket"])): Counts(c["uuids"]) for c in document["counts"] if "uuids" in c}
-        return cls(batch, str(document["topic"]), begin, end, counts, left, more, uuids)
-
-
-@dataclass(slots=True)
-class BackfillProof:
-    """What became of offsets that were asked for: ``rows`` landed, and what of them counts.
-
-    ``ahead``: those that the topic's own turn passes over.
-    """
-
-    number: int
-    proof: Proof
-    ahead: tuple[OffsetRange, ...] = ()
-    rows: int = 0
-
-    def document(self) -> dict[str, Any]:
-        """JSON-ready."""
-        ahead = [list(run) for run in self.ahead]
-        return {**self.proof.document(), "refill": self.number, "ahead": ahead, "rows": self.rows}
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> BackfillProof:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
-        ahead = tuple((int(begin), int(end)) for begin, end in document["ahead"])
-        return cls(int(document["refill"]), Proof.of(document), ahead, int(document["rows"]))
 
 
 class Prover:
@@ -145,6 +64,7 @@ class Prover:
         self._kafka = kafka
         self._verify = verify
         self._landed = LandedUuids(self._rows_of, window)
+        self._window = round(window * 1_000_000)
 
     def remember(self, commit: Commit) -> None:
         """Take in a batch that was proved before: duplicates may have their survivor there."""
@@ -242,6 +162,10 @@ class Prover:
                 wanted.setdefault(suspect.event.uuid, []).append(suspect.micros)
         topic = proof.topic.partition(PARTITION_MARK)[0]
         landed = self._landed.find({topic: wanted}).get(topic, {})
+        alone = {uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted.items()}
+        if any(alone.values()):  # such as after a restart, of what landed long before it
+            for uuid, times in survivors(self._layout, topic, alone, self._window).items():
+                landed[uuid] = [*landed.get(uuid, ()), *times]
         known = {
             s.offset: (s.place, s.event.uuid)
             for s in suspects
@@ -255,6 +179,9 @@ class Prover:
                 proof.uuids.setdefault(place, Counts()).absorb(one)
             else:
                 proof.unaccounted.append(offset)
+
+    def _without_survivor(self, times: Sequence[int], landed: Sequence[int]) -> list[int]:
+        return [at for at in times if not self._landed.within(at, landed)]
 
 
 def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
@@ -278,38 +205,6 @@ def _agrees(proof: Proof, earlier: Proof, missing: int) -> bool:
     total = earlier.total() + len(earlier.unaccounted)
     same_range = (proof.begin, proof.end) == (earlier.begin, earlier.end)
     return same_range and landed(proof) == landed(earlier) and total == proof.total() + missing
-
-
-@dataclass(frozen=True, slots=True)
-class ProvedBatch:
-    """The proofs of a batch, as they are written down: a line of ``landed.proofs.jsonl``."""
-
-    batch: int
-    proofs: list[Proof]
-    refills: list[BackfillProof]
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ProvedBatch:
-        """From a line. Raises KeyError, TypeError, ValueError or AttributeError."""
-        refills = [BackfillProof.of(one) for one in told.get("refills", ())]
-        return cls(int(told["batch"]), [Proof.of(one) for one in told["proofs"]], refills)
-
-
-def read_proofs(layout: Layout, *, repair: bool = False) -> Iterator[list[Proof]]:
-    """The proofs written down, batch by batch."""
-    yield from (batch.proofs for batch in read_lines(layout.proofs, ProvedBatch.of, repair=repair))
-
-
-def proved_refills(layout: Layout) -> Iterator[BackfillProof]:
-    """What landed out of turn, as it was proved."""
-    for batch in read_lines(layout.proofs, ProvedBatch.of):
-        yield from batch.refills
-
-
-def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[BackfillProof] = ()) -> None:
-    """Write down the proofs of a batch; synced."""
-    more = {"refills": [refill.document() for refill in refills]} if refills else {}
-    append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs], **more}])
 
 
 def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:

@@ -8,7 +8,8 @@ from penstock.config import Settings
 from penstock.landing.promote.moved_topics import documents
 from penstock.landing.promote.offset_map import maps
 from penstock.landing.proof.kafka_records import kafka_records
-from penstock.landing.proof.prover import BackfillProof, Proof, rebuild
+from penstock.landing.proof.proofs import BackfillProof, Proof
+from penstock.landing.proof.prover import rebuild
 from penstock.landing.proof.reread import RereadSource
 from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import LandedPost, Post, is_partition, parse

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable
 
 TARGET_BYTES = 128 << 20
-KEEP_HOURS = 24
-"""A reader, or a proof, that began so long ago may still find its files."""
 
 
 def compact_table(folder: Path) -> tuple[int, int]:

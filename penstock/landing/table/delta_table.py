@@ -28,9 +28,12 @@ from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
 DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 APPLICATION = "penstock"
+KEEP_HOURS = 6
+"""A reader that began so long ago still finds its files, though they were merged since."""
 CONFIGURATION = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": f"interval {KEEP_HOURS + 1} hours",
     "delta.enableExpiredLogCleanup": "true",
 }
 """A checkpoint lists all files: then commits need not be kept, as the journal has what each batch brought."""
@@ -68,6 +71,15 @@ class DeltaTable:
                 str(self.folder), LANDED, partition_by=list(PARTITION_COLUMNS), configuration=dict(CONFIGURATION)
             )
             sync_written([self._path(0)])
+        self._configure()
+
+    def _configure(self) -> None:
+        """Have the settings of today, also where the table was made by an earlier version."""
+        before = self._table.version()
+        known = self._table.metadata().configuration
+        if lacking := {name: value for name, value in CONFIGURATION.items() if known.get(name) != value}:
+            self._table.alter.set_table_properties(lacking, raise_if_not_exists=False)
+            self._sync_since(before)
 
     def commit(self, batch: int, files: Sequence[NewFile]) -> None:
         table = self._table

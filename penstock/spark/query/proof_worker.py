@@ -1,4 +1,7 @@
-"""After each committed batch: enter it in the journal, prove it, write the proof down, post it to the ledger."""
+"""After each committed batch: enter it in the journal, prove it, write the proof down, post it to the ledger.
+
+What is long done is rolled up (``penstock.landing.proof.rollup``).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.files.checked_lines import read_lines, read_lines_from
-from penstock.landing.journal import Commit, Journal, read_journal
+from penstock.landing.history import read_sum
+from penstock.landing.journal import REFILL_MARK, Commit, Journal, latest
 from penstock.landing.proof.kafka_records import kafka_records
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
-from penstock.landing.proof.prover import BackfillProof, Proof, ProvedBatch, Prover, write_proofs
+from penstock.landing.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
+from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.reread_flight import log_records
+from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
 from penstock.landing.table_paths import Layout
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.views import keep_watermarks
@@ -87,10 +93,12 @@ class ProofWorker:
 
     def _resume(self) -> list[Commit]:
         """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""
+        rolled, commits = latest(self._layout)
+        self.progress.batch = rolled.batch
         for batch in read_lines(self._layout.proofs, lambda line: int(line["batch"]), repair=True):
             self.progress.batch = max(self.progress.batch, batch)
         unproved = []
-        for commit in read_journal(self._layout):
+        for commit in commits:
             if commit.batch <= self.progress.batch:
                 self._prover.remember(commit)
             else:
@@ -134,6 +142,7 @@ class ProofWorker:
             self._prove()
             self._post()
             self._publish()
+            self._roll_up()
         except LedgerAway as error:
             self._wait(str(error))
             return False
@@ -184,14 +193,32 @@ class ProofWorker:
             return
         if self._through is None:  # it may have come back with another memory: ask what it has
             self._through, self._position = self._ledger.through(), 0
+            if self._lacks_old_ones(self._through):
+                for old in rolled_proofs(self._layout):
+                    self._post_batch(self._ledger, self._through, old)
         for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.of, self._position):
-            for proof in proved.proofs:
-                if proof.end > self._through.get(proof.topic, 0):
-                    self._post_one(self._ledger, proof)
-                    self._through[proof.topic] = proof.end
-            for refill in proved.refills:
-                self._post_refill(self._ledger, refill)
+            self._post_batch(self._ledger, self._through, proved)
             self._position = position
+
+    def _lacks_old_ones(self, through: dict[str, int]) -> bool:
+        """Whether the ledger does not have all that was rolled up, as when it was lost."""
+        known = read_sum(self._layout).end
+        return any(end > through.get(topic, 0) for topic, end in known.items() if REFILL_MARK not in topic)
+
+    def _post_batch(self, ledger: LedgerPosts, through: dict[str, int], proved: ProvedBatch) -> None:
+        for proof in proved.proofs:
+            if proof.end > through.get(proof.topic, 0):
+                self._post_one(ledger, proof)
+                through[proof.topic] = proof.end
+        for refill in proved.refills:
+            self._post_refill(ledger, refill)
+
+    def _roll_up(self) -> None:
+        """Take old lines out of journal and proofs, now that all of them are posted."""
+        if self._journal.lines >= ROLL_AT:
+            rolled, since = latest_proofs(self._layout)
+            roll_up(self._layout, since[-KEEP - 1].batch if len(since) > KEEP else rolled.batch)
+            self._journal.lines, self._position = min(len(since), KEEP), 0
 
     def _publish(self) -> None:
         """Keep how far the tables are complete where SQL finds it, now and then."""
