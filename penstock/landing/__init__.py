@@ -3,8 +3,8 @@
 Read ``table_paths``, ``event_rules``, ``table_schema``, ``history`` and ``journal`` (what was committed),
 ``landing_lock``, ``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``, then the folders: where rows
 come from (``topics``, ``from_kafka``), what becomes of them (``rows``, ``duplicates``, ``writing``), the ``table``, the
-``proof``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``wire``, ``log``, ``kafka``, ``ledger``,
-``client`` and ``config``.
+``proof``, ``deletion``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``wire``, ``log``, ``kafka``,
+``ledger``, ``client`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -25,6 +25,7 @@ __all__ = [  # noqa: RUF022 reading order
     "writing",
     "table",
     "proof",
+    "deletion",
     "backfill",
     "promote",
     "quarantine",

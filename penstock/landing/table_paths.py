@@ -79,6 +79,11 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.lock"
 
     @property
+    def upkeep_lock(self) -> Path:
+        """Held by whoever replaces files of the table by others."""
+        return self.tables / "_checkpoints" / "landed.upkeep.lock"
+
+    @property
     def hold(self) -> Path:
         """While this file is there the query takes nothing new: so it comes to rest between two batches."""
         return self.tables / "_checkpoints" / "landed.hold"
@@ -92,6 +97,11 @@ class Layout:
     def refills(self) -> Path:
         """Requests to land offsets out of turn."""
         return self.tables / "_checkpoints" / "refills"
+
+    @property
+    def deletions(self) -> Path:
+        """What was to be taken out of the table, and what was."""
+        return self.tables / "_checkpoints" / "deletions"
 
     @classmethod
     def of(cls, tables: Path | str) -> Layout:

@@ -24,10 +24,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock import config
 from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
+from penstock.landing.deletion.maintenance import Maintenance, Upkeep
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import take_lock
 from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.table.maintenance import Maintenance
 from penstock.landing.table_paths import Layout
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
@@ -86,7 +86,8 @@ def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
 def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event) -> int:
     query = start_landing(session, landing, available_now=once)
     _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-    maintenance = Maintenance(landing.layout, landing.merge_files_every)
+    upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
+    maintenance = Maintenance(landing.layout, upkeep, lambda: proof_worker.settled)
     maintenance.start()
     failed = _watch(query, proof_worker, stop)
     maintenance.stop(SHUTDOWN_PATIENCE)
@@ -169,6 +170,7 @@ def landing_of(settings: config.Settings) -> Landing:
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
         merge_files_every=pipeline.merge_files_every,
+        retention=pipeline.retention,
         log=connection_of(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from penstock.errors import PenstockError
 from penstock.landing.backfill import requests
 from penstock.landing.checkpoint_repair import mend
+from penstock.landing.deletion.deletions import all_deletions
 from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs
 from penstock.landing.history import read_sum
 from penstock.landing.journal import Journal, read_journal, read_plan
@@ -71,6 +72,11 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         "_checkpoints/landed.sum.json",
         documents("batch", "landed_at", "end", "totals"),
         lambda layout, _: (read_sum(layout), Journal(layout)),
+    ),
+    "a deletion": (
+        "_checkpoints/deletions/000001.json",
+        documents("why", "conditions"),
+        lambda layout, _: all_deletions(layout),
     ),
     "the form": (
         "_checkpoints/landed.format.json",

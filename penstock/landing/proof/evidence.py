@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.counts import SourceBucket
+from penstock.counts import Name, SourceBucket
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.row_counts import partition_value
@@ -99,6 +99,11 @@ def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
         place = (row["source"] or "", row["bucket"] or 0)
         found.setdefault(place, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
     return found
+
+
+def fate(kind: str, reason: str) -> str:
+    """The name of the count that a row stands under."""
+    return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
 
 
 def of_topic(rows: pa.Table, topic: str) -> pa.Table:

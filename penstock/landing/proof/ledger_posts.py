@@ -53,6 +53,14 @@ class LedgerClient:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerAway(f"GET /ledger: unexpected answer ({error!r})") from None
 
+    def deletions(self) -> dict[str, int]:
+        """For each topic the last deletion that the ledger knows of. Raises LedgerAway."""
+        answer = self._ask("GET", "/ledger", params={"tier": TIER})
+        try:
+            return {str(topic): int(entry.get("deletion", 0)) for topic, entry in answer["topics"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LedgerAway(f"GET /ledger: unexpected answer ({error!r})") from None
+
     def post(self, proof: Proof, end: int = 0) -> None:
         """The counts of a batch of one topic, and how far the topic is proved. Raises LedgerAway, LedgerRefused.
 

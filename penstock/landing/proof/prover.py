@@ -8,8 +8,10 @@ running, and from the first batch on as well as for the last.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +20,13 @@ import pyarrow.compute as pc
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.landing.backfill.requests import OffsetRange, Request, inside, offsets_of, requests
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.deletion.deletions import Record, Runs, within_runs
 from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
 from penstock.landing.proof.evidence import (
     NO_ROWS,
     LandedUuids,
     Offsets,
+    fate,
     in_gaps,
     of_topic,
     split_offsets,
@@ -34,16 +37,24 @@ from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_
 from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
 from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
 from penstock.landing.table_paths import Layout
+from penstock.ledger.daily_rollup import roll_counts
 
 Verify = Callable[[str, int, int], None]
 """Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
+OF_TABLE = (str(Name.LANDED), str(Name.QUARANTINED))
+"""Counts of rows that are in the table."""
+LATE = 1 << 60
+NEAR = 1_000_000
+"""Offsets before and after a batch among which the first of a duplicate may be."""
+NOTHING: Mapping[str, Runs] = MappingProxyType({})
 
 
 class Prover:
     """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
 
     ``kafka``: the records of Kafka's partitions, where these are landed; ``log``: those of the log, where there is no
-    folder of topics. ``rows_of``: where the rows of a batch are, if not in the files that it wrote.
+    folder of topics. ``rows_of``: where the rows of a batch are, if not in the files that it wrote; ``deleted``: the
+    offsets of those that were taken out since.
     """
 
     def __init__(
@@ -57,8 +68,9 @@ class Prover:
         kafka: RereadSource | None = None,
         log: RereadSource | None = None,
         rows_of: RowsOf | None = None,
+        deleted: Mapping[str, Runs] = NOTHING,
     ) -> None:
-        self._layout = layout
+        self._layout, self._deleted = layout, deleted
         self._rows_of = rows_of or of_its_files(layout)
         self._log = log or LogRecords(topics, event_types)
         self._kafka = kafka
@@ -114,11 +126,11 @@ class Prover:
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
         for place, fates in tally(counted_rows).items():
             for (kind, reason), count in fates.items():
-                proof.add(place, _fate(kind, reason), count)
+                proof.add(place, fate(kind, reason), count)
         proof.uuids = of_events(counted_rows)
-        missing = np.setdiff1d(wanted, rows["offset"].to_numpy())
+        missing, deleted = self._not_deleted(proof.topic, np.setdiff1d(wanted, rows["offset"].to_numpy()))
         if len(missing):
-            self._explain(proof, missing, None)
+            self._explain(proof, missing, None, deleted)
         return BackfillProof(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
 
     def _prove_topic(self, proof: Proof, rows: pa.Table, earlier: Proof | None) -> Proof:
@@ -128,21 +140,27 @@ class Prover:
             missing = missing[~inside(missing, request.runs)]  # counted with the request
         for place, fates in tally(rows).items():
             for (kind, reason), count in fates.items():
-                proof.add(place, _fate(kind, reason), count)
+                proof.add(place, fate(kind, reason), count)
         proof.uuids = of_events(rows)
+        missing, deleted = self._not_deleted(proof.topic, missing)
         if len(missing):
-            self._explain(proof, missing, earlier)
+            self._explain(proof, missing, earlier, deleted)
         return proof
 
-    def _explain(self, proof: Proof, missing: Offsets, earlier: Proof | None) -> None:
+    def _not_deleted(self, topic: str, missing: Offsets) -> tuple[Offsets, int]:
+        """Without the offsets whose rows were taken out of the table, and how many these are."""
+        gone = within_runs(missing, self._deleted.get(topic, ()))
+        return missing[~gone], int(gone.sum())
+
+    def _explain(self, proof: Proof, missing: Offsets, earlier: Proof | None, deleted: int = 0) -> None:
         """Find a reason for every offset that is not in the table."""
         records = self._records(proof.topic)
         again = records.again(proof.topic, in_gaps(missing, records.gaps(proof.topic))[0])
         for begin, end in again.corrupt if self._verify else ():
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
         left, lost = in_gaps(missing, [*records.gaps(proof.topic), *again.gone])
-        if lost and earlier and _agrees(proof, earlier, len(missing)):
-            proof.counts_by, proof.unaccounted = earlier.counts_by, earlier.unaccounted
+        if lost and earlier and _agrees(proof, earlier, len(missing), deleted):
+            proof.counts_by, proof.unaccounted = _believed(proof, earlier), earlier.unaccounted
             proof.uuids = {place: _joined(place, proof, earlier) for place in {*proof.uuids, *earlier.uuids}}
             return
         for place, reasons in lost.items():
@@ -166,6 +184,8 @@ class Prover:
         if any(alone.values()):  # such as after a restart, of what landed long before it
             for uuid, times in survivors(self._layout, topic, alone, self._window).items():
                 landed[uuid] = [*landed.get(uuid, ()), *times]
+            for uuid, times in self._deleted_survivors(proof, alone).items():
+                landed[uuid] = [*landed.get(uuid, ()), *times]
         known = {
             s.offset: (s.place, s.event.uuid)
             for s in suspects
@@ -180,6 +200,16 @@ class Prover:
             else:
                 proof.unaccounted.append(offset)
 
+    def _deleted_survivors(self, proof: Proof, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+        """When events landed that were taken out of the table since, as the log still has them."""
+        runs = Record(self._layout).runs().get(proof.topic, [])
+        near = [(begin, end) for begin, end in runs if proof.begin - NEAR < end and begin < proof.end + NEAR]
+        found: dict[str, list[int]] = {}
+        for suspect in self._records(proof.topic).again(proof.topic, offsets_of(near)).suspects if near else ():
+            if suspect.event and wanted.get(suspect.event.uuid):
+                found.setdefault(suspect.event.uuid, []).append(suspect.micros)
+        return found
+
     def _without_survivor(self, times: Sequence[int], landed: Sequence[int]) -> list[int]:
         return [at for at in times if not self._landed.within(at, landed)]
 
@@ -190,21 +220,35 @@ def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
     return Counts({**{n: c for n, c in then.items() if not n.endswith(EVENT)}, **now})
 
 
-def _fate(kind: str, reason: str) -> str:
-    return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
-
-
-def _agrees(proof: Proof, earlier: Proof, missing: int) -> bool:
-    """Whether the table has exactly what it had at the time of an earlier proof of the same range."""
-
-    def landed(one: Proof) -> dict[SourceBucket, Counts]:
-        names = (str(Name.LANDED), str(Name.QUARANTINED))
-        kept = {p: Counts({n: c for n, c in by.items() if n.startswith(names)}) for p, by in one.counts_by.items()}
-        return {place: counts for place, counts in kept.items() if counts}
-
+def _agrees(proof: Proof, earlier: Proof, missing: int, deleted: int) -> bool:
+    """Whether the table has exactly what it had at the time of an earlier proof of the same range, but for as many rows
+    as were deleted since.
+    """
+    now, then = (_by_day(_of_table(one.counts_by)) for one in (proof, earlier))
+    same_rows = now == then if not deleted else all(now[p][n] <= then[p][n] for p in now for n in now[p])
     total = earlier.total() + len(earlier.unaccounted)
     same_range = (proof.begin, proof.end) == (earlier.begin, earlier.end)
-    return same_range and landed(proof) == landed(earlier) and total == proof.total() + missing
+    return same_range and same_rows and total == proof.total() + missing + deleted
+
+
+def _believed(proof: Proof, earlier: Proof) -> dict[SourceBucket, Counts]:
+    """What the table has now, and of what it never had what was proved before."""
+    found = {place: Counts(counts) for place, counts in _of_table(proof.counts_by).items()}
+    for place, counts in earlier.counts_by.items():
+        others = Counts({name: n for name, n in counts.items() if not name.startswith(OF_TABLE)})
+        if others:
+            found.setdefault(place, Counts()).absorb(others)
+    return found
+
+
+def _of_table(counts_by: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, Counts]:
+    kept = {p: Counts({n: c for n, c in by.items() if n.startswith(OF_TABLE)}) for p, by in counts_by.items()}
+    return {place: counts for place, counts in kept.items() if counts}
+
+
+def _by_day(counts_by: Mapping[SourceBucket, Counts]) -> defaultdict[SourceBucket, Counts]:
+    """As proofs of long ago are kept."""
+    return defaultdict(Counts, roll_counts(counts_by, LATE))
 
 
 def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:
@@ -232,8 +276,10 @@ def rebuild(
 ) -> Iterator[Proof | BackfillProof]:
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
-    rows_of = SnapshotRows(layout)
-    prover = Prover(topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of)
+    rows_of, deleted = SnapshotRows(layout), Record(layout).runs()
+    prover = Prover(
+        topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of, deleted=deleted
+    )
     unproved: dict[str, set[int]] = {}
     for commit in read_journal(layout):
         for proof in prover.prove(commit, written.get(commit.batch)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +20,18 @@ from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, wit
 
 COLUMNS = ["topic", "partition", "offset", "timestamp", "uuid"]
 EVENTS = f"kind={MessageKind.EVENT}/"
+Keys = Callable[[], Iterable[EventsSeen]]
 _LOGGER = logging.getLogger(__name__)
 
 
 class BatchCommit:
     """Commits micro-batches into a table, each once. ``keys``: the folder of the keys that landed; ``window`` in
-    microseconds. One process at a time.
+    microseconds; ``deleted``: the keys of late whose rows were taken out of the table. One process at a time.
     """
 
-    def __init__(self, table: Table, keys: Path, window: int) -> None:
+    def __init__(self, table: Table, keys: Path, window: int, deleted: Keys = tuple) -> None:
         self._table, self._window = table, window
-        self._keys = known_keys(table, keys, window)
+        self._keys = known_keys(table, keys, window, deleted)
 
     def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
         """Commit what ``write`` wrote, unless the table has the batch already."""
@@ -63,7 +64,7 @@ class BatchCommit:
                 yield left
 
 
-def known_keys(table: Table, folder: Path, window: int) -> LandedKeys:
+def known_keys(table: Table, folder: Path, window: int, deleted: Keys = tuple) -> LandedKeys:
     """The keys of what landed, through the table's newest batch: as they were kept, else from the table."""
     newest = table.newest()
     keys = LandedKeys.load(folder, window)
@@ -72,7 +73,7 @@ def known_keys(table: Table, folder: Path, window: int) -> LandedKeys:
         if newest >= 0:
             _LOGGER.info("reading the keys that landed from the table")
             parts = (events_of(table.landed / name) for name in reversed(table.active()) if name.startswith(EVENTS))
-            kept = EventsSeen.concat(list(within_window(parts, window)))
+            kept = EventsSeen.concat(list(within_window([*deleted(), *parts], window)))
             keys.add(newest, next(within_window([kept], window)))
     for batch, files in table.files(keys.batch + 1):
         events = [events_of(table.landed / name) for name in files if name.startswith(EVENTS)]

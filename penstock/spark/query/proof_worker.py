@@ -8,10 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.files.checked_lines import read_lines, read_lines_from
+from penstock.landing.deletion.deletions import Record
+from penstock.landing.deletion.deletions import newest as newest_deletion
 from penstock.landing.history import read_sum
 from penstock.landing.journal import REFILL_MARK, Commit, Journal, latest
 from penstock.landing.proof.kafka_records import kafka_records
@@ -20,6 +23,7 @@ from penstock.landing.proof.proofs import BackfillProof, Proof, ProvedBatch, lat
 from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.reread_flight import log_records
 from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.views import keep_watermarks
@@ -44,6 +48,10 @@ class LedgerPosts(Protocol):
     def post_refill(self, refill: BackfillProof) -> None: ...
 
     def verify(self, topic: str, begin: int, end: int) -> None: ...
+
+    def deletions(self) -> dict[str, int]: ...
+
+    def tell(self, document: Mapping[str, Any]) -> None: ...
 
     def watermarks(self) -> list[dict[str, Any]]: ...
 
@@ -85,7 +93,7 @@ class ProofWorker:
         )
         self._unproved = self._resume()
         self._through: dict[str, int] | None = None
-        self._position = 0
+        self._position = self._deletion = 0
         self._pause = FIRST_PAUSE
         self._next_try = self._next_publication = 0.0
         self._stop = threading.Event()
@@ -141,6 +149,7 @@ class ProofWorker:
         try:
             self._prove()
             self._post()
+            self._post_deletions()
             self._publish()
             self._roll_up()
         except LedgerAway as error:
@@ -192,7 +201,7 @@ class ProofWorker:
         if self._ledger is None:
             return
         if self._through is None:  # it may have come back with another memory: ask what it has
-            self._through, self._position = self._ledger.through(), 0
+            self._through, self._position, self._deletion = self._ledger.through(), 0, 0
             if self._lacks_old_ones(self._through):
                 for old in rolled_proofs(self._layout):
                     self._post_batch(self._ledger, self._through, old)
@@ -212,6 +221,27 @@ class ProofWorker:
                 through[proof.topic] = proof.end
         for refill in proved.refills:
             self._post_refill(ledger, refill)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that is in the table is proved: then rows may be taken out of it."""
+        return not self._unproved and self.progress.batch >= table_of(self._layout).newest()
+
+    def _post_deletions(self) -> None:
+        """Tell the ledger what was taken out of the table, once it has been told that it had landed."""
+        newest = newest_deletion(self._layout)
+        if self._ledger is None or newest <= self._deletion:
+            return
+        record, known = Record(self._layout), self._ledger.deletions()
+        for batch, one in record.deleted(self._deletion):
+            if batch > self.progress.batch:
+                return
+            if one.number > known.get(one.topic, 0):
+                try:
+                    self._ledger.tell(one.document(batch))
+                except LedgerRefused as error:
+                    _LOGGER.error("the ledger refused deletion %d of topic %s: %s", one.number, one.topic, error)
+        self._deletion = max((one.number for one in record.deletions), default=0)
 
     def _roll_up(self) -> None:
         """Take old lines out of journal and proofs, now that all of them are posted."""
