@@ -12,7 +12,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ("ingest", "tables", "landing", "logbuffer", "log", "filters", "kafka", "ledger")
+PARTS = ("ingest", "tables", "landing", "logbuffer", "log", "filters", "kafka", "ledger", "history")
 
 
 def main() -> None:

@@ -66,13 +66,15 @@ class Name(StrEnum):
     HANDLER_FAILED = "handler_failed."  # by handler
     NOT_ROUTED = "not_routed."  # by handler: the listener's messages go elsewhere
     CORRUPT = "corrupt"  # in frames of the log buffer that could not be read
-    # Landing: logged = landed.* + quarantined.* + duplicate + segment + promoted + passed_over + gap.* + pending
+    # Landing: logged = landed.* + quarantined.* + deleted.* + duplicate + segment + promoted + passed_over + gap.*
+    # + pending
     LANDED = "landed."  # event | syslog | message
     QUARANTINED = "quarantined."  # by reason
     DUPLICATE = "duplicate"
     SEGMENT = "segment"  # a record of Kafka that is a part of a message only
     PROMOTED = "promoted"  # copied to Kafka before it had landed: a partition's book has it from there on
     PASSED_OVER = "passed_over"  # in Kafka from before the pipeline went over to it
+    DELETED = "deleted."  # asked | retention; taken from what had landed, or was in quarantine
     GAP = "gap."  # corrupt | expired_read | expired_unread | deleted | absent (Kafka)
 
 

@@ -20,7 +20,8 @@ import pytest
 from penstock.counts import Origin
 from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
-from penstock.landing.proof.prover import proved_refills, read_proofs, rebuild
+from penstock.landing.proof.proofs import proved_refills, read_proofs
+from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.begun_table import DELTA, FormatDiffers, begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.upgrade import upgrade

@@ -21,6 +21,7 @@ MEANS = {
     "landed": "rows of the tables",
     "quarantined": "they look like events and are none: rows of the table quarantine, kept as they came",
     "duplicate": "events whose uuid had landed already; one of each is in the table",
+    "deleted": "rows that had landed, and were taken out of the table: by request, or as their retention says",
     "kept": "in topics that no pipeline reads: they stay in the log as long as retention keeps them",
     "handed_on": "of listeners whose messages go to other handlers than the log",
     "expired": "dropped from the log by retention, after all its readers had read them",

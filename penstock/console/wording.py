@@ -35,6 +35,7 @@ PART_COLOURS = {
     "landed": COLOURS["landed.event"],
     "quarantined": COLOURS["quarantined"],
     "duplicate": COLOURS["duplicate"],
+    "deleted": "#9a8f86",
     "kept": COLOURS["logged"],
     "handed_on": "#5f9e6e",
     "expired": COLOURS["expired"],

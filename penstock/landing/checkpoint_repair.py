@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.files.json_values import parse_json
-from penstock.landing.journal import PARTITION_MARK, committed_batches, read_journal, read_plan
+from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
 from penstock.landing.table.begun_table import begun_as, table_of
 from penstock.landing.table_paths import Layout
 
@@ -99,10 +99,10 @@ def sweep(layout: Layout) -> int:
 
     Only while no query runs, and after the journal was brought up to date.
     """
-    last = max(read_journal(layout), key=lambda commit: commit.batch, default=None)
-    since = max(last.landed_at - SLACK, 0) if last else 0
+    rolled, commits = latest(layout)
+    since = max((commits[-1] if commits else rolled).landed_at - SLACK, 0)
     orphans = set(_written_since(layout.landed, since))
-    for commit in read_journal(layout) if orphans else ():
+    for commit in commits:
         orphans.difference_update(commit.files)
     orphans.difference_update(table_of(layout).active() if orphans else ())
     for name in orphans:

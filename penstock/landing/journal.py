@@ -1,11 +1,13 @@
 """What the landing query committed: for each micro-batch its ranges of offsets and its files.
 
 Read from Spark's own checkpoint and sink log, and kept in a journal, because Spark forgets: offsets and commits
-after a hundred batches, and which batch wrote a file when it compacts its list.
+after a hundred batches, and which batch wrote a file when it compacts its list. The journal has the batches of late;
+what was before is rolled up (``history``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Any
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
+from penstock.landing.history import Sum, read_sum, stretches
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.table_files import Table
 from penstock.landing.table_paths import Layout
@@ -30,7 +33,8 @@ REFILL_MARK = "@"
 class Commit:
     """A committed micro-batch: offsets [begin, end) by topic, and its files relative to the table's folder.
 
-    ``landed_at`` is the time all its rows have, ``watermark`` the one it ran with (both in milliseconds).
+    ``landed_at`` is the time all its rows have, ``watermark`` the one it ran with (both in milliseconds). One that
+    stands for several, rolled up, begins with batch ``first``; it names no files, and ``landed_at`` is of the last.
     """
 
     batch: int
@@ -39,16 +43,18 @@ class Commit:
     landed_at: int
     watermark: int
     files: tuple[str, ...]
+    first: int | None = None
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         """The offsets [begin, end) of each topic that had any."""
-        return {topic: span for topic, span in self._spans().items() if REFILL_MARK not in topic}
+        return {topic: span for topic, span in self.spans().items() if REFILL_MARK not in topic}
 
     def refills(self) -> dict[str, tuple[int, int]]:
         """By the name of a request to land offsets out of turn (``events@3``): from and to how many of its offsets."""
-        return {name: span for name, span in self._spans().items() if REFILL_MARK in name}
+        return {name: span for name, span in self.spans().items() if REFILL_MARK in name}
 
-    def _spans(self) -> dict[str, tuple[int, int]]:
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """Both, those that had any."""
         spans = {topic: (self.begin.get(topic, 0), end) for topic, end in self.end.items()}
         return {topic: (begin, end) for topic, (begin, end) in spans.items() if end > begin}
 
@@ -56,10 +62,11 @@ class Commit:
         """JSON-ready: only the topics that had rows."""
         return {
             "batch": self.batch,
-            "ranges": {topic: list(span) for topic, span in self._spans().items()},
+            "ranges": {topic: list(span) for topic, span in self.spans().items()},
             "landed_at": self.landed_at,
             "watermark": self.watermark,
             "files": list(self.files),
+            **({} if self.first is None else {"first": self.first}),
         }
 
     @classmethod
@@ -73,6 +80,7 @@ class Commit:
             landed_at=int(document["landed_at"]),
             watermark=int(document["watermark"]),
             files=tuple(str(name) for name in document["files"]),
+            first=None if document.get("first") is None else int(document["first"]),
         )
 
 
@@ -120,7 +128,7 @@ def committed_batches(checkpoint: Path) -> list[int]:
 
 
 class Journal:
-    """The commits of all batches, one a line; ``update`` adds what Spark committed since.
+    """The commits of batches, one a line; ``update`` adds what Spark committed since. ``lines``: how many there are.
 
     A damaged end is cut off and written again: Spark still remembers its batches. Of one that is damaged further up
     the offsets stay unaccounted in the balance, which names them.
@@ -130,9 +138,10 @@ class Journal:
         self._layout = layout
         self._table: Table | None = None
         layout.journal.parent.mkdir(parents=True, exist_ok=True)
-        self.last = -1
-        self._end: dict[str, int] = {}
-        for commit in read_journal(layout, repair=True, moves=True):
+        rolled, commits = latest(layout, repair=True, moves=True)
+        self.last, self.lines = rolled.batch, len(commits)
+        self._end: dict[str, int] = dict(rolled.end)
+        for commit in commits:
             self.last = commit.batch
             self._end.update(commit.end)
 
@@ -153,15 +162,38 @@ class Journal:
             added.append(Commit(batch, end, plan.end, plan.landed_at, plan.watermark, tuple(names)))
             last, end = batch, {**end, **plan.end}
         append_lines(layout.journal, [commit.document() for commit in added])
-        self.last, self._end = last, end
+        self.last, self._end, self.lines = last, end, self.lines + len(added)
         return added
 
 
-def read_journal(layout: Layout, from_batch: int = 0, repair: bool = False, *, moves: bool = False) -> Iterator[Commit]:
-    """The commits of the journal, from a batch on; with ``moves`` also the places where another source began."""
-    for commit, moved in read_lines(layout.journal, _entry, repair=repair):
-        if commit.batch >= from_batch and (moves or not moved):
-            yield commit
+def latest(layout: Layout, *, repair: bool = False, moves: bool = False) -> tuple[Sum, list[Commit]]:
+    """The sum of what is rolled up, and the commits since; with ``moves`` also the places where another source began.
+
+    ``repair`` is for the journal's owner.
+    """
+    found = list(read_lines(layout.journal, _entry, repair=repair))  # before the sum: lines go when that has them
+    rolled = read_sum(layout)
+    return rolled, [commit for commit, moved in found if commit.batch > rolled.batch and (moves or not moved)]
+
+
+def read_journal(layout: Layout, *, moves: bool = False) -> Iterator[Commit]:
+    """All commits, those of before rolled up; with ``moves`` also the places where another source began."""
+    found = list(read_lines(layout.journal, _entry))
+    last = -1
+    for one in stretches(layout):
+        last = one.batch
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            yield Commit.of(one.commit)
+    yield from (commit for commit, moved in found if commit.batch > last and (moves or not moved))
+
+
+def landed_ends(layout: Layout) -> dict[str, int]:
+    """Up to where each topic (and request) is committed."""
+    rolled, commits = latest(layout)
+    found = dict(rolled.end)
+    for commit in commits:
+        found.update(commit.end)
+    return found
 
 
 def _entry(document: Mapping[str, Any]) -> tuple[Commit, bool]:

@@ -6,6 +6,8 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
@@ -32,6 +34,21 @@ def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATI
             if time.monotonic() >= deadline or stop.wait(LOOK):
                 os.close(handle)
                 raise PipelineRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
+
+
+@contextmanager
+def alone_at_upkeep(layout: Layout) -> Iterator[None]:
+    """Nobody else merges files or takes rows out meanwhile: who does is waited for.
+
+    delta-rs does not mind if files are replaced that another one has replaced since.
+    """
+    layout.upkeep_lock.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(layout.upkeep_lock, os.O_RDWR | os.O_CREAT, 0o640)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def is_running(layout: Layout) -> bool:

@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.landing.journal import Commit, read_journal
+from penstock.counts import Counts
+from penstock.landing.history import TOTALS
+from penstock.landing.journal import Commit, latest
 from penstock.landing.landing_lock import is_running
-from penstock.landing.proof.prover import Proof, proved_refills, read_proofs
+from penstock.landing.proof.proofs import latest_proofs
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
@@ -62,21 +64,33 @@ def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], n
     """
     store = FolderStore(topics) if isinstance(topics, Path) else topics
     now = time.time() if now is None else now
-    commits = list(read_journal(layout))
-    proofs = [proof for of_batch in read_proofs(layout) for proof in of_batch]
-    settled = [*proofs, *(refill.proof for refill in proved_refills(layout))]
+    rolled, commits = latest(layout)
+    totals, proved = _totals(layout)
     last = commits[-1] if commits else None
+    landed = dict(rolled.end)
+    for commit in commits:
+        landed.update(commit.end)
     return Status(
         running=is_running(layout),
         last_batch=last.batch if last else -1,
         last_batch_age=round(now - last.landed_at / 1000, 3) if last else None,
         rate=_rate(commits, now),
-        rows=sum(proof.total() + len(proof.unaccounted) for proof in settled),
-        quarantined=sum(proof.total("quarantined.") for proof in settled),
-        duplicates=sum(proof.total("duplicate") for proof in settled),
-        unaccounted=sum(len(proof.unaccounted) for proof in settled),
-        topics=[_topic(store, name, view.end, commits, proofs, now) for name, view in store.views(patterns).items()],
+        **{name: totals[name] for name in TOTALS},
+        topics=[
+            _topic(store, name, view.end, landed.get(name, 0), proved.get(name, 0), now)
+            for name, view in store.views(patterns).items()
+        ],
     )
+
+
+def _totals(layout: Layout) -> tuple[Counts, dict[str, int]]:
+    """How many rows of what fate are proved, and up to where each topic is."""
+    rolled, batches = latest_proofs(layout)
+    totals, proved = Counts(rolled.totals), dict(rolled.end)
+    for one in batches:
+        totals.absorb(one.totals())
+        proved.update({proof.topic: proof.end for proof in one.proofs if proof.end})
+    return totals, proved
 
 
 def _rate(commits: Sequence[Commit], now: float) -> float:
@@ -85,11 +99,7 @@ def _rate(commits: Sequence[Commit], now: float) -> float:
     return round(rows / RATE_SECONDS, 1)
 
 
-def _topic(
-    store: TopicStore, topic: str, end: int, commits: Sequence[Commit], proofs: Sequence[Proof], now: float
-) -> TopicStatus:
-    landed = max((commit.end[topic] for commit in commits if topic in commit.end), default=0)
-    proved = max((proof.end for proof in proofs if proof.topic == topic), default=0)
+def _topic(store: TopicStore, topic: str, end: int, landed: int, proved: int, now: float) -> TopicStatus:
     first = store.waiting_since(topic, landed) if landed < end else None
     lag = max(now - first / 1e6, 0.0) if first is not None else 0.0
     return TopicStatus(topic, end, landed, proved, end - landed, round(lag, 3))

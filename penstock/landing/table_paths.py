@@ -40,13 +40,23 @@ class Layout:
 
     @property
     def journal(self) -> Path:
-        """One line for each committed batch: Spark forgets old ones, a rebuild needs them all."""
+        """One line for each committed batch of late: Spark forgets old ones, a rebuild needs them all."""
         return self.tables / "_checkpoints" / "landed.commits.jsonl"
 
     @property
     def proofs(self) -> Path:
-        """One line for each batch that was proved."""
+        """One line for each batch of late that was proved."""
         return self.tables / "_checkpoints" / "landed.proofs.jsonl"
+
+    @property
+    def history(self) -> Path:
+        """What is kept of batches whose lines were taken out of these two: a file a day."""
+        return self.tables / "_checkpoints" / "history"
+
+    @property
+    def rolled(self) -> Path:
+        """The sum of those."""
+        return self.tables / "_checkpoints" / "landed.sum.json"
 
     @property
     def format(self) -> Path:
@@ -74,6 +84,11 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.lock"
 
     @property
+    def upkeep_lock(self) -> Path:
+        """Held by whoever replaces files of the table by others."""
+        return self.tables / "_checkpoints" / "landed.upkeep.lock"
+
+    @property
     def hold(self) -> Path:
         """While this file is there the query takes nothing new: so it comes to rest between two batches."""
         return self.tables / "_checkpoints" / "landed.hold"
@@ -87,6 +102,11 @@ class Layout:
     def refills(self) -> Path:
         """Requests to land offsets out of turn."""
         return self.tables / "_checkpoints" / "refills"
+
+    @property
+    def deletions(self) -> Path:
+        """What was to be taken out of the table, and what was."""
+        return self.tables / "_checkpoints" / "deletions"
 
     @classmethod
     def of(cls, tables: Path | str) -> Layout:

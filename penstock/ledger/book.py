@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, replace
 
 from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket, summed
 from penstock.ledger.daily_rollup import CLOSED, LEAST, day_of, plus, roll_counts, roll_rows, roll_told, rolled_key
-from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, is_partition
+from penstock.ledger.posts import (
+    LARGEST,
+    SUM,
+    AuditPost,
+    ClientPost,
+    EventPost,
+    LandedPost,
+    Post,
+    is_partition,
+)
 from penstock.log.store.gaps import Gap
 
 
@@ -21,7 +30,7 @@ from penstock.log.store.gaps import Gap
 class TopicFates:
     """What became of a topic's offsets before ``through``, and of those in ``ahead``.
 
-    ``refills``: request and version of what was told out of turn.
+    ``refills``: request and version of what was told out of turn; ``deletion``: the last one that was told.
     """
 
     through: int = 0
@@ -30,6 +39,7 @@ class TopicFates:
     uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
     ahead: tuple[tuple[int, int], ...] = ()
     refills: frozenset[tuple[int, int]] = frozenset()
+    deletion: int = 0
 
     def copy(self) -> TopicFates:
         """A copy that shares nothing that changes."""
@@ -253,6 +263,8 @@ class Book:
         landed = self._pages.landed.setdefault(post.topic, TopicFates())
         if post.refill:
             return self._post_refill(landed, post)
+        if post.deletion:
+            return self._post_deletion(landed, post)
         if post.through <= landed.through and landed.version >= 0:
             return False
         if is_partition(post.topic):
@@ -270,6 +282,18 @@ class Book:
         self._add_fates(landed, post)
         return True
 
+    def _post_deletion(self, landed: TopicFates, post: LandedPost) -> bool:
+        if post.deletion <= landed.deletion:
+            return False
+        landed.deletion = post.deletion
+        if is_partition(post.topic) and not post.taken:  # computed anew: no other post tells of these records
+            self._add_records(post)
+        self._add_fates(landed, post)
+        less = {key: _negative(counts) for key, counts in post.taken.items()}
+        sums = {key: _negative(counts) for key, counts in post.taken_uuids.items()}
+        self._add_fates(landed, replace(post, counts=less, uuids=sums))
+        return True
+
     def _add_fates(self, landed: TopicFates, post: LandedPost) -> None:
         for told, kept in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
             for key, counts in told.items():
@@ -283,6 +307,11 @@ class Book:
             self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
             self._add_rows(post.topic, key, post.through - rows, rows)
         self._pages.ends[post.topic] = max(self._pages.ends.get(post.topic, 0), post.end, post.through)
+
+
+def _negative(counts: Counts) -> Counts:
+    """What is to be added to take these away; sums are of numbers modulo 2^64."""
+    return Counts({name: LARGEST - n if name.startswith(SUM) else -n for name, n in counts.items()})
 
 
 def _version(told: Mapping[SourceBucket, tuple[int, Counts]], key: SourceBucket) -> int:

@@ -86,7 +86,7 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
         yield from (["logged", topic, source, told] for source, told in _by_source(rows, int))
     for topic, landed in pages.landed.items():
         refills = sorted(list(told) for told in landed.refills)
-        yield ["landed", topic, landed.through, landed.version, landed.ahead, refills]
+        yield ["landed", topic, landed.through, landed.version, landed.ahead, refills, landed.deletion]
         yield from (["fates", topic, source, told] for source, told in _by_source(landed.counts, Counts.pruned))
         yield from (["uuids", topic, source, told] for source, told in _by_source(landed.uuids, Counts.pruned))
     for post in pages.clients.values():
@@ -136,10 +136,11 @@ def _landed(
     version: int,
     ahead: Any = (),
     refills: Any = (),  # as of old, without
+    deletion: int = 0,  # as of old, without
 ) -> None:
     runs = tuple((int(begin), int(end)) for begin, end in ahead)
     told = frozenset((int(number), int(batch)) for number, batch in refills)
-    pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=told)
+    pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=told, deletion=int(deletion))
 
 
 def _fates(pages: TierCounts, topic: str, source: str, told: list[Any]) -> None:

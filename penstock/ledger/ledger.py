@@ -149,6 +149,10 @@ class Ledger:
             if told > end or any(stop > end for _, stop in post.ahead):
                 raise BadPost(f"topic {post.topic!r} has no such offsets: it ends at {end}")
             return
+        if post.deletion:
+            if told > sum(sum(counts.values()) for counts in known.counts.values()):
+                raise BadPost(f"so much has not landed of topic {post.topic!r}")
+            return
         if post.through > end or told > max(post.through - known.through, 0) > 0:
             raise BadPost(f"topic {post.topic!r} has no {told} offsets from {known.through} to {post.through}")
 

@@ -46,7 +46,8 @@ class LandedPost:
     ``topic`` may be a partition of Kafka (``events/0``), of which only the post knows the ``end``.
     ``uuids``: by fate how many uuids are known (``rows.FATE``) and the sum of their hashes (``sum.FATE``). With
     ``refill``, the number of a request, it tells of offsets that landed out of turn: those in ``ahead`` no other post
-    tells of.
+    tells of. With ``deletion``, the number of one, it tells of rows that were taken out of the table: ``counts`` and
+    ``uuids`` are what they are now, ``taken`` and ``taken_uuids`` what posts before had told of them.
     """
 
     topic: str
@@ -57,6 +58,9 @@ class LandedPost:
     uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
     refill: int = 0
     ahead: tuple[tuple[int, int], ...] = ()
+    deletion: int = 0
+    taken: dict[SourceBucket, Counts] = field(default_factory=dict)
+    taken_uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +148,16 @@ def _event(document: Any) -> EventPost:
 def _landed(document: Any) -> LandedPost:
     through = _natural(document["through"])
     end = _natural(document.get("end", 0))
-    uuids = {key: counts for key, counts in _counts(document, named="uuids").items() if counts}
+    uuids, taken, taken_uuids = (
+        {key: counts for key, counts in _counts(document, named=name).items() if counts}
+        for name in ("uuids", "taken", "taken_uuids")
+    )
     ahead = tuple(_range(one) for one in _list(document.get("ahead", [])))
-    refill = _natural(document.get("refill", 0))
+    refill, deletion = (_natural(document.get(name, 0)) for name in ("refill", "deletion"))
     topic, version, counts = _text(document["topic"]), _version(document), _counts(document)
-    return LandedPost(topic, version, through, counts, end, uuids, refill, ahead)
+    if deletion and any(counts[key].total() != taken.get(key, Counts()).total() for key in {*counts, *taken}):
+        raise ValueError("a deletion takes as many rows from one count as it adds to another")
+    return LandedPost(topic, version, through, counts, end, uuids, refill, ahead, deletion, taken, taken_uuids)
 
 
 def _audited(tier: Any, document: Any) -> AuditPost:
@@ -209,17 +218,22 @@ def dump(post: Post) -> bytes:
             "through": post.through,
             **({"end": post.end} if post.end else {}),
             **({"refill": post.refill, "ahead": post.ahead} if post.refill else {}),
-            "counts": _entries(post.counts, "source", post.uuids),
+            **({"deletion": post.deletion} if post.deletion else {}),
+            "counts": _entries(post.counts, "source", post.uuids, taken=post.taken, taken_uuids=post.taken_uuids),
         }
     return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _entries(
-    counts: dict[SourceBucket, Counts], of: str, uuids: Mapping[SourceBucket, Counts] = NO_UUIDS
+    counts: dict[SourceBucket, Counts],
+    of: str,
+    uuids: Mapping[SourceBucket, Counts] = NO_UUIDS,
+    **more: Mapping[SourceBucket, Counts],
 ) -> list[dict[str, Any]]:
+    more = {"uuids": uuids, **more}
     return [
         {of: key[0], "bucket": key[1], "counts": of_key.pruned()}
-        | ({"uuids": uuids[key].pruned()} if key in uuids else {})
+        | {name: told[key].pruned() for name, told in more.items() if key in told}
         for key, of_key in counts.items()
     ]
 

@@ -176,7 +176,11 @@ class MonitoringApi:
         if tier != "landed":
             return self._audits(tier)
         landed = self._ledger.landed()
-        return {"topics": {name: {"version": x.version, "through": x.through} for name, x in landed.items()}}
+        return {
+            "topics": {
+                name: {"version": x.version, "through": x.through, "deletion": x.deletion} for name, x in landed.items()
+            }
+        }
 
     def _audits(self, tier: str) -> dict[str, Any]:
         audits = self._ledger.audits()

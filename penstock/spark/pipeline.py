@@ -26,10 +26,10 @@ from penstock import config
 from penstock.errors import PenstockError
 from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
+from penstock.landing.deletion.maintenance import Maintenance, Upkeep
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import take_lock
 from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.table.maintenance import Maintenance
 from penstock.landing.table_paths import Layout
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
@@ -95,7 +95,8 @@ def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
 
 
 def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event) -> int:
-    maintenance = Maintenance(landing.layout, landing.merge_files_every)
+    upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
+    maintenance = Maintenance(landing.layout, upkeep, lambda: proof_worker.settled)
     maintenance.start()
     query, error = _query_ended(session, landing, proof_worker, once, stop)
     maintenance.stop(SHUTDOWN_PATIENCE)
@@ -198,6 +199,7 @@ def landing_of(settings: config.Settings) -> Landing:
         merge_files_every=pipeline.merge_files_every,
         max_rows=pipeline.batch_rows,
         max_bytes=pipeline.batch_bytes,
+        retention=pipeline.retention,
         log=connection_of(settings),
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.landing.backfill.requests import OffsetRange, Request, own_turn, requests
+from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.journal import read_journal, read_plan
 from penstock.landing.table.begun_table import begun_as, table_of
@@ -60,7 +61,7 @@ def _cut(layout: Layout, window: int) -> Cut:
     table = table_of(layout)
     batch = table.newest()
     files = [layout.landed / name for name in table.active()]
-    keys = runs_through(table, layout.keys, window, batch)
+    keys = runs_through(table, layout.keys, window, batch, lambda: Record(layout).keys())
     found = Cut(batch, files, _ended(layout, batch), keys, requests(layout.refills))
     if table.newest() != batch:
         raise TableMovedOn

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from penstock.errors import PenstockError
 from penstock.landing.backfill import requests
 from penstock.landing.checkpoint_repair import mend
+from penstock.landing.deletion.deletions import all_deletions
 from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs
+from penstock.landing.history import read_sum
 from penstock.landing.journal import Journal, read_journal, read_plan
 from penstock.landing.promote.offset_map import OffsetMap
-from penstock.landing.proof.prover import proved_refills, read_proofs
+from penstock.landing.proof.proofs import latest_proofs, proved_refills, read_proofs
 from penstock.landing.quarantine.send_once import Resender, read_body
 from penstock.landing.rows.type_schemas import kept_schemas
 from penstock.landing.table.begun_table import PARQUET, begin_table, begun_as
@@ -77,7 +79,22 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "proofs": (
         "_checkpoints/landed.proofs.jsonl",
         journals("batch", "proofs", "refills"),
-        lambda layout, _: (list(read_proofs(layout, repair=True)), list(proved_refills(layout))),
+        lambda layout, _: (list(read_proofs(layout)), list(proved_refills(layout)), latest_proofs(layout)),
+    ),
+    "a day of the history": (
+        "_checkpoints/history/2026-01-01.jsonl",
+        journals("first", "batch", "landed_at", "end", "totals", "commit", "proofs", "refills"),
+        lambda layout, _: (list(read_journal(layout)), list(read_proofs(layout)), Journal(layout)),
+    ),
+    "the sum of the history": (
+        "_checkpoints/landed.sum.json",
+        documents("batch", "landed_at", "end", "totals"),
+        lambda layout, _: (read_sum(layout), Journal(layout)),
+    ),
+    "a deletion": (
+        "_checkpoints/deletions/000001.json",
+        documents("why", "conditions"),
+        lambda layout, _: all_deletions(layout),
     ),
     "the form": (
         "_checkpoints/landed.format.json",

@@ -71,11 +71,12 @@ class HandWritten:
     end: dict[str, int] = field(default_factory=dict)
     batch: int = -1
     files: list[str] = field(default_factory=list)
+    form: str = PARQUET
 
     def commit(self, end: dict[str, int], rows: Iterable[dict[str, Any]], landed_at: int = 0) -> int:
         """Write a batch that ends at ``end`` and holds ``rows``; its number."""
         self.batch += 1
-        table = begin_table(self.layout, PARQUET)
+        table = begin_table(self.layout, self.form)
         self.end = {**self.end, **end}
         by_kind: dict[str, list[dict[str, Any]]] = {}
         for row in rows:

@@ -18,7 +18,8 @@ from penstock.config import load
 from penstock.landing.journal import read_journal
 from penstock.landing.landing_lock import PipelineRunning, take_lock
 from penstock.landing.proof.evidence import read_rows
-from penstock.landing.proof.prover import read_proofs, rebuild
+from penstock.landing.proof.proofs import read_proofs
+from penstock.landing.proof.prover import rebuild
 from penstock.landing.table_paths import Layout
 from penstock.spark.pipeline import landing_of, main
 from tests.spark.spark_daemon import Daemon, daemon

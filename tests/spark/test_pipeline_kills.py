@@ -10,7 +10,8 @@ import deltalake
 import pyarrow.dataset as ds
 import pytest
 
-from penstock.landing.proof.prover import read_proofs, rebuild
+from penstock.landing.proof.proofs import read_proofs
+from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.begun_table import DELTA, PARQUET
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_daemon import daemon

@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
 
+KINDS = ("event", "syslog", "message", "quarantine")
+
 
 class PipelineConfig(Section):
     """Topics to tables."""
@@ -25,6 +27,9 @@ class PipelineConfig(Section):
     merge_files_every: Seconds = Field(600.0, description="how often small files are merged (delta); 0: never")
     batch_rows: int = Field(500_000, ge=1, description="most messages of one batch")
     batch_bytes: Size = Field(512 << 20, ge=1, description="most bytes of one batch, as stored; not with Kafka")
+    retention: dict[str, Seconds] = Field(
+        default_factory=dict, description="how long rows stay (delta), by kind or type: event, event/click, quarantine"
+    )
     target_lag: Seconds = Field(1.0, description="how far the tables may be behind; sets the trigger")
     duplicate_window: Seconds = Field(600.0, description="how long a uuid is remembered")
     event_types: tuple[str, ...] = Field((), description="types let in; empty: any")
@@ -38,6 +43,16 @@ class PipelineConfig(Section):
     def _kafka_can_be_reached(self) -> PipelineConfig:
         if self.source == "kafka" and not self.kafka.get("bootstrap.servers"):
             raise ValueError('kafka."bootstrap.servers" is missing: source = "kafka" needs it')
+        return self
+
+    @model_validator(mode="after")
+    def _rows_can_be_kept_so_long(self) -> PipelineConfig:
+        for name in self.retention:
+            kind, mark, of_type = name.partition("/")
+            if kind not in KINDS or (mark and (kind != "event" or not of_type)):
+                raise ValueError(f"retention.{name}: an age is of a kind ({', '.join(KINDS)}) or a type (event/click)")
+        if self.retention and self.format != "delta":
+            raise ValueError('retention is for format = "delta": files of a Parquet table stay as they were written')
         return self
 
     @model_validator(mode="after")

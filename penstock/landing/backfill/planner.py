@@ -21,18 +21,29 @@ import pyarrow.parquet as pq
 
 from penstock.counts import Name
 from penstock.errors import PenstockError
-from penstock.landing.backfill.requests import Request, inside, of_topic, progress, runs_of, write
+from penstock.landing.backfill.requests import (
+    OffsetRange,
+    Request,
+    inside,
+    of_topic,
+    offsets_of,
+    progress,
+    runs_of,
+    write,
+)
+from penstock.landing.deletion.deletions import Record, within_runs
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.journal import committed_batches, read_journal, read_plan
+from penstock.landing.journal import committed_batches, landed_ends, read_plan
 from penstock.landing.proof.evidence import Offsets, in_gaps
-from penstock.landing.proof.prover import proved_refills, read_proofs
-from penstock.landing.proof.reread import LogRecords, Suspect
+from penstock.landing.proof.proofs import proved_refills, read_proofs
+from penstock.landing.proof.reread import LogRecords, Reread, Suspect
 from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
 
 WAITING = "waiting"
+DELETED = Name.DELETED.rstrip(".")
 CORRUPT = "corrupt"
 OffsetOrTime = int | float
 """An offset (int), or a time in seconds since the epoch (float)."""
@@ -66,6 +77,7 @@ class BackfillPlanner:
     def __init__(self, topics: Path, layout: Layout, selected: Sequence[str], *, running: bool) -> None:
         self._topics, self._layout, self._selected, self._running = topics, layout, set(selected), running
         self._committed, self._planned = positions(layout)
+        self._runs: Sequence[OffsetRange] = ()
 
     def survey(self, topic: str, begin: OffsetOrTime, end: OffsetOrTime | None) -> BackfillPlan:
         """Raises CannotBackfill where there is no such topic."""
@@ -77,6 +89,8 @@ class BackfillPlanner:
         found = BackfillPlan(topic, first, max(first, min(last, reader.end)))
         left = np.arange(found.begin, found.end)
         left = self._strike(found, Name.LANDED.rstrip("."), left, np.isin(left, self._in_table(found)))
+        self._runs = Record(self._layout).runs().get(topic, [])
+        left = self._strike(found, DELETED, left, within_runs(left, self._runs))
         before = len(left)
         left, gone = in_gaps(left, reader.gaps())
         for reasons in gone.values():
@@ -105,7 +119,8 @@ class BackfillPlanner:
         """Of what was committed and is in no file: what is no duplicate of a row in the table."""
         again = LogRecords(self._topics).again(found.topic, missing)
         uuids = {suspect.event.uuid for suspect in again.suspects if suspect.event}
-        kept = list(_first_of_each(again.suspects, self._uuids(found.topic, uuids)))
+        known = self._uuids(found.topic, uuids) | (self._uuids_deleted(found.topic) if uuids else set())
+        kept = list(_first_of_each(again.suspects, known))
         found.again = np.array(kept, np.int64)
         found.known[Name.DUPLICATE] += len(again.suspects) - len(kept)
         found.known[CORRUPT] += len(missing) - len(again.suspects)
@@ -136,6 +151,11 @@ class BackfillPlanner:
             here = rows["uuid"].filter(pc.is_in(rows["uuid"], value_set=values))
             found.update(here.to_pylist())  # type: ignore[arg-type]  # what is among the wanted is not null
         return found
+
+    def _uuids_deleted(self, topic: str) -> set[str]:
+        """Those that were taken out of the table, as far as the log still has them: they do not come back."""
+        again = LogRecords(self._topics).again(topic, offsets_of(self._runs)) if self._runs else Reread()
+        return {suspect.event.uuid for suspect in again.suspects if suspect.event}
 
     def _columns(self, topic: str, names: list[str], kind: str | None = None) -> Iterator[pa.Table]:
         """Columns of the rows of a topic of the log, file by file; a file that is gone has none."""
@@ -169,9 +189,7 @@ def _offset(reader: TopicReader, place: OffsetOrTime) -> int:
 
 def positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
     """Up to where each topic (and request) is committed, and up to where it is planned."""
-    committed: dict[str, int] = {}
-    for commit in read_journal(layout):
-        committed.update(commit.end)
+    committed = landed_ends(layout)
     done = max(committed_batches(layout.checkpoint), default=-1)
     planned = dict(committed)
     for batch in (done, done + 1):

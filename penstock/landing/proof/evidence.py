@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.counts import SourceBucket
+from penstock.counts import Name, SourceBucket
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.row_counts import partition_value
@@ -99,6 +99,11 @@ def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
         place = (row["source"] or "", row["bucket"] or 0)
         found.setdefault(place, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
     return found
+
+
+def fate(kind: str, reason: str) -> str:
+    """The name of the count that a row stands under."""
+    return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
 
 
 def of_topic(rows: pa.Table, topic: str) -> pa.Table:
@@ -199,7 +204,7 @@ class LandedUuids:
                 break
             rows = self._rows(batch)
             for topic, uuids in left.items():
-                for uuid, micros in _matching(rows, topic, uuids):
+                for uuid, micros in matching(rows, topic, uuids):
                     found[topic].setdefault(uuid, []).append(micros)
                     times = uuids.get(uuid, ())
                     uuids[uuid] = [at for at in times if abs(at - micros) > self._window]
@@ -237,7 +242,8 @@ def _newest(rows: pa.Table) -> dict[str, int]:
     return {one["topic"]: one["micros_max"] for one in newest}
 
 
-def _matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
+def matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Uuid and timestamp of the rows of a topic that have one of some uuids."""
     names = rows["topic"].cast(pa.string())
     of_topic = pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK))
     mine = rows.filter(pc.and_(of_topic, pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))))

@@ -11,7 +11,7 @@ import httpx
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.errors import PenstockError
-from penstock.landing.proof.prover import BackfillProof, Proof
+from penstock.landing.proof.proofs import BackfillProof, Proof
 
 TIER = "landed"
 TIMEOUT = 5.0
@@ -50,6 +50,14 @@ class LedgerClient:
         answer = self._ask("GET", "/ledger", params={"tier": TIER})
         try:
             return {str(topic): int(entry["through"]) for topic, entry in answer["topics"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LedgerAway(f"GET /ledger: unexpected answer ({error!r})") from None
+
+    def deletions(self) -> dict[str, int]:
+        """For each topic the last deletion that the ledger knows of. Raises LedgerAway."""
+        answer = self._ask("GET", "/ledger", params={"tier": TIER})
+        try:
+            return {str(topic): int(entry.get("deletion", 0)) for topic, entry in answer["topics"].items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerAway(f"GET /ledger: unexpected answer ({error!r})") from None
 

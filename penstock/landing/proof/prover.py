@@ -8,123 +8,53 @@ running, and from the first batch on as well as for the last.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
-from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.backfill.requests import OffsetRange, Request, inside, offsets_of, requests
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.deletion.deletions import Record, Runs, within_runs
 from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
 from penstock.landing.proof.evidence import (
     NO_ROWS,
     LandedUuids,
     Offsets,
+    fate,
     in_gaps,
     of_topic,
     split_offsets,
     tally,
 )
+from penstock.landing.proof.proofs import BackfillProof, Proof, read_proofs
 from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
-from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files
+from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
 from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
 from penstock.landing.table_paths import Layout
+from penstock.ledger.daily_rollup import roll_counts
 
 Verify = Callable[[str, int, int], None]
 """Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
-SHOWN = 1000
-"""Most unaccounted offsets that are written down one by one."""
-
-
-@dataclass(slots=True)
-class Proof:
-    """What became of offsets [begin, end) of a topic in a batch, by source and bucket.
-
-    ``unaccounted``: offsets of which nothing is known. ``unexpected``: offsets in the batch's files that are not
-    of its range, or stand there twice. Both are empty, or something is wrong. ``uuids``: how many of them are known
-    and the sum of their hashes, by fate.
-    """
-
-    batch: int
-    topic: str
-    begin: int
-    end: int
-    counts_by: dict[SourceBucket, Counts] = field(default_factory=dict)
-    unaccounted: list[int] = field(default_factory=list)
-    unexpected: list[int] = field(default_factory=list)
-    uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
-
-    @property
-    def holds(self) -> bool:
-        """Whether every offset is accounted for, once."""
-        return not self.unaccounted and not self.unexpected
-
-    def add(self, place: SourceBucket, name: str, count: int = 1) -> None:
-        self.counts_by.setdefault(place, Counts())[name] += count
-
-    def total(self, prefix: str = "") -> int:
-        """The sum of all counts whose name begins with ``prefix``."""
-        return sum(counts.total(prefix) for counts in self.counts_by.values())
-
-    def document(self) -> dict[str, Any]:
-        """JSON-ready; of long lists of offsets only the first ones."""
-        counts = [
-            {"source": place[0], "bucket": place[1], "counts": counts.pruned()}
-            | ({"uuids": self.uuids[place].pruned()} if place in self.uuids else {})
-            for place, counts in sorted(self.counts_by.items())
-        ]
-        found: dict[str, Any] = {"batch": self.batch, "topic": self.topic, "begin": self.begin, "end": self.end}
-        for name, offsets in (("unaccounted", self.unaccounted), ("unexpected", self.unexpected)):
-            if offsets:
-                found[name] = offsets[:SHOWN]
-        return {**found, "counts": counts}
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Proof:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
-        counts = {(str(c["source"]), int(c["bucket"])): Counts(c["counts"]) for c in document["counts"]}
-        left, more = ([int(offset) for offset in document.get(name, ())] for name in ("unaccounted", "unexpected"))
-        batch, begin, end = (int(document[name]) for name in ("batch", "begin", "end"))
-        uuids = {(str(c["source"]), int(c["bucket"])): Counts(c["uuids"]) for c in document["counts"] if "uuids" in c}
-        return cls(batch, str(document["topic"]), begin, end, counts, left, more, uuids)
-
-
-@dataclass(slots=True)
-class BackfillProof:
-    """What became of offsets that were asked for: ``rows`` landed, and what of them counts.
-
-    ``ahead``: those that the topic's own turn passes over.
-    """
-
-    number: int
-    proof: Proof
-    ahead: tuple[OffsetRange, ...] = ()
-    rows: int = 0
-
-    def document(self) -> dict[str, Any]:
-        """JSON-ready."""
-        ahead = [list(run) for run in self.ahead]
-        return {**self.proof.document(), "refill": self.number, "ahead": ahead, "rows": self.rows}
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> BackfillProof:
-        """From ``document``. Raises KeyError, TypeError or ValueError."""
-        ahead = tuple((int(begin), int(end)) for begin, end in document["ahead"])
-        return cls(int(document["refill"]), Proof.of(document), ahead, int(document["rows"]))
+OF_TABLE = (str(Name.LANDED), str(Name.QUARANTINED))
+"""Counts of rows that are in the table."""
+LATE = 1 << 60
+NEAR = 1_000_000
+"""Offsets before and after a batch among which the first of a duplicate may be."""
+NOTHING: Mapping[str, Runs] = MappingProxyType({})
 
 
 class Prover:
     """Proves batches in order. ``topics`` is the folder of the topics; ``window`` the duplicate window in seconds.
 
     ``kafka``: the records of Kafka's partitions, where these are landed; ``log``: those of the log, where there is no
-    folder of topics. ``rows_of``: where the rows of a batch are, if not in the files that it wrote.
+    folder of topics. ``rows_of``: where the rows of a batch are, if not in the files that it wrote; ``deleted``: the
+    offsets of those that were taken out since.
     """
 
     def __init__(
@@ -138,13 +68,15 @@ class Prover:
         kafka: RereadSource | None = None,
         log: RereadSource | None = None,
         rows_of: RowsOf | None = None,
+        deleted: Mapping[str, Runs] = NOTHING,
     ) -> None:
-        self._layout = layout
+        self._layout, self._deleted = layout, deleted
         self._rows_of = rows_of or of_its_files(layout)
         self._log = log or LogRecords(topics, event_types)
         self._kafka = kafka
         self._verify = verify
         self._landed = LandedUuids(self._rows_of, window)
+        self._window = round(window * 1_000_000)
 
     def remember(self, commit: Commit) -> None:
         """Take in a batch that was proved before: duplicates may have their survivor there."""
@@ -194,11 +126,11 @@ class Prover:
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
         for place, fates in tally(counted_rows).items():
             for (kind, reason), count in fates.items():
-                proof.add(place, _fate(kind, reason), count)
+                proof.add(place, fate(kind, reason), count)
         proof.uuids = of_events(counted_rows)
-        missing = np.setdiff1d(wanted, rows["offset"].to_numpy())
+        missing, deleted = self._not_deleted(proof.topic, np.setdiff1d(wanted, rows["offset"].to_numpy()))
         if len(missing):
-            self._explain(proof, missing, None)
+            self._explain(proof, missing, None, deleted)
         return BackfillProof(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
 
     def _prove_topic(self, proof: Proof, rows: pa.Table, earlier: Proof | None) -> Proof:
@@ -208,21 +140,27 @@ class Prover:
             missing = missing[~inside(missing, request.runs)]  # counted with the request
         for place, fates in tally(rows).items():
             for (kind, reason), count in fates.items():
-                proof.add(place, _fate(kind, reason), count)
+                proof.add(place, fate(kind, reason), count)
         proof.uuids = of_events(rows)
+        missing, deleted = self._not_deleted(proof.topic, missing)
         if len(missing):
-            self._explain(proof, missing, earlier)
+            self._explain(proof, missing, earlier, deleted)
         return proof
 
-    def _explain(self, proof: Proof, missing: Offsets, earlier: Proof | None) -> None:
+    def _not_deleted(self, topic: str, missing: Offsets) -> tuple[Offsets, int]:
+        """Without the offsets whose rows were taken out of the table, and how many these are."""
+        gone = within_runs(missing, self._deleted.get(topic, ()))
+        return missing[~gone], int(gone.sum())
+
+    def _explain(self, proof: Proof, missing: Offsets, earlier: Proof | None, deleted: int = 0) -> None:
         """Find a reason for every offset that is not in the table."""
         records = self._records(proof.topic)
         again = records.again(proof.topic, in_gaps(missing, records.gaps(proof.topic))[0])
         for begin, end in again.corrupt if self._verify else ():
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
         left, lost = in_gaps(missing, [*records.gaps(proof.topic), *again.gone])
-        if lost and earlier and _agrees(proof, earlier, len(missing)):
-            proof.counts_by, proof.unaccounted = earlier.counts_by, earlier.unaccounted
+        if lost and earlier and _agrees(proof, earlier, len(missing), deleted):
+            proof.counts_by, proof.unaccounted = _believed(proof, earlier), earlier.unaccounted
             proof.uuids = {place: _joined(place, proof, earlier) for place in {*proof.uuids, *earlier.uuids}}
             return
         for place, reasons in lost.items():
@@ -242,6 +180,12 @@ class Prover:
                 wanted.setdefault(suspect.event.uuid, []).append(suspect.micros)
         topic = proof.topic.partition(PARTITION_MARK)[0]
         landed = self._landed.find({topic: wanted}).get(topic, {})
+        alone = {uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted.items()}
+        if any(alone.values()):  # such as after a restart, of what landed long before it
+            for uuid, times in survivors(self._layout, topic, alone, self._window).items():
+                landed[uuid] = [*landed.get(uuid, ()), *times]
+            for uuid, times in self._deleted_survivors(proof, alone).items():
+                landed[uuid] = [*landed.get(uuid, ()), *times]
         known = {
             s.offset: (s.place, s.event.uuid)
             for s in suspects
@@ -256,6 +200,19 @@ class Prover:
             else:
                 proof.unaccounted.append(offset)
 
+    def _deleted_survivors(self, proof: Proof, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+        """When events landed that were taken out of the table since, as the log still has them."""
+        runs = Record(self._layout).runs().get(proof.topic, [])
+        near = [(begin, end) for begin, end in runs if proof.begin - NEAR < end and begin < proof.end + NEAR]
+        found: dict[str, list[int]] = {}
+        for suspect in self._records(proof.topic).again(proof.topic, offsets_of(near)).suspects if near else ():
+            if suspect.event and wanted.get(suspect.event.uuid):
+                found.setdefault(suspect.event.uuid, []).append(suspect.micros)
+        return found
+
+    def _without_survivor(self, times: Sequence[int], landed: Sequence[int]) -> list[int]:
+        return [at for at in times if not self._landed.within(at, landed)]
+
 
 def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
     """The uuids of the table as they are now, and of the duplicates as they were read before they expired."""
@@ -263,53 +220,35 @@ def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
     return Counts({**{n: c for n, c in then.items() if not n.endswith(EVENT)}, **now})
 
 
-def _fate(kind: str, reason: str) -> str:
-    return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
-
-
-def _agrees(proof: Proof, earlier: Proof, missing: int) -> bool:
-    """Whether the table has exactly what it had at the time of an earlier proof of the same range."""
-
-    def landed(one: Proof) -> dict[SourceBucket, Counts]:
-        names = (str(Name.LANDED), str(Name.QUARANTINED))
-        kept = {p: Counts({n: c for n, c in by.items() if n.startswith(names)}) for p, by in one.counts_by.items()}
-        return {place: counts for place, counts in kept.items() if counts}
-
+def _agrees(proof: Proof, earlier: Proof, missing: int, deleted: int) -> bool:
+    """Whether the table has exactly what it had at the time of an earlier proof of the same range, but for as many rows
+    as were deleted since.
+    """
+    now, then = (_by_day(_of_table(one.counts_by)) for one in (proof, earlier))
+    same_rows = now == then if not deleted else all(now[p][n] <= then[p][n] for p in now for n in now[p])
     total = earlier.total() + len(earlier.unaccounted)
     same_range = (proof.begin, proof.end) == (earlier.begin, earlier.end)
-    return same_range and landed(proof) == landed(earlier) and total == proof.total() + missing
+    return same_range and same_rows and total == proof.total() + missing + deleted
 
 
-@dataclass(frozen=True, slots=True)
-class ProvedBatch:
-    """The proofs of a batch, as they are written down: a line of ``landed.proofs.jsonl``."""
-
-    batch: int
-    proofs: list[Proof]
-    refills: list[BackfillProof]
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> ProvedBatch:
-        """From a line. Raises KeyError, TypeError, ValueError or AttributeError."""
-        refills = [BackfillProof.of(one) for one in told.get("refills", ())]
-        return cls(int(told["batch"]), [Proof.of(one) for one in told["proofs"]], refills)
+def _believed(proof: Proof, earlier: Proof) -> dict[SourceBucket, Counts]:
+    """What the table has now, and of what it never had what was proved before."""
+    found = {place: Counts(counts) for place, counts in _of_table(proof.counts_by).items()}
+    for place, counts in earlier.counts_by.items():
+        others = Counts({name: n for name, n in counts.items() if not name.startswith(OF_TABLE)})
+        if others:
+            found.setdefault(place, Counts()).absorb(others)
+    return found
 
 
-def read_proofs(layout: Layout, *, repair: bool = False) -> Iterator[list[Proof]]:
-    """The proofs written down, batch by batch."""
-    yield from (batch.proofs for batch in read_lines(layout.proofs, ProvedBatch.of, repair=repair))
+def _of_table(counts_by: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, Counts]:
+    kept = {p: Counts({n: c for n, c in by.items() if n.startswith(OF_TABLE)}) for p, by in counts_by.items()}
+    return {place: counts for place, counts in kept.items() if counts}
 
 
-def proved_refills(layout: Layout) -> Iterator[BackfillProof]:
-    """What landed out of turn, as it was proved."""
-    for batch in read_lines(layout.proofs, ProvedBatch.of):
-        yield from batch.refills
-
-
-def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[BackfillProof] = ()) -> None:
-    """Write down the proofs of a batch; synced."""
-    more = {"refills": [refill.document() for refill in refills]} if refills else {}
-    append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs], **more}])
+def _by_day(counts_by: Mapping[SourceBucket, Counts]) -> defaultdict[SourceBucket, Counts]:
+    """As proofs of long ago are kept."""
+    return defaultdict(Counts, roll_counts(counts_by, LATE))
 
 
 def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:
@@ -337,8 +276,10 @@ def rebuild(
 ) -> Iterator[Proof | BackfillProof]:
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
-    rows_of = SnapshotRows(layout)
-    prover = Prover(topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of)
+    rows_of, deleted = SnapshotRows(layout), Record(layout).runs()
+    prover = Prover(
+        topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of, deleted=deleted
+    )
     unproved: dict[str, set[int]] = {}
     for commit in read_journal(layout):
         for proof in prover.prove(commit, written.get(commit.batch)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,29 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.landing.backfill.requests import OffsetRange, inside, requests, without
+from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
-from penstock.landing.proof.evidence import NO_ROWS, read_rows
+from penstock.landing.proof.evidence import NO_ROWS, matching, read_rows
+from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 
 RowsOf = Callable[[Commit], pa.Table]
 """The rows (``evidence.ROWS``) of a batch."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CACHE_BYTES = 512 << 20
 """Most memory for rows of files that were read, as neighbouring batches have theirs in the same."""
 
 
 def of_its_files(layout: Layout) -> RowsOf:
-    """The rows of the files that a batch wrote; a file that is gone has none."""
-    return lambda commit: read_rows(layout.landed, commit.files)
+    """The rows of the files that a batch wrote; where one is gone, such as merged long ago, of the table as it is."""
+
+    def rows(commit: Commit) -> pa.Table:
+        if all((layout.landed / name).exists() for name in commit.files):
+            return read_rows(layout.landed, commit.files)
+        return SnapshotRows(layout)(commit)
+
+    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,32 @@ class SnapshotRows:
         return rows
 
 
+def survivors(layout: Layout, topic: str, wanted: Mapping[str, Sequence[int]], window: int) -> dict[str, list[int]]:
+    """When events of a topic landed that have these uuids, within the window (microseconds) of the times wanted; from
+    all of the table: of use where the batches of late do not have them.
+    """
+    wanted = {uuid: times for uuid, times in wanted.items() if times}
+    times = [at for several in wanted.values() for at in several]
+    bounds = (min(times) - window, max(times) + window)
+    found: dict[str, list[int]] = {}
+    for name in table_of(layout).active():
+        if partition_value(name, "kind") == MessageKind.EVENT and _may_be_of(layout.landed / name, topic, bounds):
+            rows = read_rows(layout.landed, [name])
+            for row in matching(rows, topic, wanted):
+                found.setdefault(row[0], []).append(row[1])
+    return found
+
+
+def _may_be_of(path: Path, topic: str, bounds: tuple[int, int]) -> bool:
+    """Whether a file may have rows of a topic from a stretch of time, by its own statistics."""
+    known = _statistics(path, ("topic", "timestamp"))
+    if known is None:
+        return False
+    topics, times = known
+    first, last = ((at - EPOCH) // timedelta(microseconds=1) for at in times)
+    return bool(topics[0] <= topic <= topics[1] and first <= bounds[1] and bounds[0] <= last)
+
+
 def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
     offsets, mine = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
     names = rows["topic"].cast(pa.string())
@@ -100,9 +136,15 @@ def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -
 
 
 def _described(table: Path, name: str) -> _File | None:
-    """By the file's own statistics; None where it is gone, or has no rows."""
+    """None where it is gone, or has no rows."""
+    known = _statistics(table / name, ("topic", "offset"))
+    return _File(name, *known) if known else None
+
+
+def _statistics(path: Path, columns: tuple[str, str]) -> tuple[tuple[Any, Any], tuple[Any, Any]] | None:
+    """The first and the last value of two columns, as the file says; None where it is gone, or has no rows."""
     try:
-        metadata = pq.read_metadata(table / name)
+        metadata = pq.read_metadata(path)
     except (FileNotFoundError, pa.ArrowInvalid):
         return None
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -112,4 +154,4 @@ def _described(table: Path, name: str) -> _File | None:
         known: list[Any] = [group.column(places[column]).statistics for group in groups]
         return min(one.min for one in known), max(one.max for one in known)
 
-    return _File(name, bounds("topic"), bounds("offset")) if groups else None
+    return (bounds(columns[0]), bounds(columns[1])) if groups else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from penstock.config import Settings
+from penstock.landing.deletion.deletions import Record
 from penstock.landing.promote.moved_topics import documents
 from penstock.landing.promote.offset_map import maps
 from penstock.landing.proof.kafka_records import kafka_records
-from penstock.landing.proof.prover import BackfillProof, Proof, rebuild
+from penstock.landing.proof.proofs import BackfillProof, Proof
+from penstock.landing.proof.prover import rebuild
 from penstock.landing.proof.reread import RereadSource
 from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import LandedPost, Post, is_partition, parse
@@ -21,9 +24,23 @@ def table_posts(settings: Settings) -> Iterator[Post]:
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
     moved = [document for one in maps(layout).values() for document in documents(settings.topics, one)]
     yield from (parse(document) for document in moved if is_partition(document["topic"]))
-    for proof in rebuild(settings.topics, layout, window=window, event_types=types, kafka=kafka):
-        yield _post_of(proof, kafka)
+    yield from posts_of(settings.topics, layout, window=window, event_types=types, kafka=kafka)
     yield from (parse(document) for document in moved if not is_partition(document["topic"]))
+
+
+def posts_of(
+    topics: Path,
+    layout: Layout,
+    *,
+    window: float = 600.0,
+    event_types: Sequence[str] = (),
+    kafka: RereadSource | None = None,
+) -> Iterator[LandedPost]:
+    """All batches proved again, and what was taken out of the table since."""
+    for proof in rebuild(topics, layout, window=window, event_types=event_types, kafka=kafka):
+        yield _post_of(proof, kafka)
+    for batch, one in Record(layout).deleted():
+        yield LandedPost(one.topic, batch, 0, one.counts(), 0, one.uuids_now(), deletion=one.number)
 
 
 def _post_of(found: Proof | BackfillProof, kafka: RereadSource | None) -> LandedPost:

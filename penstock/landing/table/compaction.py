@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable
+from penstock.landing.table_paths import Layout
 
 TARGET_BYTES = 128 << 20
-KEEP_HOURS = 24
-"""A reader, or a proof, that began so long ago may still find its files."""
 
 
 def compact_table(folder: Path) -> tuple[int, int]:
     """Merge what is small, and remove what was merged long ago; how many files became how many."""
-    return DeltaTable(folder).compact(TARGET_BYTES, KEEP_HOURS)
+    with alone_at_upkeep(Layout(folder.parent)):
+        return DeltaTable(folder).compact(TARGET_BYTES, KEEP_HOURS)

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
+from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import sync_written
 from penstock.files.json_values import parse_object
@@ -28,9 +29,13 @@ from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
 DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 APPLICATION = "penstock"
+DELETIONS = "penstock.deletions"
+KEEP_HOURS = 6
+"""A reader that began so long ago still finds its files, though they were merged since."""
 CONFIGURATION = {
     "delta.checkpointInterval": "100",
     "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": f"interval {KEEP_HOURS + 1} hours",
     "delta.enableExpiredLogCleanup": "true",
 }
 """A checkpoint lists all files: then commits need not be kept, as the journal has what each batch brought."""
@@ -38,6 +43,10 @@ CHECKPOINT_EVERY = 100
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """delta-rs would remove commits before the checkpoint that stands for them is on the disk."""
 _LOGGER = logging.getLogger(__name__)
+
+
+class TableChanged(PenstockError, RuntimeError):
+    """Files that were to be replaced are not in the table any more: it is to be looked at again."""
 
 
 class DeltaTable:
@@ -68,19 +77,24 @@ class DeltaTable:
                 str(self.folder), LANDED, partition_by=list(PARTITION_COLUMNS), configuration=dict(CONFIGURATION)
             )
             sync_written([self._path(0)])
+        self._configure()
+
+    def _configure(self) -> None:
+        """Have the settings of today, also where the table was made by an earlier version."""
+        before = self._table.version()
+        known = self._table.metadata().configuration
+        if lacking := {name: value for name, value in CONFIGURATION.items() if known.get(name) != value}:
+            self._table.alter.set_table_properties(lacking, raise_if_not_exists=False)
+            self._sync_since(before)
 
     def commit(self, batch: int, files: Sequence[NewFile]) -> None:
         table = self._table
         if _newest(table) >= batch:
             return
         now = time.time_ns() // 1_000_000
-        adds: list[AddAction | RemoveAction] = [
-            AddAction(one.name, one.size, {"kind": one.kind, "date": one.date}, now, True, one.statistics)
-            for one in files
-        ]
         properties = CommitProperties(app_transactions=[Transaction(APPLICATION, batch, now)])
         table.create_write_transaction(
-            adds,
+            _added(files, now),
             "append",
             LANDED,
             partition_by=list(PARTITION_COLUMNS),
@@ -94,6 +108,28 @@ class DeltaTable:
             table.create_checkpoint()
             sync_written([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
             table.cleanup_metadata()
+
+    def deleted(self) -> int:
+        """The number of the last deletion that is done; 0 for none."""
+        return int(self._table.transaction_version(DELETIONS) or 0) if self._log.is_dir() else 0
+
+    def delete(self, number: int, gone: Sequence[str], files: Sequence[NewFile]) -> None:
+        """Put files without some rows in the place of those that have them, durably, as the deletion of this number."""
+        table, now = self._table, time.time_ns() // 1_000_000
+        if not {*gone} <= {unquote(str(path)) for path in pa.table(table.get_add_actions())["path"].to_pylist()}:
+            raise TableChanged(f"{self.folder}: files were merged meanwhile")  # delta-rs would not mind
+        removes = [RemoveAction(name, True, now, partition_values=_folder_values(name)) for name in gone]
+        properties = CommitProperties(app_transactions=[Transaction(DELETIONS, number, now)])
+        table.create_write_transaction(
+            [*_added(files, now), *removes],
+            "append",
+            LANDED,
+            partition_by=list(PARTITION_COLUMNS),
+            commit_properties=properties,
+            post_commithook_properties=NO_HOOKS,
+        )
+        before = table.version()
+        self._sync_since(before)
 
     def compact(self, target_bytes: int, keep_hours: int) -> tuple[int, int]:
         """Merge files that are small, and remove those merged so many hours ago; how many files became how many."""
@@ -172,6 +208,18 @@ class DeltaTable:
                 pass
             _LOGGER.warning("removed %s, which was torn", path)
             path.unlink()
+
+
+def _added(files: Sequence[NewFile], now: int) -> list[AddAction | RemoveAction]:
+    return [
+        AddAction(one.name, one.size, {"kind": one.kind, "date": one.date}, now, True, one.statistics) for one in files
+    ]
+
+
+def _folder_values(name: str) -> dict[str, str | None]:
+    """The values of the columns that a file's folders stand for."""
+    pairs = (part.partition("=") for part in name.split("/")[:-1])
+    return {column: value for column, _, value in pairs}
 
 
 def _newest(table: deltalake.DeltaTable) -> int:

@@ -55,6 +55,9 @@ class ParquetFolder:
     def files(self, from_batch: int = 0) -> Iterator[Entry]:
         yield from (entry for entry in read_lines(self._listed, _entry) if entry[0] >= from_batch)
 
+    def deleted(self) -> int:
+        return 0
+
     def newest(self) -> int:
         if self._newest is None:
             return max((batch for batch, _ in self.files()), default=-1)

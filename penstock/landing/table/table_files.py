@@ -35,6 +35,9 @@ class TableList(Protocol):
     def newest(self) -> int:
         """The newest batch in the list; -1 for none."""
 
+    def deleted(self) -> int:
+        """The number of the last deletion that is done; 0 for none."""
+
     def active(self) -> list[str]:
         """All files that make up the table now, sorted."""
 

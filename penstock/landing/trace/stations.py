@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.landing.journal import Commit
-from penstock.landing.proof.prover import Proof
+from penstock.landing.proof.proofs import Proof
 from penstock.landing.proof.reread import event_of, is_partition
 from penstock.log.read.segment_view import Stored
 from penstock.log.store.gaps import Gap
@@ -118,8 +118,11 @@ def _batch(seen: Seen) -> Step:
         return Step("micro-batch", "none that is in the journal")
     begin, end = seen.span
     details = {"batch": seen.commit.batch, "begin": begin, "end": end, "landed_at": seen.commit.landed_at}
-    when = _time(seen.commit.landed_at * 1000)
-    return Step("micro-batch", f"{seen.commit.batch}, offsets {begin:,} to {end:,}, {when}", details)
+    when, name = _time(seen.commit.landed_at * 1000), f"{seen.commit.batch}"
+    if seen.commit.first is not None:  # rolled up
+        name, when = f"one of {seen.commit.first} to {name}", f"until {when}"
+        details |= {"first": seen.commit.first}
+    return Step("micro-batch", f"{name}, offsets {begin:,} to {end:,}, {when}", details)
 
 
 def _proof(seen: Seen) -> Step:

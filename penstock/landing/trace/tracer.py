@@ -18,7 +18,8 @@ from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.promote.offset_map import OffsetMap, map_path
-from penstock.landing.proof.prover import Proof, proved_refills, read_proofs, requested
+from penstock.landing.proof.proofs import Proof, proved_refills, read_proofs
+from penstock.landing.proof.prover import requested
 from penstock.landing.proof.reread import is_partition
 from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
@@ -182,7 +183,7 @@ class Tracer:
         uuid = seen.uuid if seen.row is None else None
         if uuid is not None:
             earlier = [commit for commit in self._commits if commit.batch <= seen.commit.batch]
-            events = _of_kinds(self._files(earlier), [MessageKind.EVENT])
+            events = _of_kinds([*self._files(earlier), *self._unjournaled()], [MessageKind.EVENT])
             seen.survivor = find_uuid(table, events, uuid, seen.topic, self._tell)
 
     def _out_of_turn(self, seen: Seen) -> tuple[Commit, tuple[int, int]] | None:
@@ -197,7 +198,8 @@ class Tracer:
         """The files that may have a row of a batch; of none: those that the journal does not have yet."""
         if seen.commit is None:
             return self._unjournaled()
-        return [*seen.commit.files, *(self._unjournaled() if seen.gone else ())]  # rewritten, as by Delta's OPTIMIZE
+        rewritten = seen.gone or seen.commit.first is not None
+        return [*seen.commit.files, *(self._unjournaled() if rewritten else ())]
 
     def _files(self, commits: Sequence[Commit]) -> list[str]:
         """The files of batches, newest first."""

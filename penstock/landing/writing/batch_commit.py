@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, wit
 
 COLUMNS = ["topic", "partition", "offset", "timestamp", "uuid"]
 EVENTS = f"kind={MessageKind.EVENT}/"
+Keys = Callable[[], Iterable[EventsSeen]]
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -30,12 +32,12 @@ class TableMovedOn(PenstockError, RuntimeError):
 
 class BatchCommit:
     """Commits micro-batches into a table, each once. ``keys``: the folder of the keys that landed; ``window`` in
-    microseconds. One process at a time.
+    microseconds; ``deleted``: the keys of late whose rows were taken out of the table. One process at a time.
     """
 
-    def __init__(self, table: Table, keys: Path, window: int) -> None:
+    def __init__(self, table: Table, keys: Path, window: int, deleted: Keys = tuple) -> None:
         self._table, self._window = table, window
-        self._keys = known_keys(table, keys, window)
+        self._keys = known_keys(table, keys, window, deleted)
 
     def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
         """Commit what ``write`` wrote, unless the table has the batch already."""
@@ -68,7 +70,7 @@ class BatchCommit:
                 yield left
 
 
-def known_keys(table: Table, folder: Path, window: int) -> LandedKeys:
+def known_keys(table: Table, folder: Path, window: int, deleted: Keys = tuple) -> LandedKeys:
     """The keys of what landed, through the table's newest batch: as they were kept, else from the table."""
     newest = table.newest()
     keys = LandedKeys.load(folder, window)
@@ -76,26 +78,27 @@ def known_keys(table: Table, folder: Path, window: int) -> LandedKeys:
         keys = LandedKeys(folder, window)
         if newest >= 0:
             _LOGGER.info("reading the keys that landed from the table")
-            keys.add(newest, events_within(table, window))
+            keys.add(newest, events_within(table, window, deleted))
     for batch, files in table.files(keys.batch + 1):
         keys.add(batch, EventsSeen.concat(list(_events(table, files))))
     return keys
 
 
-def runs_through(table: Table, folder: Path, window: int, batch: int) -> list[HashRun]:
+def runs_through(table: Table, folder: Path, window: int, batch: int, deleted: Keys = tuple) -> list[HashRun]:
     """Likewise for a reader, through ``batch``, the newest; nothing is written. Raises TableMovedOn."""
     through, runs = mapped_runs(folder)
     if through > batch:
         raise TableMovedOn
     if through < 0:
-        return [HashRun.of(events_within(table, window))] if batch >= 0 else []
+        return [HashRun.of(events_within(table, window, deleted))] if batch >= 0 else []
     later = [name for number, files in table.files(through + 1) if number <= batch for name in files]
     return [*runs, *(HashRun.of(one) for one in _events(table, later))]
 
 
-def events_within(table: Table, window: int) -> EventsSeen:
-    """The events in the table that are no more than the window (microseconds) older than the newest of their topic."""
-    kept = EventsSeen.concat(list(within_window(_events(table, reversed(table.active())), window)))
+def events_within(table: Table, window: int, deleted: Keys) -> EventsSeen:
+    """The events that landed no more than the window (microseconds) before the newest of their topic."""
+    parts = chain(deleted(), _events(table, reversed(table.active())))
+    kept = EventsSeen.concat(list(within_window(parts, window)))
     return next(within_window([kept], window))
 
 

@@ -132,11 +132,12 @@ def _copied(table: Path, file: WrittenFile, kept: Any) -> WrittenFile:
         for batch in old.iter_batches(ROW_GROUP):
             rows = np.arange(at, at + batch.num_rows)[kept[at : at + batch.num_rows]]
             if len(rows):
-                writer.write(_columns(batch).take(pa.array(rows - at)), file.seen.take(rows))
+                writer.write(in_columns_of_today(batch).take(pa.array(rows - at)), file.seen.take(rows))
             at += batch.num_rows
     return writer.close()
 
 
-def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+def in_columns_of_today(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a file with the columns that a file has now."""
     arrays = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(batch.columns, FILE_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=FILE_SCHEMA)

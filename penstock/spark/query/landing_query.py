@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.landing.checkpoint_repair import check_batches, check_source
 from penstock.landing.daemon_connection import DaemonConnection
+from penstock.landing.deletion.deletions import Record
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
@@ -55,6 +56,7 @@ class Landing:
     duplicate_window: float = 600.0
     target_lag: float = 1.0
     merge_files_every: float = 0.0
+    retention: Mapping[str, float] = field(default_factory=dict)
     log: DaemonConnection | None = None
     kafka: Mapping[str, str] | None = None
     expiry_gap: int = EXPIRY_GAP
@@ -93,7 +95,7 @@ def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool 
     check_source(layout, landing.kafka is not None)
     table = begin_table(layout, landing.table_format)
     check_batches(layout)
-    commit = BatchCommit(table, layout.keys, landing.window)
+    commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys())
     frame, sources = _planned(spark, landing)
     job = Job(table.folder, layout.keys, landing.window, landing.rules(spark))
 

@@ -1,19 +1,29 @@
-"""After each committed batch: enter it in the journal, prove it, write the proof down, post it to the ledger."""
+"""After each committed batch: enter it in the journal, prove it, write the proof down, post it to the ledger.
+
+What is long done is rolled up (``penstock.landing.proof.rollup``).
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.files.checked_lines import read_lines, read_lines_from
-from penstock.landing.journal import Commit, Journal, read_journal
+from penstock.landing.deletion.deletions import Record
+from penstock.landing.deletion.deletions import newest as newest_deletion
+from penstock.landing.history import read_sum
+from penstock.landing.journal import REFILL_MARK, Commit, Journal, latest
 from penstock.landing.proof.kafka_records import kafka_records
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
-from penstock.landing.proof.prover import BackfillProof, Proof, ProvedBatch, Prover, write_proofs
+from penstock.landing.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
+from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.reread_flight import log_records
+from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.watermarks import keep_watermarks
 from penstock.spark.query.landing_query import Landing
@@ -38,6 +48,10 @@ class LedgerPosts(Protocol):
     def post_refill(self, refill: BackfillProof) -> None: ...
 
     def verify(self, topic: str, begin: int, end: int) -> None: ...
+
+    def deletions(self) -> dict[str, int]: ...
+
+    def tell(self, document: Mapping[str, Any]) -> None: ...
 
     def watermarks(self) -> list[dict[str, Any]]: ...
 
@@ -79,7 +93,7 @@ class ProofWorker:
         )
         self._unproved = self._resume()
         self._through: dict[str, int] | None = None
-        self._position = 0
+        self._position = self._deletion = 0
         self._pause = FIRST_PAUSE
         self._next_try = self._next_publication = 0.0
         self._stop = threading.Event()
@@ -87,10 +101,12 @@ class ProofWorker:
 
     def _resume(self) -> list[Commit]:
         """The batches in the journal that are not proved yet; the proved ones are remembered as evidence."""
+        rolled, commits = latest(self._layout)
+        self.progress.batch = rolled.batch
         for batch in read_lines(self._layout.proofs, lambda line: int(line["batch"]), repair=True):
             self.progress.batch = max(self.progress.batch, batch)
         unproved = []
-        for commit in read_journal(self._layout):
+        for commit in commits:
             if commit.batch <= self.progress.batch:
                 self._prover.remember(commit)
             else:
@@ -133,7 +149,9 @@ class ProofWorker:
         try:
             self._prove()
             self._post()
+            self._post_deletions()
             self._publish()
+            self._roll_up()
         except LedgerAway as error:
             self._wait(str(error))
             return False
@@ -183,15 +201,54 @@ class ProofWorker:
         if self._ledger is None:
             return
         if self._through is None:  # it may have come back with another memory: ask what it has
-            self._through, self._position = self._ledger.through(), 0
+            self._through, self._position, self._deletion = self._ledger.through(), 0, 0
+            if self._lacks_old_ones(self._through):
+                for old in rolled_proofs(self._layout):
+                    self._post_batch(self._ledger, self._through, old)
         for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.of, self._position):
-            for proof in proved.proofs:
-                if proof.end > self._through.get(proof.topic, 0):
-                    self._post_one(self._ledger, proof)
-                    self._through[proof.topic] = proof.end
-            for refill in proved.refills:
-                self._post_refill(self._ledger, refill)
+            self._post_batch(self._ledger, self._through, proved)
             self._position = position
+
+    def _lacks_old_ones(self, through: dict[str, int]) -> bool:
+        """Whether the ledger does not have all that was rolled up, as when it was lost."""
+        known = read_sum(self._layout).end
+        return any(end > through.get(topic, 0) for topic, end in known.items() if REFILL_MARK not in topic)
+
+    def _post_batch(self, ledger: LedgerPosts, through: dict[str, int], proved: ProvedBatch) -> None:
+        for proof in proved.proofs:
+            if proof.end > through.get(proof.topic, 0):
+                self._post_one(ledger, proof)
+                through[proof.topic] = proof.end
+        for refill in proved.refills:
+            self._post_refill(ledger, refill)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that is in the table is proved: then rows may be taken out of it."""
+        return not self._unproved and self.progress.batch >= table_of(self._layout).newest()
+
+    def _post_deletions(self) -> None:
+        """Tell the ledger what was taken out of the table, once it has been told that it had landed."""
+        newest = newest_deletion(self._layout)
+        if self._ledger is None or newest <= self._deletion:
+            return
+        record, known = Record(self._layout), self._ledger.deletions()
+        for batch, one in record.deleted(self._deletion):
+            if batch > self.progress.batch:
+                return
+            if one.number > known.get(one.topic, 0):
+                try:
+                    self._ledger.tell(one.document(batch))
+                except LedgerRefused as error:
+                    _LOGGER.error("the ledger refused deletion %d of topic %s: %s", one.number, one.topic, error)
+        self._deletion = max((one.number for one in record.deletions), default=0)
+
+    def _roll_up(self) -> None:
+        """Take old lines out of journal and proofs, now that all of them are posted."""
+        if self._journal.lines >= ROLL_AT:
+            rolled, since = latest_proofs(self._layout)
+            roll_up(self._layout, since[-KEEP - 1].batch if len(since) > KEEP else rolled.batch)
+            self._journal.lines, self._position = min(len(since), KEEP), 0
 
     def _publish(self) -> None:
         """Keep how far the tables are complete where SQL finds it, now and then."""

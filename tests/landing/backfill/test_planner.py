@@ -21,7 +21,8 @@ from penstock.landing.backfill.planner import (
     outcome,
 )
 from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.proof.prover import BackfillProof, rebuild
+from penstock.landing.proof.proofs import BackfillProof
+from penstock.landing.proof.prover import rebuild
 from penstock.landing.status import status
 from penstock.landing.trace.tracer import Tracer
 from penstock.ledger.book import Book

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
-from penstock.landing.proof.prover import Proof
+from penstock.landing.proof.proofs import Proof
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, append, flip
 

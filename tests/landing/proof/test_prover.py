@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.landing.journal import Journal
-from penstock.landing.proof.prover import Proof, Prover, read_proofs, rebuild, write_proofs
+from penstock.landing.proof.proofs import Proof, read_proofs, write_proofs
+from penstock.landing.proof.prover import Prover, rebuild
 from penstock.log import Log, TopicSettings
 from penstock.log.store.gaps import Gap, line
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message

@@ -10,7 +10,8 @@ import pytest
 from penstock.client import Unavailable
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.journal import Journal
-from penstock.landing.proof.prover import Proof, Prover
+from penstock.landing.proof.proofs import Proof
+from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.reread import LogRecords
 from penstock.landing.proof.reread_flight import FlightRecords, log_records
 from tests.spark.spark_flight import served

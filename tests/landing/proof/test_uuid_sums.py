@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.counts import Counts
 from penstock.landing.journal import Journal
-from penstock.landing.proof.prover import Proof, Prover
+from penstock.landing.proof.proofs import Proof
+from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.uuid_sums import CHUNK, counted, hashes
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message

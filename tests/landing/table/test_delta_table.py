@@ -10,10 +10,11 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.landing.table.compaction import compact_table
-from penstock.landing.table.delta_table import APPLICATION, DELTA_LOG, DeltaTable
+from penstock.landing.table.delta_table import APPLICATION, CONFIGURATION, DELTA_LOG, KEEP_HOURS, DeltaTable
 from penstock.landing.table_schema import LANDED
 from tests.landing.table.table_rows import offsets_in, written
 
@@ -283,3 +284,33 @@ def test_batches_are_exact_though_the_writer_is_lost_at_random_moments(tmp_path:
         landed.append(batch)
         batch += 1
     assert read(folder) == landed == list(range(batch))
+
+
+def test_a_table_of_before_has_the_settings_of_today_from_its_next_start_on(tmp_path: Path) -> None:
+    folder = tmp_path / "landed"
+    folder.mkdir()
+    deltalake.DeltaTable.create(str(folder), LANDED, partition_by=["kind", "date"])
+    for _ in range(2):
+        DeltaTable(folder).begin()
+        opened = deltalake.DeltaTable(str(folder))
+        assert opened.metadata().configuration == CONFIGURATION
+        assert opened.version() == 1
+
+
+def test_checkpoints_forget_files_that_are_long_gone(table: DeltaTable) -> None:
+    for batch in range(60):
+        commit(table, batch, batch)
+    compact_table(table.folder)
+    (merged,) = (entry for entry in entries(table) if "OPTIMIZE" in entry.read_text())
+    told = [json.loads(line) for line in merged.read_text().splitlines()]
+    for action in told:
+        if "remove" in action:
+            action["remove"]["deletionTimestamp"] -= (KEEP_HOURS + 2) * 3_600_000
+    merged.write_text("\n".join(map(json.dumps, told)))
+    again = DeltaTable(table.folder)
+    for batch in range(60, 110):
+        commit(again, batch, batch)
+    (checkpoint,) = (table.folder / DELTA_LOG).glob("*.checkpoint.parquet")
+    kept = pq.read_table(checkpoint, columns=["add", "remove"]).to_pylist()
+    assert sum(row["remove"] is not None and row["remove"]["path"] is not None for row in kept) == 0
+    assert sum(row["add"] is not None and row["add"]["path"] is not None for row in kept) == 39 + 1

@@ -11,7 +11,8 @@ import pytest
 from penstock.counts import Origin
 from penstock.files.file_system import OS
 from penstock.landing.journal import Journal
-from penstock.landing.proof.prover import Prover, write_proofs
+from penstock.landing.proof.proofs import write_proofs
+from penstock.landing.proof.prover import Prover
 from penstock.landing.trace.tracer import NoSuchTopic, Trace, Tracer
 from penstock.log import Log
 from penstock.log.store.gaps import Gap, Gaps

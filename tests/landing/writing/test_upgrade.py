@@ -12,7 +12,8 @@ import deltalake
 import pytest
 
 from penstock.landing.journal import read_journal
-from penstock.landing.proof.prover import proved_refills, read_proofs, rebuild
+from penstock.landing.proof.proofs import proved_refills, read_proofs
+from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.begun_table import DELTA, PARQUET, FormatDiffers, begin_table, begun_as, is_old, table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing import upgrade as carrying

@@ -18,7 +18,7 @@ from penstock.kafka import Producer
 from penstock.kafka.broker import Broker
 from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
-from penstock.landing.proof.prover import read_proofs
+from penstock.landing.proof.proofs import read_proofs
 from penstock.landing.rows.json_events import events_in
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_daemon import daemon

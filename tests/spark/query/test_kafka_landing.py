@@ -15,7 +15,8 @@ from penstock.kafka.broker import Broker
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header, message_key
 from penstock.kafka.large.segments import encode_segment
 from penstock.landing.journal import Journal
-from penstock.landing.proof.prover import Proof, Prover
+from penstock.landing.proof.proofs import Proof
+from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.reread_kafka import KafkaRecords
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.journal import Journal
-from penstock.landing.proof.prover import Proof, Prover
+from penstock.landing.proof.proofs import Proof
+from penstock.landing.proof.prover import Prover
 from penstock.landing.table.begun_table import DELTA, PARQUET, FormatDiffers, table_of
 from penstock.landing.table.compaction import compact_table
 from penstock.spark.query.landing_query import Landing, start_landing

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from penstock.files.checked_lines import read_lines
+from penstock.landing.history import read_sum, stretches
 from penstock.landing.proof.ledger_posts import LedgerClient
-from penstock.landing.proof.prover import read_proofs
+from penstock.landing.proof.proofs import read_proofs
 from penstock.spark.query import proof_worker as module
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from tests.spark.spark_daemon import Daemon, daemon
-from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
+from tests.spark.spark_helpers import BUCKET, LANDED_AT, HandWritten, append, event, flip, landed_event, landed_message
 
 PLACE = ("events-udp", BUCKET)
 
@@ -150,3 +151,46 @@ def test_pauses_grow_to_a_limit(landing: Landing) -> None:
     for _ in range(20):
         worker._wait("away")
     assert worker._pause == module.LONGEST_PAUSE
+
+
+def test_a_duplicate_of_what_landed_long_before_a_restart_is_found(landing: Landing, table: HandWritten) -> None:
+    """The log went on while the pipeline did not run: by its timestamps the two are close together."""
+    assert make(landing).step()
+    table.commit({"t": 3}, [], LANDED_AT + 7_200_000)
+    again = make(landing)
+    assert again.step()
+    assert (again.progress.duplicates, again.progress.unaccounted) == (1, 0)
+
+
+def test_a_duplicate_of_what_was_rolled_up_is_found_in_the_table(
+    landing: Landing, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROLL_AT", 3)
+    monkeypatch.setattr(module, "KEEP", 1)
+    for end in (2, 2, 2):
+        table.commit({"t": end}, [])
+    assert make(landing).step()
+    assert [(one.first, one.batch) for one in stretches(landing.layout)] == [(0, 2)]
+    table.commit({"t": 3}, [])
+    again = make(landing)
+    assert again.step()
+    assert (again.progress.duplicates, again.progress.unaccounted) == (1, 0)
+
+
+def test_a_ledger_that_was_lost_is_told_what_was_rolled_up(
+    tmp_path: Path, landing: Landing, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROLL_AT", 3)
+    monkeypatch.setattr(module, "KEEP", 1)
+    for end in (3, 3, 3):
+        table.commit({"t": end}, [])
+    with daemon(tmp_path) as running:
+        assert make(landing, running).step()
+    assert read_sum(landing.layout).batch == 2
+    for path in (tmp_path / "topics" / "_ledger").iterdir():
+        path.unlink()
+    with daemon(tmp_path) as running:
+        assert make(landing, running).step()
+        (topic,) = running.ledger.balance().topics
+        assert topic.fates == {"landed.event": 1, "landed.message": 1, "duplicate": 1}
+        assert running.ledger.balance().unaccounted == 0

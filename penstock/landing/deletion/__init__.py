@@ -1,0 +1,8 @@
+"""Rows that are taken out of the table: those asked for, and those older than their retention.
+
+Read ``conditions`` (which rows), ``deletions`` (what is to be done, and what was), ``removal`` (doing it, once),
+``maintenance`` (when).
+Imports ``landing``, ``landing.proof``, ``landing.duplicates``, ``landing.table``, ``landing.writing`` and ``ledger``.
+"""
+
+__all__ = ["conditions", "deletions", "removal", "maintenance"]  # noqa: RUF022 reading order

@@ -1,0 +1,231 @@
+"""What is to be taken out of the table, and what was: each deletion has a number and is done once.
+
+``000001.json`` says what is wanted, ``000001.done.json`` how many rows of which topic that was, ``000001.offsets``
+which, and ``000001.keys`` the keys of the events of late among them, so that they do not land again. The last three
+count when the table's log has the deletion's number: they are written before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.counts import Counts, Name, SourceBucket
+from penstock.files.checked_document import encode, read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.files.file_system import OS, create_once
+from penstock.landing.deletion.conditions import Condition, Mask
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.hash_run import BadRun, HashRun
+from penstock.landing.table.begun_table import table_of
+from penstock.landing.table_paths import Layout
+
+ASKED, RETENTION = "asked", "retention"
+Runs = list[tuple[int, int]]
+Offsets = npt.NDArray[np.int64]
+_OFFSETS = pa.schema({"topic": pa.dictionary(pa.int32(), pa.string()), "begin": pa.int64(), "end": pa.int64()})
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Rows for which all ``conditions`` hold are to go; ``why``: ASKED or RETENTION."""
+
+    number: int
+    why: str
+    conditions: tuple[Condition, ...]
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {"why": self.why, "conditions": [[one.column, one.sign, list(one.values)] for one in self.conditions]}
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What went of a topic: the fates that the rows had, by source and bucket, and the sums of their uuids."""
+
+    number: int
+    why: str
+    topic: str
+    taken: Mapping[SourceBucket, Counts]
+    uuids: Mapping[SourceBucket, Counts]
+
+    @property
+    def fate(self) -> str:
+        """The name of the count that they stand under now."""
+        return Name.DELETED + self.why
+
+    def counts(self) -> dict[SourceBucket, Counts]:
+        """How many."""
+        return {place: Counts({self.fate: taken.total()}) for place, taken in self.taken.items()}
+
+    def uuids_now(self) -> dict[SourceBucket, Counts]:
+        """The uuids, under that name."""
+        return {
+            place: Counts({f"{name.partition('.')[0]}.{self.fate}": n for name, n in told.items()})
+            for place, told in self.uuids.items()
+        }
+
+    def document(self, batch: int) -> dict[str, Any]:
+        """As a post for the ledger; ``batch``: the newest one that was in the table."""
+        counts, uuids = self.counts(), self.uuids_now()
+        entries: list[dict[str, Any]] = [
+            {"source": place[0], "bucket": place[1], "counts": counts[place], "taken": self.taken[place]}
+            | ({"uuids": uuids[place], "taken_uuids": self.uuids[place]} if place in uuids else {})
+            for place in sorted(counts)
+        ]
+        told = {"tier": "landed", "topic": self.topic, "version": max(batch, 0), "through": 0}
+        return {**told, "deletion": self.number, "counts": entries}
+
+
+def ask(layout: Layout, why: str, conditions: Sequence[Condition]) -> Deletion:
+    """Keep a new deletion, durably; several processes may."""
+    layout.deletions.mkdir(parents=True, exist_ok=True)
+    while True:
+        number = 1 + max((one.number for one in all_deletions(layout)), default=0)
+        asked = Deletion(number, why, tuple(conditions))
+        path = layout.deletions / f"{number:06d}.json"
+        data = encode(asked.document())
+        create_once(path, data)
+        if path.read_bytes() == data:
+            return asked
+
+
+def all_deletions(layout: Layout) -> list[Deletion]:
+    """All that were asked for, in order. Raises DamagedFile."""
+    try:
+        names = sorted(os.listdir(layout.deletions))
+    except FileNotFoundError:
+        return []
+    return [_read(layout.deletions / name) for name in names if name.endswith(".json") and name.count(".") == 1]
+
+
+def _read(path: Path) -> Deletion:
+    told = read_document(path)
+    try:
+        conditions = tuple(Condition(column, sign, tuple(values)) for column, sign, values in told["conditions"])
+        return Deletion(int(path.stem), str(told["why"]), conditions)
+    except (KeyError, TypeError, ValueError):
+        raise DamagedFile(f"{path} is damaged: it does not say what is to be deleted") from None
+
+
+def pending(layout: Layout) -> list[Deletion]:
+    """Those that are not done yet, in order."""
+    found = all_deletions(layout)
+    done = table_of(layout).deleted() if found else 0
+    return [one for one in found if one.number > done]
+
+
+def write_record(
+    layout: Layout, one: Deletion, batch: int, told: Sequence[Deleted], runs: Mapping[str, Runs], keys: EventsSeen
+) -> None:
+    """Keep what a deletion is about to take; ``batch``: the newest one that is in the table."""
+    stem = layout.deletions / f"{one.number:06d}"
+    columns = [(topic, begin, end) for topic, of in sorted(runs.items()) for begin, end in of]
+    arrays = [pa.array(list(column)) for column in zip(*columns, strict=True)] if columns else [[], [], []]
+    rows = pa.table(dict(zip(_OFFSETS.names, arrays, strict=True))).cast(_OFFSETS)
+    packed = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.OSFile(f"{stem}.offsets", "wb") as sink, pa.ipc.new_file(sink, _OFFSETS, options=packed) as writer:
+        writer.write_table(rows)
+    checksum = HashRun.of(keys).write(Path(f"{stem}.keys"))
+    for name in ("offsets", "keys"):
+        _sync(Path(f"{stem}.{name}"))
+    entries: list[dict[str, Any]] = [
+        {
+            "topic": of.topic,
+            "source": source,
+            "bucket": bucket,
+            "taken": counts,
+            "uuids": of.uuids.get((source, bucket), {}),
+        }
+        for of in told
+        for (source, bucket), counts in sorted(of.taken.items())
+    ]
+    rows_taken = sum(counts.total() for of in told for counts in of.taken.values())
+    document = {"batch": batch, "rows": rows_taken, "keys": checksum}
+    write_document(Path(f"{stem}.done.json"), {**document, "entries": entries})
+    OS.sync_directory(layout.deletions)
+
+
+def _sync(path: Path) -> None:
+    file = OS.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+class Record:
+    """The deletions that are done."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._folder = layout.deletions
+        found = all_deletions(layout)
+        done = table_of(layout).deleted() if found else 0
+        self.deletions = [one for one in found if one.number <= done]
+
+    def deleted(self, after: int = 0) -> Iterator[tuple[int, Deleted]]:
+        """By deletion and topic what went, with the newest batch that was in the table then."""
+        for one in self.deletions:
+            if one.number > after:
+                told = self._told(one)
+                topics = dict.fromkeys(str(entry["topic"]) for entry in told["entries"])
+                yield from ((int(told["batch"]), _of_topic(one, topic, told["entries"])) for topic in topics)
+
+    def _told(self, one: Deletion) -> dict[str, Any]:
+        return read_document(self._folder / f"{one.number:06d}.done.json")
+
+    def rows(self, number: int) -> int:
+        """How many rows a deletion took."""
+        return sum(int(self._told(one)["rows"]) for one in self.deletions if one.number == number)
+
+    def runs(self) -> dict[str, Runs]:
+        """The offsets that went, by topic (or partition of Kafka), ascending."""
+        found: dict[str, Runs] = {}
+        for one in self.deletions:
+            with pa.memory_map(str(self._folder / f"{one.number:06d}.offsets")) as source:
+                for row in pa.ipc.open_file(source).read_all().to_pylist():
+                    found.setdefault(row["topic"], []).append((row["begin"], row["end"]))
+        return {topic: sorted(of) for topic, of in found.items()}
+
+    def keys(self) -> Iterator[EventsSeen]:
+        """The keys of late that went."""
+        for one in self.deletions:
+            try:
+                yield HashRun.open(self._folder / f"{one.number:06d}.keys", int(self._told(one)["keys"])).seen()
+            except (BadRun, FileNotFoundError) as error:
+                raise DamagedFile(str(error)) from None
+
+
+def within_runs(offsets: Offsets, runs: Sequence[tuple[int, int]]) -> Mask:
+    """Which offsets lie in one of many runs, which are sorted."""
+    if not runs:
+        return np.zeros(len(offsets), bool)
+    begins, ends = np.array(runs, np.int64).T
+    before = np.searchsorted(begins, offsets, "right") - 1
+    found: Mask = (before >= 0) & (offsets < np.maximum.accumulate(ends)[before])
+    return found
+
+
+def newest(layout: Layout) -> int:
+    """The number of the last deletion that was asked for; 0 for none."""
+    try:
+        names = os.listdir(layout.deletions)
+    except FileNotFoundError:
+        return 0
+    return max((int(name[:6]) for name in names if name[:6].isdecimal()), default=0)
+
+
+def _of_topic(one: Deletion, topic: str, entries: Iterable[Mapping[str, Any]]) -> Deleted:
+    mine = [entry for entry in entries if entry["topic"] == topic]
+    taken, uuids = (
+        {(str(entry["source"]), int(entry["bucket"])): Counts(entry[name]) for entry in mine if entry[name]}
+        for name in ("taken", "uuids")
+    )
+    return Deleted(one.number, one.why, topic, taken, uuids)

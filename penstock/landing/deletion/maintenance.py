@@ -1,0 +1,87 @@
+"""Maintenance that runs by itself beside the landing: rows are taken out, small files are merged."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.landing.deletion.deletions import newest, pending
+from penstock.landing.deletion.removal import carry_out, expire
+from penstock.landing.table.begun_table import DELTA, begun_as
+from penstock.landing.table.compaction import compact_table
+from penstock.landing.table_paths import Layout
+
+LOOK = 2.0
+"""Seconds between looks whether somebody asked for a deletion: one listing of a folder."""
+EXPIRE_EVERY = 600.0
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What there is to be done to a table: files are merged every so many seconds (0: never), rows kept as long as
+    ``retention`` says by kind or type. ``window``: of duplicates, in microseconds.
+    """
+
+    merge_every: float = 0.0
+    window: int = 0
+    retention: Mapping[str, float] = field(default_factory=dict)
+
+
+class Maintenance:
+    """Does it, in a thread of its own. ``settled``: whether all that landed is proved; rows go only then."""
+
+    def __init__(self, layout: Layout, upkeep: Upkeep, settled: Callable[[], bool] = lambda: True) -> None:
+        self._layout, self._upkeep, self._settled = layout, upkeep, settled
+        self._expire_at = time.monotonic()
+        self._merge_at = time.monotonic() + upkeep.merge_every
+        self._done = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
+
+    def start(self) -> None:
+        """Begin, where there may be anything to do."""
+        if begun_as(self._layout) == DELTA:
+            self._thread.start()
+
+    def stop(self, patience: float) -> None:
+        """End, at most ``patience`` seconds later; what was cut off has changed nothing."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK):
+            try:
+                self.step()
+            except Exception as error:  # noqa: BLE001 - such as a full disk: reported, and tried again
+                _LOGGER.warning("the table could not be maintained: %s", str(error).partition("\n")[0])
+                self._stop.wait(LOOK * 5)
+
+    def step(self) -> None:
+        """Do what is due."""
+        now = time.monotonic()
+        if self._upkeep.retention and now >= self._expire_at:
+            self._expire_at = now + EXPIRE_EVERY
+            if not self._waits():
+                expire(self._layout, dict(self._upkeep.retention), time.time())
+        if self._waits() and self._settled() and (done := carry_out(self._layout, self._upkeep.window)):
+            _LOGGER.info("%d deletions done", done)
+        if self._upkeep.merge_every and now >= self._merge_at:
+            self._merge_at = now + self._upkeep.merge_every
+            self._merge()
+
+    def _waits(self) -> bool:
+        """Whether a deletion is to be done."""
+        if (asked := newest(self._layout)) > self._done and not pending(self._layout):
+            self._done = asked
+        return asked > self._done
+
+    def _merge(self) -> None:
+        began = time.monotonic()
+        removed, added = compact_table(self._layout.landed)
+        if removed:
+            _LOGGER.info("%d files became %d in %.1f s", removed, added, time.monotonic() - began)
