@@ -64,6 +64,8 @@ PenstockError
     DataLoss  (landing.topics.topic_store)
     BrokenFile  (landing.trace.tracer)
     NoSuchTopic  (landing.trace.tracer)
+    BadRows  (landing.transform.checked)
+    BadTransform  (landing.transform.rules)
     BadCheckpoint  (ledger.checkpoint)
     BadPost  (ledger.posts)
     LogError  (log.errors)

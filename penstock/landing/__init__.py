@@ -2,9 +2,9 @@
 
 Read ``table_paths``, ``event_rules``, ``table_schema``, ``journal`` (what was committed), ``landing_lock``,
 ``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``, then the folders: where rows come from
-(``topics``, ``from_kafka``), what becomes of them (``rows``, ``duplicates``, ``writing``), the ``table``, the
-``proof``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``wire``, ``log``, ``kafka``, ``ledger``,
-``client`` and ``config``.
+(``topics``, ``from_kafka``), what becomes of them (``rows``, ``transform``, ``duplicates``, ``writing``), the
+``table``, the ``proof``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``wire``, ``log``,
+``kafka``, ``ledger``, ``client`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -20,6 +20,7 @@ __all__ = [  # noqa: RUF022 reading order
     "topics",
     "from_kafka",
     "rows",
+    "transform",
     "duplicates",
     "writing",
     "table",

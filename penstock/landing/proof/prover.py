@@ -21,7 +21,7 @@ from penstock.counts import Counts, Name, SourceBucket
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.backfill.requests import OffsetRange, Request, inside, offsets_of, requests
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import REDACTED, MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
 from penstock.landing.proof.evidence import (
     NO_ROWS,
@@ -69,9 +69,18 @@ class Proof:
     def add(self, place: SourceBucket, name: str, count: int = 1) -> None:
         self.counts_by.setdefault(place, Counts())[name] += count
 
+    def enter(self, rows: pa.Table) -> None:
+        """Count rows (``evidence.ROWS``) of the table."""
+        for place, fates in tally(rows).items():
+            for (kind, reason), count in fates.items():
+                self.add(place, _fate(kind, reason), count)
+                if reason == REDACTED:
+                    self.add(place, Name.REDACTED, count)
+        self.uuids = of_events(rows)
+
     def total(self, prefix: str = "") -> int:
-        """The sum of all counts whose name begins with ``prefix``."""
-        return sum(counts.total(prefix) for counts in self.counts_by.values())
+        """The sum of all counts whose name begins with ``prefix``; without one, of messages."""
+        return sum(counts.total(prefix) if prefix else counts.rows() for counts in self.counts_by.values())
 
     def document(self) -> dict[str, Any]:
         """JSON-ready; of long lists of offsets only the first ones."""
@@ -192,10 +201,7 @@ class Prover:
         proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
-        for place, fates in tally(counted_rows).items():
-            for (kind, reason), count in fates.items():
-                proof.add(place, _fate(kind, reason), count)
-        proof.uuids = of_events(counted_rows)
+        proof.enter(counted_rows)
         missing = np.setdiff1d(wanted, rows["offset"].to_numpy())
         if len(missing):
             self._explain(proof, missing, None)
@@ -206,10 +212,7 @@ class Prover:
         proof.unexpected = unexpected.tolist()
         for request in of_topic_requests(self._layout, proof.topic, again=False):
             missing = missing[~inside(missing, request.runs)]  # counted with the request
-        for place, fates in tally(rows).items():
-            for (kind, reason), count in fates.items():
-                proof.add(place, _fate(kind, reason), count)
-        proof.uuids = of_events(rows)
+        proof.enter(rows)
         if len(missing):
             self._explain(proof, missing, earlier)
         return proof
@@ -264,6 +267,8 @@ def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
 
 
 def _fate(kind: str, reason: str) -> str:
+    if kind == MessageKind.DROPPED:
+        return Name.DROPPED
     return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
 
 
@@ -271,7 +276,7 @@ def _agrees(proof: Proof, earlier: Proof, missing: int) -> bool:
     """Whether the table has exactly what it had at the time of an earlier proof of the same range."""
 
     def landed(one: Proof) -> dict[SourceBucket, Counts]:
-        names = (str(Name.LANDED), str(Name.QUARANTINED))
+        names = (Name.LANDED.value, Name.QUARANTINED.value, Name.DROPPED.value)
         kept = {p: Counts({n: c for n, c in by.items() if n.startswith(names)}) for p, by in one.counts_by.items()}
         return {place: counts for place, counts in kept.items() if counts}
 

@@ -97,10 +97,11 @@ def _only_spaces_missing(texts: pa.Array[Any], data: pa.Array[Any]) -> Mask:
 def _cut_out(texts: Sequence[str]) -> list[str]:
     with deep_recursion():
         found = [_only(text) or member(text, "data") for text in texts]
-    return [_without_blanks(one) if _BLANK.search(one) else one for one in found]
+    return [without_blanks(one) if _BLANK.search(one) else one for one in found]
 
 
-def _without_blanks(text: str) -> str:
+def without_blanks(text: str) -> str:
+    """JSON without the blanks between its values."""
     if "\\" in text:
         return _TOKEN.sub(r"\1", text)
     parts = text.split('"')  # every other one is inside of a string

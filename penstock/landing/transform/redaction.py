@@ -1,0 +1,156 @@
+"""Redaction that is configured and not programmed: texts by pattern, and fields of events as keyed hashes.
+
+Whatever says it is changed: the payload, ``data`` in the same way, and the columns made of them. JSON stays JSON.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.rows.data_text import without_blanks
+from penstock.landing.rows.engine import as_mask, compute, pc
+from penstock.landing.table_schema import SYSLOG_COLUMNS
+from penstock.landing.transform.json_texts import with_contents, with_members
+
+TEXTS = ("host", "message", *SYSLOG_COLUMNS)
+"""Columns of plain text that patterns are looked for in, besides payload, key, data and annotations."""
+HASH_LETTERS = 32
+"""128 bits: enough to tell values apart."""
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Replaces what matches one of several regular expressions (RE2). In JSON it is looked for in the contents of
+    strings and in numbers, as they are meant: an escaped letter is that letter.
+    """
+
+    patterns: tuple[str, ...]
+    replacement: str
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        is_json = _is_json(rows)
+        changed = {name: self._replaced(rows[name]) for name in (*TEXTS, "key")}
+        changed["payload"] = self._mixed(rows["payload"], is_json)
+        changed["data"] = self._in_json(rows["data"])
+        changed["annotations"] = self._in_annotations(rows["annotations"])
+        return _with(rows, changed)
+
+    def _replaced(self, column: pa.Array[Any]) -> pa.Array[Any]:
+        for pattern in self.patterns:
+            if pc.any(pc.match_substring_regex(column, pattern)).as_py():
+                column = pc.replace_substring_regex(column, pattern, self.replacement)
+        return column
+
+    def _mixed(self, payloads: pa.Array[Any], is_json: Mask) -> pa.Array[Any]:
+        if not is_json.any():
+            return self._replaced(payloads)
+        texts = self._in_json(payloads.filter(pa.array(is_json)).cast(pa.string())).cast(pa.binary())
+        plain = self._replaced(payloads.filter(pa.array(~is_json)))
+        return _merged(is_json, texts, plain)
+
+    def _in_json(self, texts: pa.Array[Any]) -> pa.Array[Any]:
+        """Where a text has a backslash, or is no JSON any more, its contents are looked at one by one."""
+        made = self._replaced(texts)
+        if made.equals(texts) and not _any(pc.match_substring(texts, "\\")):
+            return texts
+        broken = ~as_mask(compute({"valid": "coalesce(json_valid(text), true)"}, text=made)["valid"])
+        return _changed(texts, made, broken | as_mask(pc.match_substring(texts, "\\")), self._contents)
+
+    def _contents(self, text: str) -> str:
+        def change(contents: Sequence[str]) -> list[str]:
+            found: list[Any] = self._replaced(pa.array(contents, pa.string())).to_pylist()
+            return found
+
+        return with_contents(text, change)
+
+    def _in_annotations(self, column: Any) -> pa.Array[Any]:
+        if self._replaced(column.items).equals(column.items):
+            unchanged: pa.Array[Any] = column
+            return unchanged
+        pairs = [pair for row in column.to_pylist() for pair in row or ()]
+        new: Any = iter(self._replaced(pa.array([value for _, value in pairs], pa.string())).to_pylist())
+        rows = [None if row is None else [(key, next(new)) for key, _ in row] for row in column.to_pylist()]
+        redacted: pa.Array[Any] = pa.array(rows, column.type)
+        return redacted
+
+
+@dataclass(frozen=True, slots=True)
+class Hashes:
+    """Replaces values of fields (paths of keys into the payload of JSON) by HMAC-SHA256 with ``salt``: of a string what
+    it means, of anything else its text, the same in all rows.
+    """
+
+    fields: tuple[tuple[str, ...], ...]
+    salt: bytes
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        is_json = _is_json(rows)
+        texts = pc.if_else(pa.array(is_json), rows["payload"], pa.scalar(None, pa.binary())).cast(pa.string())
+        hashed = _changed(texts, texts, is_json, partial(self._in, self.fields)).cast(pa.binary())
+        changed = {"payload": pc.if_else(pa.array(is_json), hashed, rows["payload"])}
+        within = tuple(path[1:] for path in self.fields if path[0] == "data")
+        known = as_mask(pc.is_valid(rows["data"]))
+        changed["data"] = (
+            _changed(rows["data"], rows["data"], known, partial(self._in, within)) if within else rows["data"]
+        )
+        if ("host",) in self.fields:
+            known = is_json & as_mask(pc.is_valid(rows["host"]))
+            changed["host"] = _changed(rows["host"], rows["host"], known, self._hash)
+        return _with(rows, changed)
+
+    def _in(self, fields: Iterable[tuple[str, ...]], text: str) -> str:
+        for path in fields:
+            text = with_members(text, path, self._value)
+        return text
+
+    def _value(self, text: str) -> str:
+        meant = json.loads(text) if text.startswith('"') else without_blanks(text)
+        return f'"{self._hash(meant)}"'
+
+    def _hash(self, text: str) -> str:
+        return hmac.digest(self.salt, text.encode(), "sha256").hex()[:HASH_LETTERS]
+
+
+def _is_json(rows: pa.RecordBatch) -> Mask:
+    """Which payloads are objects of JSON: events, and those of quarantine that have another fault."""
+    kinds = rows["kind"]
+    events = as_mask(pc.equal(kinds, pa.scalar(MessageKind.EVENT.value)))
+    others = as_mask(pc.equal(kinds, pa.scalar(MessageKind.QUARANTINE.value)))
+    others &= as_mask(pc.not_equal(rows["reason"], pa.scalar("bad_json")))
+    others &= as_mask(pc.starts_with(rows["payload"], "{"))
+    return (events | others) & as_mask(pc.is_valid(rows["payload"]))
+
+
+def _changed(texts: pa.Array[Any], made: pa.Array[Any], which: Mask, change: Any) -> pa.Array[Any]:
+    """``made``, but for some rows (none of them null), whose texts are changed one by one."""
+    if not which.any():
+        return made
+    found = [change(text) for text in texts.filter(pa.array(which)).to_pylist()]
+    replaced: pa.Array[Any] = pc.replace_with_mask(made, pa.array(which), pa.array(found, pa.string()))
+    return replaced
+
+
+def _merged(first: Mask, ones: pa.Array[Any], others: pa.Array[Any]) -> pa.Array[Any]:
+    """The values of two columns, in the order that a mask says."""
+    places = np.where(first, np.cumsum(first) - 1, len(ones) + np.cumsum(~first) - 1)
+    merged: pa.Array[Any] = pc.take(pa.concat_arrays([ones, others]), pa.array(places))
+    return merged
+
+
+def _any(mask: pa.Array[Any]) -> bool:
+    return bool(pc.any(mask).as_py())
+
+
+def _with(rows: pa.RecordBatch, changed: dict[str, pa.Array[Any]]) -> pa.RecordBatch:
+    columns = [changed.get(name, rows[name]) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
