@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,8 @@ TEXTS = ("host", "message", *SYSLOG_COLUMNS)
 """Columns of plain text that patterns are looked for in, besides payload, key, data and annotations."""
 HASH_LETTERS = 32
 """128 bits: enough to tell values apart."""
+_BLOCK = 64
+"""Bytes of SHA-256's."""
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
@@ -96,29 +101,49 @@ class Hashes:
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         is_json = _is_json(rows)
         texts = pc.if_else(pa.array(is_json), rows["payload"], pa.scalar(None, pa.binary())).cast(pa.string())
-        hashed = _changed(texts, texts, is_json, partial(self._in, self.fields)).cast(pa.binary())
+        hashed = self._in(texts, self.fields).cast(pa.binary())
         changed = {"payload": pc.if_else(pa.array(is_json), hashed, rows["payload"])}
-        within = tuple(path[1:] for path in self.fields if path[0] == "data")
-        known = as_mask(pc.is_valid(rows["data"]))
-        changed["data"] = (
-            _changed(rows["data"], rows["data"], known, partial(self._in, within)) if within else rows["data"]
-        )
+        changed["data"] = self._in(rows["data"], [path[1:] for path in self.fields if path[0] == "data"])
         if ("host",) in self.fields:
-            known = is_json & as_mask(pc.is_valid(rows["host"]))
-            changed["host"] = _changed(rows["host"], rows["host"], known, self._hash)
+            host = compute({"hash": self._sql("text")}, text=rows["host"])["hash"]
+            changed["host"] = pc.if_else(pa.array(is_json), host, rows["host"])
         return _with(rows, changed)
 
-    def _in(self, fields: Iterable[tuple[str, ...]], text: str) -> str:
+    def _in(self, texts: pa.Array[Any], fields: Iterable[tuple[str, ...]]) -> pa.Array[Any]:
         for path in fields:
-            text = with_members(text, path, self._value)
-        return text
+            made = compute(*self._replacing(path), text=texts)["made"]
+            doubtful = as_mask(pc.is_null(made)) & as_mask(pc.is_valid(texts))
+            texts = _changed(texts, made, doubtful, partial(with_members, path=path, change=self._value))
+        return texts
+
+    def _replacing(self, path: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+        """SQL for the usual: no such key, or one, with a string or a whole number. What is not usual becomes null."""
+        key = json.dumps(path[-1], ensure_ascii=False)
+        twice = _quoted(f"(?s){re.escape(key)}.*{re.escape(key)}")
+        cases = [f"contains(text, '\\') OR regexp_matches(text, {twice}) THEN NULL"]
+        cases.append(f"NOT contains(text, {_quoted(key)}) THEN text")
+        for colon, (quote, end) in product((":", ": "), (('"', '"'), ("", ","), ("", "}"))):
+            old = f"{_quoted(key + colon + quote)} || value || '{end}'"
+            new = f"""{_quoted(key + colon)} || '"' || hash || '"{end.strip('"')}'"""
+            whole = "true" if quote else "regexp_full_match(value, '-?[0-9]+')"
+            cases.append(f"{whole} AND contains(text, {old}) THEN replace(text, {old}, {new})")
+        pointer = "".join("/" + one.replace("~", "~0").replace("/", "~1") for one in path)
+        value = f"json_extract_string(text, {_quoted(pointer)})"
+        return {"made": f"CASE WHEN {' WHEN '.join(cases)} END"}, {"value": value, "hash": self._sql(value)}
+
+    def _sql(self, value: str) -> str:
+        """The hash of an expression of SQL."""
+        key = (self.salt if len(self.salt) <= _BLOCK else sha256(self.salt).digest()).ljust(_BLOCK, b"\0")
+        inner, outer = (f"unhex('{bytes(byte ^ pad for byte in key).hex()}')" for pad in (0x36, 0x5C))
+        return f"left(sha256({outer} || unhex(sha256({inner} || encode({value})))), {HASH_LETTERS})"
 
     def _value(self, text: str) -> str:
         meant = json.loads(text) if text.startswith('"') else without_blanks(text)
-        return f'"{self._hash(meant)}"'
+        return f'"{hmac.digest(self.salt, meant.encode(), "sha256").hex()[:HASH_LETTERS]}"'
 
-    def _hash(self, text: str) -> str:
-        return hmac.digest(self.salt, text.encode(), "sha256").hex()[:HASH_LETTERS]
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_json(rows: pa.RecordBatch) -> Mask:

@@ -125,6 +125,37 @@ def test_a_key_that_stands_there_twice_or_escaped_is_hashed_each_time() -> None:
     assert row["payload"] == of(row["data"])
 
 
+def test_keys_with_any_letters_are_found() -> None:
+    keys = ["it's", "a/b~c", "(x)*[y", "é ü", "0"]
+    for key in keys:
+        for text in (f'{{"{key}":"v"}}', f'{{"{key}": "v"}}', f'{{"x":["{key}"],"{key}":"v"}}'):
+            (row,) = landed(hashes(f"data.{key}"), of(text))
+            assert json.loads(row["data"])[key] == hashed("v")
+            assert json.loads(row["payload"])["data"] == json.loads(row["data"])
+
+
+def test_the_same_value_elsewhere_stays() -> None:
+    (row,) = landed(hashes("data.user"), of('{"user":"ann","name":"ann","x":{"user":"ann"}}'))
+    assert row["data"] == f'{{"user":"{hashed("ann")}","name":"ann","x":{{"user":"ann"}}}}'
+    (row,) = landed(hashes("data.user"), of('{"user":"ann","name":"ann"}'))
+    assert row["data"] == f'{{"user":"{hashed("ann")}","name":"ann"}}'
+
+
+@pytest.mark.parametrize("number", ["17", "-5", "1.50", "1e3", "true", "123456789012345678901234567890"])
+@pytest.mark.parametrize("colon", [":", ": ", " :\t"])
+def test_numbers_are_hashed_as_they_were_written(number: str, colon: str) -> None:
+    for more in ("", ',"n":1', ',"m":"17"', ',"user2":17'):
+        (row,) = landed(hashes("data.user"), of(f'{{"user"{colon}{number}{more}}}'))
+        assert row["data"] == f'{{"user":"{hashed(number)}"{more}}}'
+        assert row["payload"] == of(f'{{"user"{colon}"{hashed(number)}"{more}}}')
+
+
+@pytest.mark.parametrize("salt", [b"s", b"s" * 64, b"s" * 65, bytes(range(256))])
+def test_hashes_are_hmac_sha256_with_any_key(salt: bytes) -> None:
+    (row,) = landed(TransformRules(fields=("data.user",), salt=salt), of('{"user":"ann"}'))
+    assert json.loads(row["data"])["user"] == hmac.new(salt, b"ann", hashlib.sha256).hexdigest()[:32]
+
+
 def test_what_has_no_such_field_is_as_it_was() -> None:
     payloads = [of("null"), of("[1]"), of('"user"'), b'{"type":"a","uuid":"u","timestamp":1}', b"text"]
     rows = landed(hashes("data.user", "host"), *payloads)
