@@ -20,7 +20,9 @@ from penstock.landing.landing_lock import PipelineRunning, take_lock
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.prover import read_proofs, rebuild
 from penstock.landing.table_paths import Layout
-from penstock.spark.pipeline import landing_of, main
+from penstock.landing.transform.rules import BadTransform, TransformRules
+from penstock.spark.pipeline import landing_of, main, run
+from penstock.spark.query.landing_query import Landing
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, QUICK_START, event
 
@@ -161,3 +163,13 @@ def test_a_bad_configuration_stops_the_start_with_its_key(capsys: pytest.Capture
     kafka = ["pipeline.source=kafka", "pipeline.kafka.bootstrap.servers=h:1", "pipeline.uri=h:1"]
     assert main([part for one in kafka for part in ("-o", one)]) == 2
     assert 'uri is for source = "penstock"' in capsys.readouterr().err
+
+
+def test_a_transformation_that_cannot_be_stops_the_start_before_anything_is_begun(tmp_path: Path) -> None:
+    for rules, key in (
+        (TransformRules("nowhere:f"), "transform = 'nowhere:f'"),
+        (TransformRules(patterns=("(",)), "redact"),
+    ):
+        with pytest.raises(BadTransform, match=rf"^pipeline\.{key}"):
+            run(Landing(tmp_path / "topics", tmp_path / "tables", transform=rules))
+    assert not (tmp_path / "tables").exists()

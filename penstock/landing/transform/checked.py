@@ -26,6 +26,7 @@ from penstock.landing.event_rules import (
 )
 from penstock.landing.rows.engine import as_mask, pc
 from penstock.landing.table_schema import FILE_SCHEMA
+from penstock.records import concatenated
 
 KNOWN_BY = ("topic", "partition", "offset", "timestamp", "received", "source", "bucket", "landed_at", "uuid")
 """Columns that no function may change."""
@@ -59,21 +60,28 @@ class Checked:
     def apply(self, kind: MessageKind, rows: pa.RecordBatch) -> Iterator[OfKind]:
         """The rows (FILE_SCHEMA) that come of these, by kind."""
         given = rows.append_column("kind", pa.repeat(kind.value, rows.num_rows))
-        yield from self._tried(given)
+        failed: list[pa.RecordBatch] = []
+        parts: dict[MessageKind, list[pa.RecordBatch]] = {}
+        for made_kind, made in self._tried(given, failed):
+            parts.setdefault(made_kind, []).append(made)
+        if failed:
+            reduced = _reduced(concatenated(failed), (*EVIDENCE, *CONTENT), Reason.TRANSFORM_FAILED)
+            parts.setdefault(MessageKind.QUARANTINE, []).append(reduced)
+        yield from ((made_kind, concatenated(of_kind)) for made_kind, of_kind in parts.items())
 
-    def _tried(self, given: pa.RecordBatch) -> Iterator[OfKind]:
+    def _tried(self, given: pa.RecordBatch, failed: list[pa.RecordBatch]) -> Iterator[OfKind]:
         try:
             made = self.function(given)
             places = check(given, made)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             if given.num_rows > 1:
                 half = given.num_rows // 2
-                yield from self._tried(given.slice(0, half))
-                yield from self._tried(given.slice(half))
+                yield from self._tried(given.slice(0, half), failed)
+                yield from self._tried(given.slice(half), failed)
                 return
             self.failed += 1
             self.error = self.error or f"{type(error).__name__}: {error}".partition("\n")[0]
-            yield MessageKind.QUARANTINE, _reduced(given, (*EVIDENCE, *CONTENT), Reason.TRANSFORM_FAILED)
+            failed.append(given)
         else:
             yield from _by_kind(_marked(given, made, places))
             dropped = np.ones(given.num_rows, bool)

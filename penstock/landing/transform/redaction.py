@@ -9,7 +9,7 @@ import hmac
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from itertools import product
@@ -28,6 +28,8 @@ TEXTS = ("host", "message", *SYSLOG_COLUMNS)
 """Columns of plain text that patterns are looked for in, besides payload, key, data and annotations."""
 HASH_LETTERS = 32
 """128 bits: enough to tell values apart."""
+_ANCHORED = re.compile(r"(?<!\[)\^|\$|\\[Az]")
+_NUMBER = re.compile(r"[0-9.eE+-]*")
 _BLOCK = 64
 """Bytes of SHA-256's."""
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -64,12 +66,19 @@ class Patterns:
         return _merged(is_json, texts, plain)
 
     def _in_json(self, texts: pa.Array[Any]) -> pa.Array[Any]:
-        """Where a text has a backslash, or is no JSON any more, its contents are looked at one by one."""
-        made = self._replaced(texts)
-        if made.equals(texts) and not _any(pc.match_substring(texts, "\\")):
-            return texts
-        broken = ~as_mask(compute({"valid": "coalesce(json_valid(text), true)"}, text=made)["valid"])
-        return _changed(texts, made, broken | as_mask(pc.match_substring(texts, "\\")), self._contents)
+        """Whole texts at once, where that is the same as to look at their contents one by one."""
+        made = texts if self._by_content else self._replaced(texts)
+        doubtful = as_mask(pc.is_valid(texts))
+        if not self._by_content:
+            doubtful &= as_mask(pc.match_substring(texts, "\\"))
+            changed = np.flatnonzero(as_mask(pc.not_equal(texts, made)))
+            doubtful[changed] |= _reaches_beyond(pc.take(texts, pa.array(changed)), pc.take(made, pa.array(changed)))
+        return _changed(texts, made, doubtful, self._contents)
+
+    @property
+    def _by_content(self) -> bool:
+        """Whether a pattern asks where a content begins or ends, or a number would remain one."""
+        return any(map(_ANCHORED.search, self.patterns)) or bool(_NUMBER.fullmatch(self.replacement))
 
     def _contents(self, text: str) -> str:
         def change(contents: Sequence[str]) -> list[str]:
@@ -96,7 +105,7 @@ class Hashes:
     """
 
     fields: tuple[tuple[str, ...], ...]
-    salt: bytes
+    salt: bytes = field(repr=False)
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         is_json = _is_json(rows)
@@ -142,6 +151,14 @@ class Hashes:
         return f'"{hmac.digest(self.salt, meant.encode(), "sha256").hex()[:HASH_LETTERS]}"'
 
 
+def _reaches_beyond(texts: pa.Array[Any], made: pa.Array[Any]) -> Mask:
+    """Where something was replaced that is no content: it is no JSON any more, or there are fewer strings."""
+    if not len(texts):
+        return np.zeros(0, bool)
+    whole = as_mask(compute({"valid": "json_valid(text)"}, text=made)["valid"])
+    return ~whole | as_mask(pc.not_equal(pc.count_substring(texts, '"'), pc.count_substring(made, '"')))
+
+
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -170,10 +187,6 @@ def _merged(first: Mask, ones: pa.Array[Any], others: pa.Array[Any]) -> pa.Array
     places = np.where(first, np.cumsum(first) - 1, len(ones) + np.cumsum(~first) - 1)
     merged: pa.Array[Any] = pc.take(pa.concat_arrays([ones, others]), pa.array(places))
     return merged
-
-
-def _any(mask: pa.Array[Any]) -> bool:
-    return bool(pc.any(mask).as_py())
 
 
 def _with(rows: pa.RecordBatch, changed: dict[str, pa.Array[Any]]) -> pa.RecordBatch:

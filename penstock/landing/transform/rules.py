@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ class TransformRules:
     patterns: tuple[str, ...] = ()
     replacement: str = "***"
     fields: tuple[str, ...] = ()
-    salt: bytes = b""
+    salt: bytes = field(default=b"", repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.function or self.patterns or self.fields)

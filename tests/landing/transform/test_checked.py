@@ -86,6 +86,19 @@ def test_rows_that_a_function_fails_on_go_to_quarantine_with_their_payload_and_t
     assert (step.failed, step.error) == (2, "RuntimeError: something bad")
 
 
+def test_a_function_that_always_fails_is_asked_at_most_twice_for_each_row() -> None:
+    asked = 0
+
+    def function(rows: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal asked
+        asked += 1
+        raise ValueError
+
+    _, parts = apply(function, *(event(f"u{n}") for n in range(500)))
+    assert [(kind, rows.num_rows) for kind, rows in parts] == [("quarantine", 500)]
+    assert asked < 1000
+
+
 def changing(name: str, value: Any) -> Function:
     return lambda rows: put(rows, name, pa.array([value] * rows.num_rows, rows.schema.field(name).type))
 

@@ -70,6 +70,29 @@ def test_what_was_a_number_is_a_string_then_and_json_stays_json() -> None:
     assert json.loads(row["payload"])["data"] == json.loads(row["data"])
 
 
+@pytest.mark.parametrize(
+    ("pattern", "sent", "wanted"),
+    [
+        ("^ann$", '["ann","anne","x ann"]', ["***", "anne", "x ann"]),
+        ("ann.*", '["ann e","x"]', ["***", "x"]),
+        ("x.*y", '["x","y","xy"]', ["x", "y", "***"]),
+        ("[^a]+", '["bab","a"]', ["***a***", "a"]),
+        ("true|null|[{},:]", '{"a":true,"b":[null],"c":"true"}', {"a": True, "b": [None], "c": "***"}),
+        ("1,2", '[1,2,"1,2"]', [1, 2, "***"]),
+        (r"\bann\b", '["ann","x-ann","anna"]', ["***", "x-***", "anna"]),
+    ],
+)
+def test_a_pattern_is_looked_for_in_contents_alone(pattern: str, sent: str, wanted: Any) -> None:
+    for data in (sent, sent.replace(",", ", ").replace("1, 2", "1,2")):
+        (row,) = landed(patterns(pattern), of(data))
+        assert json.loads(row["data"]) == wanted
+
+
+def test_a_replacement_that_is_like_a_number_makes_strings_too() -> None:
+    (row,) = landed(TransformRules(patterns=("41+",), replacement="0"), of("[4111,[4111],5]"))
+    assert json.loads(row["data"]) == ["0", ["0"], 5]
+
+
 def test_a_key_that_matches_goes_too() -> None:
     (row,) = landed(patterns(MAIL), of('{"ann@example.org":1}'))
     assert row["data"] == '{"***":1}'

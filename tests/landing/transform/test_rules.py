@@ -25,6 +25,11 @@ def test_a_function_is_found_by_module_and_name() -> None:
     assert not TransformRules().steps()
 
 
+def test_the_key_of_hashes_is_not_shown() -> None:
+    rules = TransformRules(fields=("host",), salt=b"pepper")
+    assert "pepper" not in f"{rules} {rules.steps()}"
+
+
 def test_what_one_step_changed_is_known_to_be_changed_after_the_next_ones() -> None:
     steps = TransformRules(f"{HERE}:backwards", patterns=("secret",)).steps()
     messages = source([(0, b"secret"), (1, b"x"), (2, b"secret")])
