@@ -73,7 +73,7 @@ class Checked:
         try:
             made = self.function(given)
             places = check(given, made)
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's function may raise anything
             if given.num_rows > 1:
                 half = given.num_rows // 2
                 yield from self._tried(given.slice(0, half), failed)

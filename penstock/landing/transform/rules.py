@@ -96,7 +96,7 @@ def load(name: str) -> Function:
         sys.path.append(os.getcwd())
     try:
         found = getattr(importlib.import_module(module), function)
-    except Exception as error:  # noqa: BLE001 - a user's module may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise BadTransform(f"{KEY} = {name!r} cannot be imported: {text}") from None
     if not callable(found):

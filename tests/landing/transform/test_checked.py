@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -128,6 +129,7 @@ WRONG: dict[str, tuple[Function, str]] = {
         "UTF8",
     ),
     "an error": (lambda rows: rows["nowhere"], "KeyError"),
+    "an end": (lambda rows: sys.exit(3), "SystemExit: 3"),
 }
 
 
