@@ -29,7 +29,8 @@ TEXTS = ("host", "message", *SYSLOG_COLUMNS)
 HASH_LETTERS = 32
 """128 bits: enough to tell values apart."""
 _ANCHORED = re.compile(r"(?<!\[)\^|\$|\\[Az]")
-_NUMBER = re.compile(r"[0-9.eE+-]*")
+_LITERAL = re.compile(r"[0-9.eE+-]*|-?(?i:nan|inf|infinity)|true|false|null")
+"""What stands in JSON without quotes, or DuckDB takes there; nothing at all, too."""
 _BLOCK = 64
 """Bytes of SHA-256's."""
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -77,8 +78,8 @@ class Patterns:
 
     @property
     def _by_content(self) -> bool:
-        """Whether a pattern asks where a content begins or ends, or a number would remain one."""
-        return any(map(_ANCHORED.search, self.patterns)) or bool(_NUMBER.fullmatch(self.replacement))
+        """Whether a pattern asks where a content begins or ends, or a number might not become a string."""
+        return any(map(_ANCHORED.search, self.patterns)) or bool(_LITERAL.fullmatch(self.replacement))
 
     def _contents(self, text: str) -> str:
         def change(contents: Sequence[str]) -> list[str]:

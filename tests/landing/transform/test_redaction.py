@@ -88,9 +88,10 @@ def test_a_pattern_is_looked_for_in_contents_alone(pattern: str, sent: str, want
         assert json.loads(row["data"]) == wanted
 
 
-def test_a_replacement_that_is_like_a_number_makes_strings_too() -> None:
-    (row,) = landed(TransformRules(patterns=("41+",), replacement="0"), of("[4111,[4111],5]"))
-    assert json.loads(row["data"]) == ["0", ["0"], 5]
+@pytest.mark.parametrize("replacement", ["0", "", "null", "NaN", "-inf", "true", "1e5"])
+def test_a_replacement_that_could_stand_without_quotes_has_them(replacement: str) -> None:
+    (row,) = landed(TransformRules(patterns=("41+",), replacement=replacement), of("[4111,[5,4111],6]"))
+    assert json.loads(row["data"]) == [replacement, [5, replacement], 6]
 
 
 def test_a_key_that_matches_goes_too() -> None:
