@@ -66,11 +66,13 @@ class Name(StrEnum):
     HANDLER_FAILED = "handler_failed."  # by handler
     NOT_ROUTED = "not_routed."  # by handler: the listener's messages go elsewhere
     CORRUPT = "corrupt"  # in frames of the log buffer that could not be read
-    # Landing: logged = landed.* + quarantined.* + deleted.* + duplicate + segment + promoted + passed_over + gap.*
-    # + pending
+    # Landing: logged = landed.* + quarantined.* + deleted.* + duplicate + transformed.dropped + segment + promoted
+    # + passed_over + gap.* + pending
     LANDED = "landed."  # event | syslog | message
     QUARANTINED = "quarantined."  # by reason
     DUPLICATE = "duplicate"
+    DROPPED = "transformed.dropped"
+    REDACTED = "transformed.redacted"  # changed before it landed; shown, not a term
     SEGMENT = "segment"  # a record of Kafka that is a part of a message only
     PROMOTED = "promoted"  # copied to Kafka before it had landed: a partition's book has it from there on
     PASSED_OVER = "passed_over"  # in Kafka from before the pipeline went over to it
@@ -88,6 +90,10 @@ class Counts(Counter[str]):
     def total(self, prefix: str = "") -> int:
         """The sum of all counts whose name begins with ``prefix``."""
         return sum(count for name, count in self.items() if name.startswith(prefix))
+
+    def rows(self) -> int:
+        """The sum of all counts that are of a message each: one that has landed may be counted as redacted, too."""
+        return self.total() - self[Name.REDACTED]
 
     def absorb(self, other: Mapping[str, int]) -> None:
         """Add ``other`` in place (differences included, which ``+=`` of a Counter would drop)."""

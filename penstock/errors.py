@@ -68,6 +68,8 @@ PenstockError
     BrokenFile  (landing.trace.tracer)
     NoSuchTopic  (landing.trace.tracer)
     TableMovedOn  (landing.writing.batch_commit)
+    BadRows  (landing.transform.checked)
+    BadTransform  (landing.transform.rules)
     BadCheckpoint  (ledger.checkpoint)
     BadPost  (ledger.posts)
     LogError  (log.errors)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.console.cures import cure
 from penstock.console.daemon_poll import Daemon
 from penstock.console.wording import exact, lasted, meaning, short
-from penstock.counts import Name
+from penstock.counts import Counts, Name
 from penstock.ledger.receipt import losses_of, receipt
 
 MANY_QUARANTINED = 0.01
@@ -66,7 +66,7 @@ def _topics(daemon: Daemon, lands: bool) -> Iterator[Finding]:
     for topic in daemon.balance.get("topics", ()):
         name = topic["topic"]
         fates = lately.get(name, {})
-        landed = sum(fates.values())
+        landed = Counts(fates).rows()
         quarantined = {fate: n for fate, n in fates.items() if fate.startswith("quarantined.") and n}
         if landed and sum(quarantined.values()) > landed * MANY_QUARANTINED:
             worst = max(quarantined, key=lambda fate: quarantined[fate]).partition(".")[2].replace("_", " ")

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.console.cures import cure
 from penstock.console.theme import table
 from penstock.console.wording import clock, exact, meaning
-from penstock.counts import READ_AND_GONE
+from penstock.counts import READ_AND_GONE, Name
 from penstock.landing.quarantine.send_back import Row
 from penstock.ledger.receipt import PARTS, Receipt
 from penstock.ledger.receipt_words import share, verdict
@@ -22,6 +22,7 @@ MEANS = {
     "quarantined": "they look like events and are none: rows of the table quarantine, kept as they came",
     "duplicate": "events whose uuid had landed already; one of each is in the table",
     "deleted": "rows that had landed, and were taken out of the table: by request, or as their retention says",
+    "dropped": "what pipeline.transform dropped; the table says of which offsets",
     "kept": "in topics that no pipeline reads: they stay in the log as long as retention keeps them",
     "handed_on": "of listeners whose messages go to other handlers than the log",
     "expired": "dropped from the log by retention, after all its readers had read them",
@@ -105,7 +106,8 @@ def _places(part: str, balance: Mapping[str, Any]) -> list[tuple[str, int]]:
         return [(t["topic"], t["logged"]) for t in topics if not t["read_by_pipeline"]]
     if part == "unaccounted":
         return [(f"topic {t['topic']}", t["unaccounted"]) for t in topics]
-    return [(t["topic"], t["fates"].get({"expired": READ_AND_GONE}.get(part, part), 0)) for t in topics]
+    fate = {"expired": READ_AND_GONE, "dropped": Name.DROPPED}.get(part, part)
+    return [(t["topic"], t["fates"].get(fate, 0)) for t in topics]
 
 
 def samples(found: list[Row]) -> str:

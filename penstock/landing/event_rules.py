@@ -13,8 +13,12 @@ class MessageKind(StrEnum):
     SYSLOG = "syslog"
     MESSAGE = "message"
     QUARANTINE = "quarantine"
+    DROPPED = "dropped"
+    """Says only that there was a message, and that a transformation dropped it."""
 
 
+REDACTED = "redacted"
+"""The ``reason`` of a row that landed and was changed by a transformation."""
 VIEWS = {
     "events": MessageKind.EVENT,
     "syslog": MessageKind.SYSLOG,
@@ -25,7 +29,9 @@ VIEWS = {
 
 
 class Reason(StrEnum):
-    """Why a payload that begins with ``{`` is not an event; the first that holds is taken."""
+    """Why a payload that begins with ``{`` is not an event; the first that holds is taken. Last, why any payload is in
+    quarantine: a transformation failed on it.
+    """
 
     BAD_JSON = "bad_json"
     MISSING_TYPE = "missing_type"
@@ -35,6 +41,7 @@ class Reason(StrEnum):
     BAD_TIMESTAMP = "bad_timestamp"
     TYPE_NOT_ALLOWED = "type_not_allowed"
     SCHEMA_NOT_MET = "schema_not_met"
+    TRANSFORM_FAILED = "transform_failed"
 
 
 MAX_TYPE_BYTES = 80

@@ -82,7 +82,9 @@ class Uuids:
 
 @dataclass(frozen=True, slots=True)
 class TopicBalance:
-    """A topic's offsets: logged = landed + quarantined + duplicate + gaps + pending + unaccounted."""
+    """A topic's offsets: logged = landed + quarantined + duplicate + transformed.dropped + gaps + pending +
+    unaccounted.
+    """
 
     topic: str
     end: int
@@ -95,7 +97,7 @@ class TopicBalance:
     @property
     def unaccounted(self) -> int:
         """Offsets of which nothing is known; 0 when all is well."""
-        known = sum(self.fates.values()) + self.pending if self.read_by_pipeline else self.logged
+        known = Counts(self.fates).rows() + self.pending if self.read_by_pipeline else self.logged
         return self.end - known
 
 

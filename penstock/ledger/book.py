@@ -303,7 +303,7 @@ class Book:
     def _add_records(self, post: LandedPost) -> None:
         """What came by Kafka was accepted and logged there: as many records as have a fate."""
         for key, counts in post.counts.items():
-            rows = counts.total()
+            rows = counts.rows()
             self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
             self._add_rows(post.topic, key, post.through - rows, rows)
         self._pages.ends[post.topic] = max(self._pages.ends.get(post.topic, 0), post.end, post.through)

@@ -144,7 +144,7 @@ class Ledger:
             return
         end = max(post.end, post.through) if is_partition(post.topic) else self._end(post.topic)
         known = self.landed().get(post.topic, TopicFates())
-        told = sum(sum(counts.values()) for counts in post.counts.values())
+        told = sum(counts.rows() for counts in post.counts.values())
         if post.refill:
             if told > end or any(stop > end for _, stop in post.ahead):
                 raise BadPost(f"topic {post.topic!r} has no such offsets: it ends at {end}")

@@ -20,6 +20,7 @@ PARTS = {
     "quarantined": "quarantined",
     "duplicate": "duplicates",
     "deleted": "deleted",
+    "dropped": "dropped by the transformation",
     "kept": "in the log only",
     "handed_on": "handed on",
     "expired": "read and expired",
@@ -80,6 +81,7 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         "quarantined": fates.total(Name.QUARANTINED),
         "duplicate": fates[Name.DUPLICATE],
         "deleted": fates.total(Name.DELETED),
+        "dropped": fates[Name.DROPPED],
         "kept": sum(_kept(topic) for topic in balance["topics"]),
         "handed_on": _handed_on(balance, main),
         "expired": fates[READ_AND_GONE],
@@ -135,7 +137,7 @@ def _route_losses(route: Mapping[str, Any]) -> Counts:
 
 def _kept(topic: Mapping[str, Any]) -> int:
     """What a topic that no pipeline reads holds."""
-    return 0 if topic["read_by_pipeline"] else int(topic["logged"]) - sum(topic["fates"].values())
+    return 0 if topic["read_by_pipeline"] else int(topic["logged"]) - Counts(topic["fates"]).rows()
 
 
 def _handed_on(balance: Mapping[str, Any], main: Mapping[str, Mapping[str, Any]]) -> int:

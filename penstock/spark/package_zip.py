@@ -1,4 +1,4 @@
-"""The package as one file that Spark sends to a cluster's executors: so it need not be installed there."""
+"""The package as one file that Spark sends to a cluster's executors, and a user's: they need not be installed there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import io
 import os
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import penstock
 from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder
+from penstock.landing.transform.rules import source_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _WHEN = (1980, 1, 1, 0, 0, 0)
 """The time of all files in it: the same package is the same file."""
@@ -21,9 +26,21 @@ def package_zip(folder: Path | None = None) -> Path:
 
     Its name tells its content, so that executors never take an older one for it. Raises OSError.
     """
-    content = _zipped(Path(penstock.__file__).parent)
-    name = f"penstock-{hashlib.sha256(content).hexdigest()[:16]}.zip"
-    path = (folder or cache_folder()) / name
+    return _kept(Path(penstock.__file__).parent, folder or cache_folder())
+
+
+def send_module(spark: SparkSession, function: str) -> None:
+    """Send the module, or the package, of a function (``module:function``) to where tasks run. Raises BadTransform."""
+    source = source_of(function) if function else None
+    if source is not None:
+        sent = source if source.is_file() else _kept(source, cache_folder())
+        spark.sparkContext.addPyFile(str(sent))
+
+
+def _kept(package: Path, folder: Path) -> Path:
+    content = _zipped(package)
+    name = f"{package.name}-{hashlib.sha256(content).hexdigest()[:16]}.zip"
+    path = folder / name
     if not path.exists() or path.read_bytes() != content:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_durably(OS, path, content, draft=f"{name}.{os.getpid()}")

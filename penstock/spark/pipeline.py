@@ -31,6 +31,7 @@ from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import take_lock
 from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.table_paths import Layout
+from penstock.landing.transform.rules import BadTransform, TransformRules
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, start_landing
@@ -63,8 +64,9 @@ def run(
     """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
 
     ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere.
-    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers.
+    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers, BadTransform.
     """
+    landing.transform.check()
     stop = stop or threading.Event()
     handle = take_lock(landing.layout, stop)
     try:
@@ -184,7 +186,7 @@ def tidied(landing: Landing, running: bool = False) -> Iterator[None]:
 
 
 def landing_of(settings: config.Settings) -> Landing:
-    """What the configuration says about landing."""
+    """What the configuration says about landing. Raises BadTransform."""
     pipeline = settings.pipeline
     return Landing(
         topics=settings.topics,
@@ -193,6 +195,7 @@ def landing_of(settings: config.Settings) -> Landing:
         event_types=pipeline.event_types,
         table_format=pipeline.format,
         keep_payload=pipeline.keep_payload,
+        transform=transform_rules(pipeline),
         schemas=pipeline.schemas,
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
@@ -204,6 +207,16 @@ def landing_of(settings: config.Settings) -> Landing:
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,
     )
+
+
+def transform_rules(pipeline: config.PipelineConfig) -> TransformRules:
+    """What the configuration says about rows on their way. Raises BadTransform."""
+    redact = pipeline.redact
+    try:
+        salt = redact.secret()
+    except (OSError, KeyError, ValueError) as error:
+        raise BadTransform(f"pipeline.redact: no salt: {error}") from None
+    return TransformRules(pipeline.transform, redact.patterns, redact.replacement, redact.hash, salt)
 
 
 def main(arguments: list[str] | None = None) -> int:

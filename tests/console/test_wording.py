@@ -28,7 +28,7 @@ def test_other_numbers() -> None:
 @pytest.mark.parametrize("name", [n for n in Name if n not in (Name.HOLE, Name.JUMP)])
 def test_every_loss_of_the_balance_belongs_to_an_end(name: Name) -> None:
     said = fate_of(name + "x" if name.endswith(".") else name)
-    is_end = name in (*LOST, Name.QUARANTINED, Name.DUPLICATE)
+    is_end = name in (*LOST, Name.QUARANTINED, Name.DUPLICATE, Name.DROPPED)
     assert (said in FATES) == is_end
 
 

@@ -48,6 +48,14 @@ def test_rows_beyond_the_landed_ones_are_pending() -> None:
     assert result.topics[0].fates == {"landed.event": 4, "quarantined.bad_json": 1, "duplicate": 1}
 
 
+def test_what_a_transformation_dropped_is_a_fate_and_what_it_changed_is_none() -> None:
+    book = book_of()
+    told = {"landed.event": 6, "quarantined.transform_failed": 1, "transformed.dropped": 3, "transformed.redacted": 5}
+    book.post(LandedPost("events", 0, 10, {KEY: Counts(told)}))
+    result = of(book)
+    assert (result.unaccounted, result.topics[0].fates) == (0, told)
+
+
 def test_a_row_without_a_fate_is_unaccounted_for() -> None:
     book = book_of()
     book.post(LandedPost("events", 0, 10, {KEY: Counts({"landed.event": 9})}))

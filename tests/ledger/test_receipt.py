@@ -59,6 +59,14 @@ def test_what_was_sent_is_the_sum_of_what_became_of_it() -> None:
     assert set(told.parts) == set(PARTS)
 
 
+def test_what_a_transformation_dropped_has_a_part_and_what_it_changed_has_landed() -> None:
+    fates = {"landed__event": 6, "transformed__dropped": 4, "transformed__redacted": 5}
+    for read in (True, False):
+        told = receipt(balance([], [route(accepted=10)], [topic(logged=10, read=read, **fates)]))
+        assert of(told) == {"landed": 6, "dropped": 4}
+        assert told.sent == 10
+
+
 counts = st.integers(0, 50)
 
 

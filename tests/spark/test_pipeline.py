@@ -21,7 +21,10 @@ from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.proofs import read_proofs
 from penstock.landing.proof.prover import rebuild
 from penstock.landing.table_paths import Layout
-from penstock.spark.pipeline import landing_of, main
+from penstock.landing.transform.rules import BadTransform, TransformRules
+from penstock.spark.pipeline import landing_of, main, run
+from penstock.spark.query.landing_query import Landing
+from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, QUICK_START, event
 
@@ -58,11 +61,11 @@ def descendants(pid: int) -> list[int]:
 
 
 def append(log: Daemon, first: int, count: int) -> None:
-    """Events with new uuids, one of them twice, and one broken one."""
+    """Events with new uuids, one of them twice, one that is to be dropped, and a broken one."""
     from penstock.counts import Origin
     from penstock.records import body
 
-    payloads = [*(event(first + n) for n in range(count)), event(first), b"{broken"]
+    payloads = [*(event(first + n) for n in range(count)), event(first), event(first, "debug"), b"{broken"]
     counts = dict.fromkeys(("taken", "unboxed", "seen", "accepted"), len(payloads))
     origin = Origin("events-udp", BUCKET, BUCKET * 1_000_000, BUCKET * 1_000_000, "plog", counts)
     log.log.topic("t", create=True).append(body(payloads), origin).result(20)
@@ -75,9 +78,11 @@ def proved_to(layout: Layout) -> int:
 @pytest.mark.spark
 def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tmp_path: Path, running: Daemon) -> None:
     layout = Layout.of(tmp_path / "tables")
+    (tmp_path / "own_rows.py").write_text(Path(functions.__file__).read_text())
+    transform = ("-o", "pipeline.transform=own_rows:drop_debug")
     append(running, 0, 500)
-    killed = start(tmp_path, running.http)
-    wait_for(lambda: proved_to(layout) == 502)
+    killed = start(tmp_path, running.http, *transform)
+    wait_for(lambda: proved_to(layout) == 503)
     children = descendants(killed.pid)
     append(running, 1000, 500)
     wait_for(lambda: (layout.checkpoint / "offsets" / "1").exists())
@@ -86,8 +91,8 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
     assert children, "a JVM was running"
     append(running, 2000, 500)
 
-    again = start(tmp_path, running.http)
-    wait_for(lambda: running.ledger.landed()["t"].through == 1506)
+    again = start(tmp_path, running.http, *transform)
+    wait_for(lambda: running.ledger.landed()["t"].through == 1509)
     assert not any(Path(f"/proc/{pid}").exists() for pid in children), "the JVM did not outlive its driver"
     again.send_signal(signal.SIGTERM)
     said = again.communicate(timeout=60)[1]
@@ -96,12 +101,12 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
 
     rows = read_rows(layout.landed, [name for commit in read_journal(layout) for name in commit.files])
     offsets = rows["offset"].to_pylist()
-    assert len(offsets) == len(set(offsets)) == 1503
+    assert len(offsets) == len(set(offsets)) == 1506
     proofs = [proof for proofs in read_proofs(layout) for proof in proofs]
     assert all(proof.holds for proof in proofs)
     assert running.ledger.balance().unaccounted == 0
     counts = running.ledger.landed()["t"].counts["events-udp", BUCKET]
-    assert counts == {"landed.event": 1500, "quarantined.bad_json": 3, "duplicate": 3}
+    assert counts == {"landed.event": 1500, "quarantined.bad_json": 3, "duplicate": 3, "transformed.dropped": 3}
     assert list(rebuild(tmp_path / "topics", layout)) == proofs
     on_disk = {str(p.relative_to(layout.landed)) for p in layout.landed.rglob("*.parquet")}
     assert on_disk == {name for commit in read_journal(layout) for name in commit.files}, "no file of a lost batch"
@@ -177,3 +182,13 @@ def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, runn
     assert process.returncode == 0, said
     assert "trying again" in said
     assert proved_to(Layout.of(tmp_path / "tables")) == 12
+
+
+def test_a_transformation_that_cannot_be_stops_the_start_before_anything_is_begun(tmp_path: Path) -> None:
+    for rules, key in (
+        (TransformRules("nowhere:f"), "transform = 'nowhere:f'"),
+        (TransformRules(patterns=("(",)), "redact"),
+    ):
+        with pytest.raises(BadTransform, match=rf"^pipeline\.{key}"):
+            run(Landing(tmp_path / "topics", tmp_path / "tables", transform=rules))
+    assert not (tmp_path / "tables").exists()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock.landing.table_paths import Layout
 from penstock.testing.pipe import Pipe, until
+from tests.landing.transform import functions
 from tests.system.cluster import SMALL_JVM, Cluster
 from tests.system.landing import Driver, landed_rows
 
@@ -25,19 +28,19 @@ class Landing:
         self.cluster, self.pipe, self.driver = cluster, pipe, driver
         self.layout = Layout.of(pipe.data_dir / "tables")
         self.uuids: list[str] = []
-        self.broken = self.again = 0
+        self.broken = self.again = self.dropped = 0
 
     @property
     def sent(self) -> int:
-        return len(self.uuids) + self.broken + self.again
+        return len(self.uuids) + self.broken + self.again + self.dropped
 
     def send(self, events: int) -> None:
-        """Events over TCP, the first ten of them twice, and five that are broken."""
+        """Events over TCP, the first ten of them twice, five that are broken, and three to be dropped."""
         uuids = [f"u{len(self.uuids) + number}" for number in range(events)]
         self.uuids += uuids
         lines = [json.dumps({"type": "t", "uuid": uuid, "timestamp": 1}) for uuid in [*uuids, *uuids[:10]]]
-        lines += ['{"type": "t", '] * 5
-        self.again, self.broken = self.again + 10, self.broken + 5
+        lines += ['{"type": "t", '] * 5 + [json.dumps({"type": "debug", "uuid": "u0", "timestamp": 1})] * 3
+        self.again, self.broken, self.dropped = self.again + 10, self.broken + 5, self.dropped + 3
         self.pipe.lines("".join(line + "\n" for line in lines).encode())
 
     def planned(self) -> int:
@@ -50,6 +53,7 @@ class Landing:
         balance = self.pipe.settled(60)
         assert balance["unaccounted"] == 0
         fates = {"landed.event": len(self.uuids), "duplicate": self.again, "quarantined.bad_json": self.broken}
+        fates["transformed.dropped"] = self.dropped
         assert self.pipe.fates("events") == fates
         rows = landed_rows(self.layout.tables)
         assert max(Counter(row["offset"] for row in rows).values()) == 1
@@ -76,13 +80,17 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Landing]:
     cluster = Cluster(folder)
     spark = {"driver.memory": "768m", "executor.memory": "512m"}
     spark |= dict.fromkeys(("driver.extraJavaOptions", "executor.extraJavaOptions"), SMALL_JVM)
-    options = [f"pipeline.uri={pipe.flight}", *(f"pipeline.spark.{name}={value}" for name, value in spark.items())]
+    (folder / "own_rows.py").write_text(Path(functions.__file__).read_text())
+    spark_options = [f"pipeline.uri={pipe.flight}", "pipeline.transform=own_rows:drop_debug"]
+    options = [*spark_options, *(f"pipeline.spark.{name}={value}" for name, value in spark.items())]
     driver = Driver(pipe, "--master", cluster.master, *(part for option in options for part in ("-o", option)))
     try:
         pipe.start(wait=False)
         cluster.start()
         until(pipe.answers, 240, f"the daemon answers, see {pipe.output}")
-        driver.start()
+        with pytest.MonkeyPatch.context() as patch:  # of the driver alone
+            patch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+            driver.start()
         yield Landing(cluster, pipe, driver)
     finally:
         driver.stop()

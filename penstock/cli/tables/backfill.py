@@ -13,6 +13,7 @@ import typer
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Configured
 from penstock.cli.tables.wait import moment
+from penstock.errors import PenstockError
 from penstock.process.reporting import configure
 
 if TYPE_CHECKING:
@@ -37,25 +38,23 @@ def backfill(
     """Land what the tables do not have of a stretch of topics; what they have is left alone."""
     if settings.pipeline.source == "kafka":
         fail('a backfill reads the log, and pipeline.source is "kafka"', 2)
-    from penstock.landing.backfill.planner import CannotBackfill, one_at_a_time
-    from penstock.landing.checkpoint_repair import CheckpointLost, SourceDiffers, check_source
-    from penstock.landing.landing_lock import PipelineRunning
-    from penstock.landing.table.begun_table import FormatDiffers
+    from penstock.landing.backfill.planner import one_at_a_time
+    from penstock.landing.checkpoint_repair import check_source
     from penstock.spark.pipeline import landing_of
 
     try:
         places = place(begin, "--from"), place(end, "--to") if end is not None else None
     except ValueError as error:
         fail(error, 2)
-    landing = landing_of(settings)
     try:
+        landing = landing_of(settings)
         check_source(landing.layout, kafka=False)
         with one_at_a_time(landing.layout):
             surveys, asked = _ask(landing, topic, *places)
             for line in [] if as_json else [line for survey in surveys for line in describe(survey)]:
                 console.print(line, markup=False, soft_wrap=True)
             status = _carry_out(settings, landing, asked)
-    except (CannotBackfill, PipelineRunning, SourceDiffers, FormatDiffers, CheckpointLost, OSError) as error:
+    except (PenstockError, OSError) as error:
         fail(error)
     _tell(landing, surveys, asked, as_json)
     raise typer.Exit(status)

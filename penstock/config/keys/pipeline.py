@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,36 @@ from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
 
 KINDS = ("event", "syslog", "message", "quarantine")
+
+
+class RedactConfig(Section):
+    """What is made unreadable in messages before they land: in payload, ``data`` and all columns made of them."""
+
+    patterns: tuple[str, ...] = Field((), description="regular expressions (RE2); what matches is replaced, anywhere")
+    replacement: str = Field("***", pattern=r'^[^"\\]*$', description="what stands there then")
+    hash: tuple[str, ...] = Field(
+        (), description="fields of events whose values become a keyed hash: host, data.user.id"
+    )
+    salt_file: Path | None = Field(None, description="file with the key of those hashes")
+    salt_env: str = Field("", description="or the environment variable that has it")
+
+    @model_validator(mode="after")
+    def _fields_can_be_hashed(self) -> RedactConfig:
+        for field in self.hash:
+            if field.split(".")[0] in ("type", "uuid", "timestamp") or not all(field.split(".")):
+                raise ValueError(f"hash: {field!r} cannot be: an event is known by type, uuid and timestamp")
+        if self.hash and bool(self.salt_file) == bool(self.salt_env):
+            raise ValueError("hash needs a key: one of salt_file and salt_env")
+        return self
+
+    def secret(self) -> bytes:
+        """The key of the hashes. Raises OSError, KeyError (by the variable's name), ValueError for an empty one."""
+        if not self.hash:
+            return b""
+        salt = self.salt_file.read_bytes().strip() if self.salt_file else os.environ[self.salt_env].encode()
+        if not salt:
+            raise ValueError("it is empty")
+        return salt
 
 
 class PipelineConfig(Section):
@@ -34,6 +65,12 @@ class PipelineConfig(Section):
     duplicate_window: Seconds = Field(600.0, description="how long a uuid is remembered")
     event_types: tuple[str, ...] = Field((), description="types let in; empty: any")
     schemas: dict[str, str] = Field(default_factory=dict, description="what data is, by event type: Spark's DDL")
+    transform: str = Field(
+        "",
+        pattern=r"^$|^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        description="module:function that every batch of rows goes through before it lands: RecordBatch to RecordBatch",
+    )
+    redact: RedactConfig = Field(default_factory=RedactConfig)
     keep_payload: bool = Field(True, description="keep the raw payload of valid events")
     spark: dict[str, str | int | float | bool] = Field(
         default={"master": "local[2,3]"}, description="master, and anything else Spark takes"

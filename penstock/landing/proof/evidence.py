@@ -103,6 +103,8 @@ def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
 
 def fate(kind: str, reason: str) -> str:
     """The name of the count that a row stands under."""
+    if kind == MessageKind.DROPPED:
+        return Name.DROPPED
     return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
 
 

@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.counts import Counts, SourceBucket
+import pyarrow as pa
+
+from penstock.counts import Counts, Name, SourceBucket
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.backfill.requests import OffsetRange
+from penstock.landing.event_rules import REDACTED
 from penstock.landing.history import Sum, read_sum, stretches
+from penstock.landing.proof.evidence import fate, tally
+from penstock.landing.proof.uuid_sums import of_events
 from penstock.landing.table_paths import Layout
 
 SHOWN = 1000
@@ -53,9 +58,18 @@ class Proof:
         self.unaccounted += other.unaccounted
         self.unexpected += other.unexpected
 
+    def enter(self, rows: pa.Table) -> None:
+        """Count rows (``evidence.ROWS``) of the table."""
+        for place, fates in tally(rows).items():
+            for (kind, reason), count in fates.items():
+                self.add(place, fate(kind, reason), count)
+                if reason == REDACTED:
+                    self.add(place, Name.REDACTED, count)
+        self.uuids = of_events(rows)
+
     def total(self, prefix: str = "") -> int:
-        """The sum of all counts whose name begins with ``prefix``."""
-        return sum(counts.total(prefix) for counts in self.counts_by.values())
+        """The sum of all counts whose name begins with ``prefix``; without one, of messages."""
+        return sum(counts.total(prefix) if prefix else counts.rows() for counts in self.counts_by.values())
 
     def document(self) -> dict[str, Any]:
         """JSON-ready; of long lists of offsets only the first ones."""

@@ -26,22 +26,20 @@ from penstock.landing.proof.evidence import (
     NO_ROWS,
     LandedUuids,
     Offsets,
-    fate,
     in_gaps,
     of_topic,
     split_offsets,
-    tally,
 )
 from penstock.landing.proof.proofs import BackfillProof, Proof, read_proofs
 from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
 from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
-from penstock.landing.proof.uuid_sums import EVENT, counted, hashes, of_events
+from penstock.landing.proof.uuid_sums import EVENT, counted, hashes
 from penstock.landing.table_paths import Layout
 from penstock.ledger.daily_rollup import roll_counts
 
 Verify = Callable[[str, int, int], None]
 """Asks the owner of the log to check offsets [begin, end) of a topic: what is corrupt becomes a gap."""
-OF_TABLE = (str(Name.LANDED), str(Name.QUARANTINED))
+OF_TABLE = (str(Name.LANDED), str(Name.QUARANTINED), str(Name.DROPPED))
 """Counts of rows that are in the table."""
 LATE = 1 << 60
 NEAR = 1_000_000
@@ -124,10 +122,7 @@ class Prover:
         proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
-        for place, fates in tally(counted_rows).items():
-            for (kind, reason), count in fates.items():
-                proof.add(place, fate(kind, reason), count)
-        proof.uuids = of_events(counted_rows)
+        proof.enter(counted_rows)
         missing, deleted = self._not_deleted(proof.topic, np.setdiff1d(wanted, rows["offset"].to_numpy()))
         if len(missing):
             self._explain(proof, missing, None, deleted)
@@ -138,10 +133,7 @@ class Prover:
         proof.unexpected = unexpected.tolist()
         for request in of_topic_requests(self._layout, proof.topic, again=False):
             missing = missing[~inside(missing, request.runs)]  # counted with the request
-        for place, fates in tally(rows).items():
-            for (kind, reason), count in fates.items():
-                proof.add(place, fate(kind, reason), count)
-        proof.uuids = of_events(rows)
+        proof.enter(rows)
         missing, deleted = self._not_deleted(proof.topic, missing)
         if len(missing):
             self._explain(proof, missing, earlier, deleted)

@@ -24,6 +24,7 @@ from penstock.landing.event_rules import (
     Event,
     Reason,
 )
+from penstock.landing.rows.data_text import as_sent, stands_last
 from penstock.landing.rows.engine import as_mask, compute, pc
 from penstock.landing.rows.strict_json import loads, not_strict
 from penstock.landing.rows.type_schemas import TypeSchema, not_met
@@ -32,7 +33,8 @@ from penstock.landing.table_schema import MICROS
 FIELDS = ("type", "uuid", "host", "timestamp", "data")
 _PATHS = ", ".join(f"'$.{name}'" for name in FIELDS)
 _PARSED = {"found": f"CASE WHEN json_valid(text) THEN json_extract(text, [{_PATHS}]) END"}
-_COLUMNS = {name: f"found[{number}]" for number, name in enumerate(FIELDS, 1)} | {"whole": "found IS NOT NULL"}
+_COLUMNS = {name: f"found[{number}]" for number, name in enumerate(FIELDS, 1)}
+_COLUMNS |= {"whole": "found IS NOT NULL", "stands": stands_last(f"{_COLUMNS['data']}::VARCHAR")}
 _PLAIN_NUMBER = r"^-?[0-9]{1,15}$"
 _DECIMAL_NUMBER = r"^-?[0-9]{1,15}\.[0-9]{1,9}$"
 _WRITTEN = r'"timestamp"\s*:\s*(?P<number>[-+.0-9eE]+)'
@@ -99,7 +101,8 @@ def _extracted(texts: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
     refused = not_strict(texts)
     if refused.any():
         texts = pc.if_else(pa.array(refused), pa.scalar(None, pa.string()), texts)
-    return compute(_COLUMNS, _PARSED, text=texts)
+    found = compute(_COLUMNS, _PARSED, text=texts)
+    return {**found, "data": as_sent(texts, found["data"], found["stands"])}
 
 
 def _strings(found: pa.Array[Any]) -> pa.Array[Any]:

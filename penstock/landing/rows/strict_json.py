@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -58,14 +60,21 @@ def is_strict(text: str) -> bool:
 def loads(text: str, **hooks: Any) -> Any:
     """What a text says, with numbers as texts. Raises ValueError."""
     try:
-        return json.loads(text, **_HOOKS, **hooks)
+        return json.loads(text, **NUMBERS_AS_TEXTS, **hooks)
     except RecursionError:
-        limit = sys.getrecursionlimit()
-        sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
-        try:
-            return json.loads(text, **_HOOKS, **hooks)
-        finally:
-            sys.setrecursionlimit(limit)
+        with deep_recursion():
+            return json.loads(text, **NUMBERS_AS_TEXTS, **hooks)
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Meanwhile Python's parser takes what is nested MAX_DEPTH levels deep."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _depth(text: str) -> int:
@@ -82,4 +91,5 @@ def _refuse(name: str) -> NoReturn:
     raise _NotStrict(f"{name} is not JSON")
 
 
-_HOOKS: dict[str, Any] = {"parse_int": str, "parse_float": str, "parse_constant": _refuse}
+NUMBERS_AS_TEXTS: dict[str, Any] = {"parse_int": str, "parse_float": str, "parse_constant": _refuse}
+"""Hooks of Python's parser."""

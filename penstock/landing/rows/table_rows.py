@@ -44,6 +44,14 @@ def table_rows(
         yield MessageKind.MESSAGE, _shaped(part, {})
 
 
+def without_payload(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows (FILE_SCHEMA) of a kind; events without their payload."""
+    if kind is not MessageKind.EVENT:
+        return rows
+    at = FILE_SCHEMA.get_field_index("payload")
+    return rows.set_column(at, FILE_SCHEMA.field(at), pa.nulls(rows.num_rows, pa.binary()))
+
+
 def is_syslog(batch: pa.RecordBatch) -> pa.Array[Any]:
     """Of which rows the column ``codec`` says that they came as syslog; never null."""
     found: pa.Array[Any] = pc.equal(batch["codec"], pa.scalar(MessageKind.SYSLOG.value)).fill_null(False)
@@ -68,13 +76,10 @@ def _some(batch: pa.RecordBatch, mask: pa.Array[Any]) -> pa.RecordBatch | None:
 
 def _events(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
     columns = event_columns(batch["payload"], rules.events)
-    if not rules.keep_payload:
-        nothing = pa.scalar(None, pa.binary())
-        columns["payload"] = pc.if_else(pc.is_null(columns["reason"]), nothing, batch["payload"])
     rows = _shaped(batch, columns)
     valid = pc.is_null(columns["reason"])
     if part := _some(rows, valid):
-        yield MessageKind.EVENT, part
+        yield MessageKind.EVENT, part if rules.keep_payload else without_payload(MessageKind.EVENT, part)
     if part := _some(rows, pc.invert(valid)):
         yield MessageKind.QUARANTINE, part
 

@@ -38,6 +38,7 @@ from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.topic_reader import TopicReader
 
 LANDED, QUARANTINED, DUPLICATE, GAP = "landed.", "quarantined.", "duplicate", "gap."
+DROPPED = "transformed.dropped"
 PENDING, KEPT, PASSED_OVER, PROMOTED = "pending", "kept", "passed_over", "promoted"
 CORRUPT, UNACCOUNTED, ABSENT, UNKNOWN, REMOVED = "corrupt", "unaccounted", "absent", "unknown", "removed"
 MEANING = {
@@ -45,6 +46,7 @@ MEANING = {
     KEPT: "is kept in the log; no pipeline reads this topic",
     PASSED_OVER: "was not read: the pipeline began behind it",
     PROMOTED: "is in Kafka, where the pipeline reads it:",
+    DROPPED: "was dropped by the transformation of the pipeline",
     CORRUPT: "cannot be read, and is no gap yet: `penstock log verify` makes it one",
     UNACCOUNTED: "is unaccounted for: committed, in no file of the table, in no gap, and no duplicate",
     ABSENT: "is not in the log",
@@ -175,7 +177,8 @@ class Tracer:
         kinds = likely_kinds(seen.payload, seen.stored.origin.codec) if seen.stored else tuple(MessageKind)
         table = self._layout.landed
         seen.gone = any(not (table / name).exists() for name in (seen.commit.files if seen.commit else ()))
-        names = _of_kinds(self._candidates(seen), kinds)
+        candidates = self._candidates(seen)  # a transformation may give a message another kind
+        names = [*_of_kinds(candidates, kinds), *_of_kinds(candidates, [k for k in MessageKind if k not in kinds])]
         seen.row = find_offset(table, names, seen.topic, seen.offset, self._tell)
         if seen.commit is None:
             return
@@ -219,6 +222,8 @@ class Tracer:
     def _fate(self, seen: Seen) -> str:
         if seen.row is not None:
             kind = seen.row["kind"]
+            if kind == MessageKind.DROPPED:
+                return DROPPED
             return f"{QUARANTINED}{seen.row['reason']}" if kind == MessageKind.QUARANTINE else f"{LANDED}{kind}"
         if seen.gap is not None:
             return f"{GAP}{seen.gap.reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import mapped_runs
 from penstock.landing.duplicates.stream_judge import StreamJudge
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.rows.table_rows import Rules, table_rows
+from penstock.landing.rows.table_rows import Rules, table_rows, without_payload
+from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT, ROW_GROUP, FileWriter, WrittenFile
 from penstock.records import concatenated
 
@@ -35,14 +36,18 @@ class Job:
     keys: Path
     window: int
     rules: Rules = field(default_factory=Rules)
+    transform: TransformRules = field(default_factory=TransformRules)
 
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """The files of a task. ``through``: the batch through which it knew the keys that landed before."""
+    """The files of a task. ``through``: the batch through which it knew the keys that landed before; ``failures``: what
+    is to be told of its transformation.
+    """
 
     files: list[WrittenFile]
     through: int
+    failures: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,12 @@ class Source:
 
 def write_part(sources: Iterable[Source], job: Job, landed_at: int) -> PartResult:
     """Land all messages; ``landed_at`` in microseconds."""
-    writer = _PartWriter(job)
+    writer, transformation = _PartWriter(job), Transformation(job.transform.steps())
     for source in gathered(sources):
-        for kind, rows in table_rows(source.rows, job.rules, landed_at):
-            writer.add(kind, rows, source.again)
-    return writer.finish()
+        rows_by_kind = table_rows(source.rows, replace(job.rules, keep_payload=True), landed_at)
+        for kind, rows in transformation.apply(rows_by_kind):
+            writer.add(kind, rows if job.rules.keep_payload else without_payload(kind, rows), source.again)
+    return replace(writer.finish(), failures=transformation.failures())
 
 
 def gathered(sources: Iterable[Source]) -> Iterator[Source]:

@@ -24,9 +24,11 @@ from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
 from penstock.landing.table.begun_table import DELTA, begin_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job
 from penstock.spark.extensions import KAFKA
+from penstock.spark.package_zip import send_module
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
 from penstock.spark.query.landing_tasks import Sources, of_kafka, of_the_log, written_parts
 from penstock.spark.query.type_schemas import parse_schemas
@@ -52,6 +54,7 @@ class Landing:
     event_types: tuple[str, ...] = ()
     table_format: str = DELTA
     keep_payload: bool = True
+    transform: TransformRules = field(default_factory=TransformRules)
     schemas: Mapping[str, str] = field(default_factory=dict)
     duplicate_window: float = 600.0
     target_lag: float = 1.0
@@ -89,15 +92,16 @@ def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool 
     """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is.
 
     Raises FormatDiffers where the table was begun with another ``table_format``, CheckpointLost where the checkpoint is
-    not the table's, SourceDiffers where the table is landed from another source.
+    not the table's, SourceDiffers where the table is landed from another source, BadTransform.
     """
     layout = landing.layout
+    send_module(spark, landing.transform.function)
     check_source(layout, landing.kafka is not None)
     table = begin_table(layout, landing.table_format)
     check_batches(layout)
     commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys())
     frame, sources = _planned(spark, landing)
-    job = Job(table.folder, layout.keys, landing.window, landing.rules(spark))
+    job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
 
     def land(batch: DataFrame, number: int) -> None:
         commit.land(number, lambda: written_parts(batch, sources, job, time.time_ns() // 1000))

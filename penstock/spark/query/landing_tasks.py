@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
 
 RESULT = "result binary"
+_LOGGER = logging.getLogger(__name__)
 Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[Source]]
 
 
@@ -28,7 +30,10 @@ def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) 
 
     found = frame.mapInArrow(task, RESULT).toArrow()
     results: list[Any] = found["result"].to_pylist()
-    return [pickle.loads(one) for one in results]  # noqa: S301  made by our own tasks
+    parts: list[PartResult] = [pickle.loads(one) for one in results]  # noqa: S301  made by our own tasks
+    for failure in (failure for part in parts for failure in part.failures):
+        _LOGGER.warning("%s", failure)
+    return parts
 
 
 def of_the_log(options: Mapping[str, str]) -> Sources:

@@ -36,6 +36,36 @@ def test_a_batch_with_every_row_in_the_table_is_proved_by_its_files_alone(topics
     assert (proof.batch, proof.topic, proof.begin, proof.end) == (0, "t", 0, 3)
 
 
+DROPPED = {"topic": "t", "offset": 1, "kind": "dropped"}
+
+
+def test_what_a_transformation_dropped_is_proved_by_its_row_and_what_it_changed_has_landed(
+    topics: Path, table: HandWritten
+) -> None:
+    table.commit({"t": 3}, [landed_event(0, "u1"), DROPPED, landed_event(2, "u2", reason="redacted")])
+    (proof,) = prove(topics, table)
+    assert proof.holds
+    assert proof.counts_by == {PLACE: {"landed.event": 2, "transformed.dropped": 1, "transformed.redacted": 1}}
+    assert proof.total() == 3
+
+
+def test_that_something_was_dropped_is_not_believed_without_its_row(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [event(1), event(2), event(3)])
+    table.commit({"t": 3}, [landed_event(0, "u1"), DROPPED, landed_event(2, "u3")])
+    proofs = prove(topics, table)
+    for dropped in (table.layout.landed / "kind=dropped").rglob("*.parquet"):
+        dropped.unlink()
+    (again,) = rebuild(topics, table.layout)
+    assert isinstance(again, Proof)
+    assert (proofs[0].unaccounted, again.unaccounted) == ([], [1])
+
+
+def test_an_offset_that_was_dropped_and_landed_is_there_twice(topics: Path, table: HandWritten) -> None:
+    table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(1), DROPPED, landed_message(2)])
+    (proof,) = prove(topics, table)
+    assert proof.unexpected == [1]
+
+
 def test_counts_are_kept_by_source_and_bucket(topics: Path, table: HandWritten) -> None:
     table.commit({"t": 2}, [landed_message(0), landed_message(1, source="tcp", bucket=BUCKET + 60)])
     (proof,) = prove(topics, table)
@@ -197,13 +227,14 @@ def test_a_rebuild_from_nothing_but_table_and_log_agrees(topics: Path, table: Ha
 
 
 def test_a_rebuild_agrees_also_when_the_log_has_expired_since(topics: Path, table: HandWritten) -> None:
-    append(topics, "t", [event(1), event(1), b"x"])
-    table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(2)])
+    append(topics, "t", [event(1), event(1), b"x", b"y"])
+    changed = landed_event(0, "u1", reason="redacted")
+    table.commit({"t": 4}, [changed, landed_message(2), {"topic": "t", "offset": 3, "kind": "dropped"}])
     prover = Prover(topics, table.layout)
     (commit,) = Journal(table.layout).update()
     proofs = prover.prove(commit)
     write_proofs(table.layout, 0, proofs)
-    (topics / "t" / "gaps.jsonl").write_bytes(line(Gap(0, 3, "expired_read", {"events-udp": {BUCKET: 3}})))
+    (topics / "t" / "gaps.jsonl").write_bytes(line(Gap(0, 4, "expired_read", {"events-udp": {BUCKET: 4}})))
     assert proofs[0].total("duplicate") == 1
     assert list(rebuild(topics, table.layout)) == proofs
 

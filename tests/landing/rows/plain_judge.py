@@ -52,13 +52,18 @@ def parsed(payload: bytes) -> dict[str, Any]:
     """
     text = payload.decode()
     json.dumps(json.loads(text, object_pairs_hook=list, parse_int=str), ensure_ascii=False).encode()
-    found = json.loads(
-        text, object_pairs_hook=first_of_each, parse_constant=_refuse, parse_float=_number, parse_int=_number
-    )
+    found = parsed_exactly(text)
     if depth(found) > MAX_DEPTH:
         raise ValueError("too deep")
     assert isinstance(found, dict)
     return found
+
+
+def parsed_exactly(text: str) -> Any:
+    """JSON with numbers as Decimals."""
+    return json.loads(
+        text, object_pairs_hook=first_of_each, parse_constant=_refuse, parse_float=_number, parse_int=_number
+    )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, Event, Re
 from penstock.landing.rows.json_events import EventRules, event_columns, events_in
 from penstock.landing.rows.type_schemas import Field, TypeSchema
 from tests.landing.rows.payloads import EVENTS, QUARANTINED
-from tests.landing.rows.plain_judge import first_of_each, judged, micros_of, near_events, scraps
+from tests.landing.rows.plain_judge import deep_recursion, judged, micros_of, near_events, parsed_exactly, scraps
 
 TABLE = [*((None, payload) for payload in EVENTS), *QUARANTINED]
 Fate = dict[str, Any]
@@ -68,19 +68,8 @@ def assert_right(payload: bytes, fate: Fate) -> None:
     plain = ("type", "uuid", "host", "event_time", "reason")
     assert {name: fate[name] for name in plain} == {**{name: verdict.get(name) for name in plain}}, payload
     text = fate["data"]
-    data = json.loads(text, object_pairs_hook=first_of_each) if text is not None else None
-    assert same(data, verdict["data"]), payload
-
-
-def same(found: Any, wanted: Any) -> bool:
-    """Numbers as doubles have them."""
-    if isinstance(wanted, Decimal):
-        return isinstance(found, int | float) and float(found) == float(wanted)
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and [*found] == [*wanted] and all(same(found[key], wanted[key]) for key in found)
-    if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(same, found, wanted))
-    return type(found) is type(wanted) and bool(found == wanted)
+    with deep_recursion():
+        assert (parsed_exactly(text) if text is not None else None) == verdict["data"], payload
 
 
 @settings(max_examples=60, deadline=None)

@@ -58,6 +58,16 @@ def test_a_landed_event_is_followed_from_the_listener_to_the_proof(tracer: Trace
     json.dumps(trace.document())
 
 
+def test_what_a_transformation_did_with_a_message_is_told(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [event(1), event(2)])
+    table.commit({"t": 2}, [{"topic": "t", "offset": 0, "kind": "dropped"}, landed_message(1)])
+    tracer = Tracer(topics, table.layout, ["t"])
+    dropped, moved = tracer.trace("t", 0), tracer.trace("t", 1)
+    assert (dropped.fate, dropped.known) == ("transformed.dropped", True)
+    assert dropped.meaning == "was dropped by the transformation of the pipeline"
+    assert moved.fate == "landed.message", "an event that was given another kind"
+
+
 def test_every_fate_is_told(tracer: Tracer) -> None:
     fates = [tracer.trace("t", offset).fate for offset in range(6)]
     assert fates == ["landed.event", "landed.message", "quarantined.bad_json", "duplicate", "pending", "absent"]

@@ -21,6 +21,7 @@ from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
 from penstock.landing.table.compaction import compact_table
 from penstock.landing.table.table_files import NewFile, Table
 from penstock.landing.table_paths import Layout
+from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit, events_of, known_keys
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
 from tests.landing.writing.messages import AT, DAY, event, source
@@ -131,6 +132,19 @@ def test_a_batch_of_nothing_but_duplicates_is_one(landed: Landed) -> None:
     assert landed.offsets() == [0, 3]
 
 
+def test_a_dropped_event_is_not_the_first_of_its_key_and_has_a_row_that_says_so(landed: Landed) -> None:
+    landed.job = replace(landed.job, transform=TransformRules("tests.landing.transform.functions:drop_debug"))
+    first = [source([(0, event("a", "debug")), (1, event("a")), (2, event("b"))])]
+    landed.land(0, first, [source([(3, event("a")), (4, event("c", "debug")), (5, event("c", "debug"))])])
+    landed.land(1, [source([(6, event("a", "debug")), (7, event("c"))])])
+    assert landed.offsets() == [1, 2, 7]
+    assert landed.rows("dropped") == [("t", 0), ("t", 4), ("t", 5), ("t", 6)]
+    shutil.rmtree(landed.layout.keys)
+    landed.restart()
+    landed.land(2, [source([(8, event("c")), (9, event("b"))])])
+    assert landed.offsets() == [1, 2, 7]
+
+
 Event = tuple[int, int]
 """Uuid and minute."""
 
@@ -195,15 +209,18 @@ def test_killed_around_the_commit_it_goes_on_exactly(
         raise Killed
 
     landed.land(0, [source([(0, event("a"))])])
-    rows = [source([(1, event("a")), (2, event("b"))])]
+    landed.job = replace(landed.job, transform=TransformRules("tests.landing.transform.functions:drop_debug"))
+    rows = [source([(1, event("a")), (2, event("b")), (9, event("d", "debug"))])]
     with monkeypatch.context() as patch:
         patch.setattr(*((type(landed.table), "commit") if when == "before the commit" else (LandedKeys, "add")), killed)
         with pytest.raises(Killed):
             landed.land(1, rows)
+    before = landed.job
     landed.restart()
+    landed.job = before
     landed.land(1, rows)
     landed.land(2, [source([(3, event("a")), (4, event("b")), (5, event("c"))])])
-    assert landed.offsets() == [0, 2, 5]
+    assert (landed.offsets(), landed.rows("dropped")) == ([0, 2, 5], [("t", 9)])
 
 
 def test_keys_of_a_batch_that_the_table_lost_are_forgotten(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.landing.duplicates.landed_keys import LandedKeys
+from penstock.landing.rows.table_rows import Rules
+from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing import part_writer
 from penstock.landing.writing.batch_commit import events_of
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
@@ -154,3 +157,20 @@ def test_row_groups_are_large_however_small_the_pieces_are(job: Job) -> None:
 def test_the_log_may_have_stored_a_message_in_any_year(job: Job, micros: int) -> None:
     rows = source([(0, event("u")), (1, b"text"), (2, b"{bad")], at=micros)
     assert sum(file.rows for file in write(job, rows).files) == 3
+
+
+def test_what_fails_in_a_transformation_is_told_once_and_its_rows_are_in_quarantine(job: Job) -> None:
+    failing = replace(job, transform=TransformRules("tests.landing.transform.functions:fails_on_bad"))
+    part = write(failing, source([(0, event("a")), (1, b"bad text"), (2, event("b", "bad"))]))
+    assert part.failures == ["pipeline.transform failed on 2 rows: RuntimeError: something bad"]
+    day = "2026-02-02"
+    assert places(job, part) == {("event", day, KEPT): [0], ("quarantine", day, KEPT): [1, 2]}
+
+
+def test_payloads_are_there_for_the_transformation_and_for_quarantine_also_where_events_keep_none(job: Job) -> None:
+    failing = replace(
+        job, rules=Rules(keep_payload=False), transform=TransformRules("tests.landing.transform.functions:fails_on_bad")
+    )
+    part = write(failing, source([(0, event("a")), (1, event("b", "bad"))]))
+    rows = [row for file in part.files for row in pq.read_table(job.table / file.name, partitioning=None).to_pylist()]
+    assert {row["offset"]: row["payload"] for row in rows} == {0: None, 1: event("b", "bad")}

@@ -1,0 +1,137 @@
+"""The JSON text of an event's ``data``, as it was sent but for blanks between values.
+
+DuckDB writes what it has parsed anew: ``1.10`` becomes ``1.1``, digits beyond a double's go, escapes are resolved. So
+its text is taken where it cannot have changed anything: it stands at the payload's end letter by letter; or it has
+neither a point nor an exponent in its numbers, and the payload no backslash; or only spaces are missing. What is left
+is cut out of its payload, one by one. (Of a whole number, minus zero is zero.)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.landing.rows.engine import as_mask, compute, pc
+from penstock.landing.rows.strict_json import NUMBERS_AS_TEXTS, deep_recursion
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+_ALONE = r"""NOT regexp_matches({0}, '(?s)"data".*"data"') AND NOT contains({0}, '\u00')"""
+"""It has one key of that name, however it is spelled: the event's own."""
+_LAST = """suffix({0}, '"data":' || {1} || '}}')"""
+_INSIDE = """contains({0}, '"data":' || {1} || ',')"""
+_STANDS_THERE = f"CASE WHEN {_LAST} THEN {_ALONE} WHEN {_INSIDE} THEN {_ALONE} ELSE false END"
+_WITHOUT_SPACES = {"text": "replace(payload, ' ', '')", "value": "replace(data, ' ', '')"}
+_TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\n\r]+', re.DOTALL)
+_BLANK = re.compile(r"[ \t\n\r]")
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_KEY = re.compile(r'"data"[ \t\n\r]*:[ \t\n\r]*')
+_SPELLED = re.compile(r"\\u00(?:6[14]|74)")
+"""An escaped letter of that key."""
+_scan = json.JSONDecoder(**NUMBERS_AS_TEXTS).raw_decode
+
+
+def stands_last(data: str) -> str:
+    """A condition of SQL: DuckDB's text ``data`` (an expression) is how the payload ``text`` ends."""
+    return f"CASE WHEN {_LAST.format('text', data)} THEN {_ALONE.format('text')} ELSE false END"
+
+
+def as_sent(texts: pa.Array[Any], data: pa.Array[Any], stands: pa.Array[Any]) -> pa.Array[Any]:
+    """``data`` of payloads that are JSON objects, as it was sent. ``stands``: of which rows ``stands_last`` holds."""
+    rows = np.flatnonzero(~(as_mask(stands) | as_mask(pc.is_null(data))))
+    for same in (_nothing_rewritten, _only_spaces_missing):
+        if len(rows):
+            some = pa.array(rows)
+            rows = rows[~same(pc.take(texts, some), pc.take(data, some))]
+    left: list[Any] = pc.take(texts, pa.array(rows)).to_pylist()
+    return _replaced(data, rows, _cut_out(left))
+
+
+def _replaced(data: pa.Array[Any], rows: Any, found: list[str]) -> pa.Array[Any]:
+    if not found:
+        return data
+    mask = np.zeros(len(data), bool)
+    mask[rows] = True
+    replaced: pa.Array[Any] = pc.replace_with_mask(data, pa.array(mask), pa.array(found, pa.string()))
+    return replaced
+
+
+def _nothing_rewritten(texts: pa.Array[Any], data: pa.Array[Any]) -> Mask:
+    return ~(_rows_with(texts, _backslashes) | _rows_with(data, _points_and_exponents))
+
+
+def _rows_with(texts: pa.Array[Any], found: Callable[[Bytes], Mask]) -> Mask:
+    """Which texts have a byte that is looked for; there are no nulls."""
+    _, starts, content = texts.buffers()
+    offsets = np.frombuffer(starts, np.int32, len(texts) + 1, 4 * texts.offset)  # type: ignore[call-overload]  # takes buffers
+    first, last = int(offsets[0]), int(offsets[-1])
+    everything = np.frombuffer(content, np.uint8, last - first, first)  # type: ignore[call-overload]  # as above
+    rows = np.zeros(len(texts), bool)
+    rows[np.searchsorted(offsets, np.flatnonzero(found(everything)) + first, "right") - 1] = True
+    return rows
+
+
+def _backslashes(text: Bytes) -> Mask:
+    found: Mask = text == ord("\\")
+    return found
+
+
+def _points_and_exponents(text: Bytes) -> Mask:
+    """Behind a digit."""
+    after_digit = np.zeros(len(text), bool)
+    np.less(text[:-1] - np.uint8(ord("0")), 10, out=after_digit[1:])
+    found: Mask = after_digit & ((text == ord(".")) | ((text | np.uint8(32)) == ord("e")))
+    return found
+
+
+def _only_spaces_missing(texts: pa.Array[Any], data: pa.Array[Any]) -> Mask:
+    answer = compute({"same": _STANDS_THERE.format("text", "value")}, _WITHOUT_SPACES, payload=texts, data=data)
+    return as_mask(answer["same"])
+
+
+def _cut_out(texts: Sequence[str]) -> list[str]:
+    with deep_recursion():
+        found = [_only(text) or member(text, "data") for text in texts]
+    return [without_blanks(one) if _BLANK.search(one) else one for one in found]
+
+
+def without_blanks(text: str) -> str:
+    """JSON without the blanks between its values."""
+    if "\\" in text:
+        return _TOKEN.sub(r"\1", text)
+    parts = text.split('"')  # every other one is inside of a string
+    parts[::2] = ["".join(part.split()) for part in parts[::2]]
+    return '"'.join(parts)
+
+
+def _only(text: str) -> str:
+    """The event's own, where no other key has that name, however it is spelled; else nothing."""
+    key = _KEY.search(text)
+    if key is None or text.count('"data"') > 1 or _SPELLED.search(text):
+        return ""
+    return text[key.end() : _scan(text, key.end())[1]]
+
+
+def member(text: str, key: str) -> str:
+    """The text of a member of a JSON object; of several of one name the first. Raises KeyError."""
+    at = _skip(text, text.index("{") + 1)
+    while text[at] == '"':
+        name, at = _scan(text, at)
+        begin = _skip(text, _skip(text, at) + 1)
+        at = _scan(text, begin)[1]
+        if name == key:
+            return text[begin:at]
+        at = _skip(text, at)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    raise KeyError(key)
+
+
+def _skip(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    assert found is not None
+    return found.end()

@@ -1,0 +1,50 @@
+"""What the pipeline's keys take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ConfigError, load
+from penstock.landing.transform.rules import BadTransform
+from penstock.spark.pipeline import landing_of
+
+HASHED = "pipeline.redact.hash=['data.user','host']"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["pipeline.transform=mymodule"], "pipeline.transform: 'mymodule' does not match"),
+        (["pipeline.transform=my module:f"], "pipeline.transform: 'my module:f' does not match"),
+        ([HASHED], "one of salt_file and salt_env"),
+        ([HASHED, "pipeline.redact.salt_file=a", "pipeline.redact.salt_env=B"], "one of salt_file and salt_env"),
+        (["pipeline.redact.hash=['uuid']", "pipeline.redact.salt_env=B"], "'uuid' cannot be"),
+        (["pipeline.redact.hash=['data..x']", "pipeline.redact.salt_env=B"], "'data..x' cannot be"),
+        (['pipeline.redact.replacement="'], "pipeline.redact.replacement"),
+        (["pipeline.redact.pattern=['x']"], "did you mean 'patterns'"),
+    ],
+)
+def test_what_cannot_be_done_to_rows_stops_the_start_and_names_the_key(given: list[str], text: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        load(None, given, {})
+    assert text in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_the_key_of_hashes_comes_from_a_file_or_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "salt").write_text("pepper\n")
+    monkeypatch.setenv("SALT", "pepper")
+    for salt in (f"pipeline.redact.salt_file={tmp_path}/salt", "pipeline.redact.salt_env=SALT"):
+        rules = landing_of(load(None, [HASHED, salt, "pipeline.transform=m.n:f"], {})).transform
+        assert (rules.salt, rules.fields, rules.function) == (b"pepper", ("data.user", "host"), "m.n:f")
+    assert not landing_of(load(None, [], {})).transform
+
+
+@pytest.mark.parametrize("salt", ["salt_file=/no/such/file", "salt_env=NO_SUCH_VARIABLE", "salt_file=/dev/null"])
+def test_a_key_of_hashes_that_is_not_there_stops_the_start(salt: str) -> None:
+    with pytest.raises(BadTransform, match=r"^pipeline\.redact: no salt: "):
+        landing_of(load(None, [HASHED, f"pipeline.redact.{salt}"], {}))
