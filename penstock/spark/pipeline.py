@@ -31,7 +31,7 @@ from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import take_lock
 from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.table_paths import Layout
-from penstock.landing.transform.rules import BadTransform, TransformRules
+from penstock.landing.transform.rules import TransformRules
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, start_landing
@@ -195,7 +195,7 @@ def landing_of(settings: config.Settings) -> Landing:
         event_types=pipeline.event_types,
         table_format=pipeline.format,
         keep_payload=pipeline.keep_payload,
-        transform=transform_rules(pipeline),
+        transform=TransformRules.of(pipeline),
         schemas=pipeline.schemas,
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
@@ -207,16 +207,6 @@ def landing_of(settings: config.Settings) -> Landing:
         kafka=pipeline.kafka if pipeline.source == "kafka" else None,
         expiry_gap=pipeline.expiry_gap,
     )
-
-
-def transform_rules(pipeline: config.PipelineConfig) -> TransformRules:
-    """What the configuration says about rows on their way. Raises BadTransform."""
-    redact = pipeline.redact
-    try:
-        salt = redact.secret()
-    except (OSError, KeyError, ValueError) as error:
-        raise BadTransform(f"pipeline.redact: no salt: {error}") from None
-    return TransformRules(pipeline.transform, redact.patterns, redact.replacement, redact.hash, salt)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,11 +13,15 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
-from penstock.sql.query import Tables
+from penstock.landing.transform.rules import TransformRules
+from penstock.sql.tables import Tables
 
 
 def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[str] | None = None) -> Tables:
-    """For who may read the topics ``readable``, None for all. Raises SchemasUnknown, OSError, ConfigError."""
+    """For who may read the topics ``readable``, None for all.
+
+    Raises SchemasUnknown, BadTransform, OSError, ConfigError.
+    """
     layout, pipeline = Layout.of(settings.tables), settings.pipeline
     window = round(pipeline.duplicate_window * 1_000_000)
     names = None if readable is None else frozenset(readable)
@@ -25,6 +29,8 @@ def tables_of(settings: Settings, landed_only: bool = False, readable: Iterable[
         return Tables(layout, None, window=window, readable=names)
     schemas = kept_schemas(layout.type_schemas, pipeline.schemas)
     rules = Rules(EventRules(pipeline.event_types, schemas), pipeline.keep_payload)
+    transform = TransformRules.of(pipeline)
+    transform.check()
     connection = connection_of(settings)
     store: TopicStore = FolderStore(settings.topics) if connection is None else FlightStore(connection)
-    return Tables(layout, store, pipeline.topics, rules, window, names)
+    return Tables(layout, store, pipeline.topics, rules, transform, window, names)

@@ -13,38 +13,40 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.stream_judge import StreamJudge
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
-from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.table_schema import LANDED
-from penstock.landing.topics.topic_store import Range, TopicStore
-from penstock.landing.writing.part_writer import Source, gathered
+from penstock.landing.topics.topic_store import Range
+from penstock.landing.transform.rules import Transformation
+from penstock.landing.writing.part_writer import Source, gathered, rows_to_land
 from penstock.sql.cut import Cut
+from penstock.sql.tables import Tables
 
 
 def rows_beyond(
-    cut: Cut, ranges: Sequence[Range], store: TopicStore | None, rules: Rules, window: int, tell: Callable[[int], None]
+    tables: Tables, cut: Cut, ranges: Sequence[Range], tell: Callable[[int], None]
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``ranges`` (LANDED; ``landed_at`` is null), without duplicates of what is in the table or here.
 
-    ``window`` in microseconds; ``tell`` hears how many messages were read.
+    ``tell`` hears how many messages were read.
     """
-    judge, done = StreamJudge(cut.keys, window), 0
-    for source in gathered(_sources(ranges, store)):
-        for kind, rows in table_rows(source.rows, rules, None):
+    judge, transformation, done = StreamJudge(cut.keys, tables.window), Transformation(tables.transform.steps()), 0
+    for source in gathered(_sources(tables, ranges)):
+        for kind, rows in rows_to_land(source.rows, tables.rules, transformation, None):
             kept = rows.filter(_fresh(rows, judge)) if kind is MessageKind.EVENT else rows
             yield _with_folders(kind, kept)
         done += source.rows.num_rows
         tell(done)
 
 
-def ranges_beyond(cut: Cut, store: TopicStore, patterns: Sequence[str]) -> list[Range]:
-    """The offsets of the topics that the pipeline reads (``patterns``) and that have not landed."""
-    views = store.views(patterns).items()
-    return [Range(name, *run) for name, view in views for run in cut.beyond(name, view.start, view.end)]
+def ranges_beyond(tables: Tables, cut: Cut) -> list[Range]:
+    """The offsets of the topics that the pipeline reads, and who asks may, that have not landed."""
+    views = tables.store.views(tables.patterns) if tables.store is not None else {}
+    mine = [(name, view) for name, view in views.items() if tables.may_read(name)]
+    return [Range(name, *run) for name, view in mine for run in cut.beyond(name, view.start, view.end)]
 
 
-def _sources(ranges: Sequence[Range], store: TopicStore | None) -> Iterator[Source]:
+def _sources(tables: Tables, ranges: Sequence[Range]) -> Iterator[Source]:
     for one in ranges:
-        for rows in store.read(one, LOG_ROW) if store is not None else ():
+        for rows in tables.store.read(one, LOG_ROW) if tables.store is not None else ():
             yield Source(of_the_log(rows))
 
 

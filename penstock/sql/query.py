@@ -7,7 +7,6 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,13 +17,12 @@ import pyarrow.dataset as ds
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.from_kafka.rows import LOG_ROW
-from penstock.landing.rows.table_rows import Rules
-from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import LANDED, MICROS, VIEW_COLUMNS
-from penstock.landing.topics.topic_store import Range, TopicStore
+from penstock.landing.topics.topic_store import Range
 from penstock.landing.watermarks import kept_watermarks
 from penstock.sql.cut import ATTEMPTS, Cut, TableTooBusy, take_cut
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
+from penstock.sql.tables import Tables
 from penstock.tables import dataset_of
 
 NO_LIMIT = 1e6
@@ -47,25 +45,6 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 
 class BadQuery(PenstockError, ValueError):
     """A query that cannot be answered; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What can be asked. ``store`` and ``patterns``: where topics are read, and which of them the pipeline lands; None
-    where it lands no topics of the log. ``window``: that of duplicates, in microseconds. ``readable``: the topics that
-    who asks may read, None for all.
-    """
-
-    layout: Layout
-    store: TopicStore | None = None
-    patterns: Sequence[str] = ("*",)
-    rules: Rules = field(default_factory=Rules)
-    window: int = 600_000_000
-    readable: frozenset[str] | None = None
-
-    def may_read(self, topic: str) -> bool:
-        """Whether who asks may read a topic."""
-        return self.readable is None or topic in self.readable
 
 
 class Query:
@@ -167,9 +146,8 @@ class Query:
         tables = self._tables
         for _ in range(ATTEMPTS):
             cut = take_cut(tables.layout, tables.window)
-            ranges = ranges_beyond(cut, tables.store, tables.patterns) if tables.store is not None else []
-            ranges = [one for one in ranges if tables.may_read(one.topic)]
-            rows = rows_beyond(cut, ranges, tables.store, tables.rules, tables.window, self._count)
+            ranges = ranges_beyond(tables, cut)
+            rows = rows_beyond(tables, cut, ranges, self._count)
             self._keep("_tail", pa.RecordBatchReader.from_batches(LANDED, rows))
             if not _some_went(ranges, tables):
                 return cut

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from penstock.sql.query import NO_LIMIT, Query, Tables, quoted
+from penstock.sql.query import NO_LIMIT, Query, quoted
+from penstock.sql.tables import Tables
 
 
 class Found(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from penstock.landing.table.compaction import compact_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
+from penstock.landing.transform.rules import TransformRules
 from penstock.landing.watermarks import keep_watermarks
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, Source, write_part
 from penstock.sql import query as module
-from penstock.sql.query import BadQuery, Query, Tables
+from penstock.sql.query import BadQuery, Query
+from penstock.sql.tables import Tables
 from tests.spark.spark_helpers import append, event
 
 WINDOW = 600_000_000
@@ -249,3 +251,16 @@ def test_a_query_that_takes_too_long_is_stopped(topics: Path, tables: Tables) ->
         Query(tables, "select sum(a.range * b.range) from range(1000000) a, range(1000000) b", seconds=0.2) as query,
     ):
         query.answer()
+
+
+def test_what_is_redacted_on_its_way_is_redacted_in_the_answer(
+    topics: Path, tables: Tables, pipeline: Pipeline
+) -> None:
+    rules = TransformRules(patterns=("[0-9]{4}-[0-9]{4}",))
+    pipeline._job = replace(pipeline._job, transform=rules)
+    append(topics, "t", [event(0, data="card 1234-5678"), event(1, data="card 1234-5678")])
+    pipeline.land(0, 1)
+    redacted = replace(tables, transform=rules)
+    found = ask(redacted, "select data, payload from events order by uuid")
+    assert [data for data, _ in found] == ['"card ***"'] * 2
+    assert not any(b"1234" in payload for _, payload in found)

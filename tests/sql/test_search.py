@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.sql.query import Tables
 from penstock.sql.search import containing
+from penstock.sql.tables import Tables
 from tests.spark.spark_helpers import append, event
 
 PAYLOADS = [b"plain needle", "über 'quoted' \\x41".encode(), b"\xff\x00raw", event(7, data={"note": "in the data"})]

@@ -20,7 +20,8 @@ import pytest
 
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.sql.query import Query, Tables
+from penstock.sql.query import Query
+from penstock.sql.tables import Tables
 from penstock.testing.pipe import Pipe, until
 from penstock.testing.processes import alive
 from tests.system.landing import Driver, landed_rows

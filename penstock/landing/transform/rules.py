@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.config import PipelineConfig
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
@@ -35,6 +36,16 @@ class TransformRules:
     replacement: str = "***"
     fields: tuple[str, ...] = ()
     salt: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, pipeline: PipelineConfig) -> TransformRules:
+        """What the configuration says. Raises BadTransform."""
+        redact = pipeline.redact
+        try:
+            salt = redact.secret()
+        except (OSError, KeyError, ValueError) as error:
+            raise BadTransform(f"pipeline.redact: no salt: {error}") from None
+        return cls(pipeline.transform, redact.patterns, redact.replacement, redact.hash, salt)
 
     def __bool__(self) -> bool:
         return bool(self.function or self.patterns or self.fields)

@@ -15,6 +15,7 @@ from penstock.landing.duplicates.landed_keys import mapped_runs
 from penstock.landing.duplicates.stream_judge import StreamJudge
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.table_rows import Rules, table_rows, without_payload
+from penstock.landing.transform.checked import OfKind
 from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT, ROW_GROUP, FileWriter, WrittenFile
 from penstock.records import concatenated
@@ -62,10 +63,18 @@ def write_part(sources: Iterable[Source], job: Job, landed_at: int) -> PartResul
     """Land all messages; ``landed_at`` in microseconds."""
     writer, transformation = _PartWriter(job), Transformation(job.transform.steps())
     for source in gathered(sources):
-        rows_by_kind = table_rows(source.rows, replace(job.rules, keep_payload=True), landed_at)
-        for kind, rows in transformation.apply(rows_by_kind):
-            writer.add(kind, rows if job.rules.keep_payload else without_payload(kind, rows), source.again)
+        for kind, rows in rows_to_land(source.rows, job.rules, transformation, landed_at):
+            writer.add(kind, rows, source.again)
     return replace(writer.finish(), failures=transformation.failures())
+
+
+def rows_to_land(
+    messages: pa.RecordBatch, rules: Rules, transformation: Transformation, landed_at: int | None
+) -> Iterator[OfKind]:
+    """The rows of messages as the table gets them, but for duplicates; ``landed_at`` None for those that wait."""
+    rows_by_kind = table_rows(messages, replace(rules, keep_payload=True), landed_at)
+    for kind, rows in transformation.apply(rows_by_kind):
+        yield kind, rows if rules.keep_payload else without_payload(kind, rows)
 
 
 def gathered(sources: Iterable[Source]) -> Iterator[Source]:
