@@ -24,10 +24,10 @@ from penstock.landing.proof.prover import rebuild
 from penstock.landing.proof.rollup import roll_up
 from penstock.landing.proof.table_posts import posts_of
 from penstock.landing.table.begun_table import DELTA, table_of
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table.delta_table import TableChanged
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import known_keys
+from penstock.landing.writing.compaction import compact_table
 from penstock.ledger.book import Book
 from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, line
