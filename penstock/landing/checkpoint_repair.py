@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
+from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.table.begun_table import begun_as, table_of
 from penstock.landing.table_paths import Layout
 
@@ -99,16 +100,22 @@ def sweep(layout: Layout) -> int:
 
     Only while no query runs, and after the journal was brought up to date.
     """
+    with alone_at_upkeep(layout):  # what is being merged is not in the table yet
+        orphans = _orphans(layout)
+        for name in orphans:
+            (layout.landed / name).unlink()
+    shutil.rmtree(layout.aside, ignore_errors=True)
+    return len(orphans)
+
+
+def _orphans(layout: Layout) -> set[str]:
     rolled, commits = latest(layout)
     since = max((commits[-1] if commits else rolled).landed_at - SLACK, 0)
     orphans = set(_written_since(layout.landed, since))
     for commit in commits:
         orphans.difference_update(commit.files)
     orphans.difference_update(table_of(layout).active() if orphans else ())
-    for name in orphans:
-        (layout.landed / name).unlink()
-    shutil.rmtree(layout.aside, ignore_errors=True)
-    return len(orphans)
+    return orphans
 
 
 def _written_since(table: Path, since: int) -> Iterator[str]:

@@ -19,10 +19,10 @@ import penstock.tables
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.proof.uuid_sums import hashes
 from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table.plain_session import session_settings, statements
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.compaction import compact_table
 from penstock.landing.writing.part_writer import Job, Source, write_part
 from penstock.spark.extensions import package_settings
 from tests.engines.read_uuids import ENGINES

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
 from penstock.landing.checkpoint_repair import CheckpointLost, check_batches, mend, sweep
 from penstock.landing.journal import Journal
+from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.table.begun_table import DELTA, begin_table
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.writing.compaction import compact_table
 from tests.landing.table.table_rows import written
 from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, landed_message
 
@@ -110,3 +112,17 @@ def test_files_of_a_delta_table_that_no_batch_committed_are_removed_and_no_other
 def test_without_a_table_there_is_nothing_to_do(table: HandWritten) -> None:
     check_batches(table.layout)
     assert (sweep(table.layout), mend(table.layout)) == (0, [])
+
+
+def test_a_file_that_somebody_is_about_to_commit_is_waited_for(tmp_path: Path) -> None:
+    layout = Layout.of(tmp_path)
+    table = begin_table(layout, DELTA)
+    with alone_at_upkeep(layout):
+        file = written(table, [1])
+        sweeping = threading.Thread(target=sweep, args=[layout])
+        sweeping.start()
+        sweeping.join(0.2)
+        assert sweeping.is_alive()
+        table.commit(0, [file])
+    sweeping.join(20)
+    assert (layout.landed / file.name).exists()

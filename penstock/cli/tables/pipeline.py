@@ -117,8 +117,8 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
     from penstock.landing.table.begun_table import DELTA, begun_as
-    from penstock.landing.table.compaction import compact_table
     from penstock.landing.table_paths import Layout
+    from penstock.landing.writing.compaction import compact_table
 
     layout = Layout.of(settings.tables)
     if begun_as(layout) != DELTA:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from penstock.landing.deletion.deletions import newest, pending
 from penstock.landing.deletion.removal import carry_out, expire
 from penstock.landing.table.begun_table import DELTA, begun_as
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.writing.compaction import compact_table
 
 LOOK = 2.0
 """Seconds between looks whether somebody asked for a deletion: one listing of a folder."""

@@ -114,33 +114,43 @@ class DeltaTable:
         return int(self._table.transaction_version(DELETIONS) or 0) if self._log.is_dir() else 0
 
     def delete(self, number: int, gone: Sequence[str], files: Sequence[NewFile]) -> None:
-        """Put files without some rows in the place of those that have them, durably, as the deletion of this number."""
+        """Put files without some rows in the place of those that have them, as the deletion of this number."""
+        transaction = Transaction(DELETIONS, number, time.time_ns() // 1_000_000)
+        self._replace(gone, files, CommitProperties(app_transactions=[transaction]), changed=True)
+
+    def replace(self, gone: Sequence[str], files: Sequence[NewFile]) -> None:
+        """Put files in the place of others that have the same rows."""
+        self._replace(gone, files, CommitProperties(), changed=False)
+
+    def _replace(
+        self, gone: Sequence[str], files: Sequence[NewFile], properties: CommitProperties, *, changed: bool
+    ) -> None:
+        """Durably; under the lock of upkeep. Raises TableChanged."""
         table, now = self._table, time.time_ns() // 1_000_000
-        if not {*gone} <= {unquote(str(path)) for path in pa.table(table.get_add_actions())["path"].to_pylist()}:
+        if not {*gone} <= {*self.sizes()}:
             raise TableChanged(f"{self.folder}: files were merged meanwhile")  # delta-rs would not mind
-        removes = [RemoveAction(name, True, now, partition_values=_folder_values(name)) for name in gone]
-        properties = CommitProperties(app_transactions=[Transaction(DELETIONS, number, now)])
+        before = table.version()
         table.create_write_transaction(
-            [*_added(files, now), *removes],
+            [
+                *_added(files, now, changed=changed),
+                *(RemoveAction(name, changed, now, partition_values=_folder_values(name)) for name in gone),
+            ],
             "append",
             LANDED,
             partition_by=list(PARTITION_COLUMNS),
             commit_properties=properties,
             post_commithook_properties=NO_HOOKS,
         )
-        before = table.version()
         self._sync_since(before)
 
-    def compact(self, target_bytes: int, keep_hours: int) -> tuple[int, int]:
-        """Merge files that are small, and remove those merged so many hours ago; how many files became how many."""
-        table = self._table
-        before = table.version()
-        done = table.optimize.compact(
-            target_size=target_bytes, max_concurrent_tasks=1, post_commithook_properties=NO_HOOKS
-        )
-        self._sync_since(before)
-        table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False)
-        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+    def vacuum(self, keep_hours: int) -> None:
+        """Remove files that went out of the table so many hours ago."""
+        self._table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False)
+
+    def sizes(self) -> dict[str, int]:
+        """The files of the table, with their bytes."""
+        adds = self._adds() if self._log.is_dir() else {"path": pa.array([]), "size_bytes": pa.array([])}
+        return dict(zip(map(unquote, adds["path"].to_pylist()), adds["size_bytes"].to_pylist(), strict=True))
 
     def _sync_since(self, before: int) -> None:
         """Bring the commits after version ``before`` to the disk, and first what they added: delta-rs does not."""
@@ -210,9 +220,10 @@ class DeltaTable:
             path.unlink()
 
 
-def _added(files: Sequence[NewFile], now: int) -> list[AddAction | RemoveAction]:
+def _added(files: Sequence[NewFile], now: int, *, changed: bool = True) -> list[AddAction | RemoveAction]:
     return [
-        AddAction(one.name, one.size, {"kind": one.kind, "date": one.date}, now, True, one.statistics) for one in files
+        AddAction(one.name, one.size, {"kind": one.kind, "date": one.date}, now, changed, one.statistics)
+        for one in files
     ]
 
 

@@ -14,7 +14,7 @@ import deltalake
 import pytest
 
 from penstock.landing.backfill.planner import BackfillPlanner
-from penstock.landing.deletion import removal
+from penstock.landing.deletion import maintenance, removal
 from penstock.landing.deletion.conditions import parse
 from penstock.landing.deletion.deletions import ASKED, Record, all_deletions, ask, pending
 from penstock.landing.deletion.maintenance import Maintenance, Upkeep
@@ -24,10 +24,10 @@ from penstock.landing.proof.prover import rebuild
 from penstock.landing.proof.rollup import roll_up
 from penstock.landing.proof.table_posts import posts_of
 from penstock.landing.table.begun_table import DELTA, table_of
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table.delta_table import TableChanged
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import known_keys
+from penstock.landing.writing.compaction import compact_table
 from penstock.ledger.book import Book
 from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, line
@@ -377,3 +377,32 @@ def test_a_deletion_of_before_that_is_damaged_is_named(topics: Path, table: Hand
     (table.layout.deletions / "000001.json").write_text(json.dumps({"why": "asked"}))
     with pytest.raises(ValueError, match=r"000001\.json is damaged"):
         all_deletions(table.layout)
+
+
+def test_maintenance_takes_out_by_itself_what_is_old(
+    tmp_path: Path, topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.time() + 40 * DAY
+    with daemon(tmp_path) as running:
+        made = worker(topics, table, running)
+        monkeypatch.setattr(maintenance, "time", FakeTime(later))
+        upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW, {"quarantine": 30.0 * DAY}), lambda: made.settled)
+        for _ in range(3):
+            upkeep.step()
+        assert made.step()
+        assert fates(running) == {"landed.event": 6, "landed.message": 1, "duplicate": 1, "deleted.retention": 1}
+        assert kept(running) == rebuilt(topics, table.layout)
+    assert len(all_deletions(table.layout)) == 1
+
+
+class FakeTime:
+    """Both clocks at one moment."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def time(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._now

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table.delta_table import APPLICATION, CONFIGURATION, DELTA_LOG, KEEP_HOURS, DeltaTable
 from penstock.landing.table_schema import LANDED
+from penstock.landing.writing.compaction import compact_table
 from tests.landing.table.table_rows import offsets_in, written
 
 
@@ -301,7 +301,7 @@ def test_checkpoints_forget_files_that_are_long_gone(table: DeltaTable) -> None:
     for batch in range(60):
         commit(table, batch, batch)
     compact_table(table.folder)
-    (merged,) = (entry for entry in entries(table) if "OPTIMIZE" in entry.read_text())
+    (merged,) = (entry for entry in entries(table) if '"remove"' in entry.read_text())
     told = [json.loads(line) for line in merged.read_text().splitlines()]
     for action in told:
         if "remove" in action:

@@ -18,11 +18,11 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table.table_files import NewFile, Table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit, events_of, known_keys
+from penstock.landing.writing.compaction import compact_table
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
 from tests.landing.writing.messages import AT, DAY, event, source
 

@@ -16,7 +16,7 @@ from penstock.landing.journal import Journal
 from penstock.landing.proof.proofs import Proof
 from penstock.landing.proof.prover import Prover
 from penstock.landing.table.begun_table import DELTA, PARQUET, FormatDiffers, table_of
-from penstock.landing.table.compaction import compact_table
+from penstock.landing.writing.compaction import compact_table
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import landed_schema, read_landed, register_views
 from tests.spark.spark_helpers import BUCKET, append, event

@@ -1,0 +1,81 @@
+"""Small files of a Delta table merged into large ones, their rows by type, while readers and the pipeline go on.
+
+It changes no data: the rows stay, under other files, which are on the disk before the commit that names them. The old
+ones stay for readers that are at them, until they are removed as nobody can need them any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.row_counts import partition_value
+from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable
+from penstock.landing.table_paths import Layout
+from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile, in_columns_of_today
+
+TARGET_BYTES = 128 << 20
+SORTED_BYTES = 128 << 20
+"""Rows in memory that are sorted at once."""
+MUCH_LARGER = 2
+"""Times all that is smaller: such a file is left alone until there is more, so that its rows are not copied often."""
+
+
+def compact_table(folder: Path) -> tuple[int, int]:
+    """Merge what is small, and remove what was merged long ago; how many files became how many."""
+    with alone_at_upkeep(Layout(folder.parent)):
+        table = DeltaTable(folder)
+        removed = added = 0
+        for names in to_merge(table.sizes()):
+            table.replace(names, [_merged(folder, names)])
+            removed, added = removed + len(names), added + 1
+        table.vacuum(KEEP_HOURS)
+        return removed, added
+
+
+def to_merge(sizes: Mapping[str, int], target: int = TARGET_BYTES) -> list[list[str]]:
+    """The files that become one each, of one kind and day: at most ``target`` bytes, and of sizes that go together."""
+    by_folder: dict[str, list[tuple[int, str]]] = {}
+    for name, size in sizes.items():
+        by_folder.setdefault(name.rpartition("/")[0], []).append((size, name))
+    found = [group for files in by_folder.values() for group in _groups(sorted(files), target)]
+    return [group for group in found if len(group) > 1]
+
+
+def _groups(files: Sequence[tuple[int, str]], target: int) -> Iterator[list[str]]:
+    group, total = list[str](), 0
+    for size, name in files:
+        if group and (total + size > target or size > total * MUCH_LARGER):
+            yield group
+            group, total = [], 0
+        group.append(name)
+        total += size
+    yield group
+
+
+def _merged(folder: Path, names: Sequence[str]) -> WrittenFile:
+    """One file of the rows of several."""
+    kind, day = MessageKind(partition_value(names[0], "kind")), date.fromisoformat(partition_value(names[0], "date"))
+    writer = FileWriter(folder, kind, day)
+    waiting, size = list[pa.RecordBatch](), 0
+    for name in names:
+        with pq.ParquetFile(folder / name) as file:
+            for batch in file.iter_batches(ROW_GROUP):
+                waiting.append(in_columns_of_today(batch))
+                size += batch.nbytes
+                if size >= SORTED_BYTES:
+                    writer.write(_one(waiting))
+                    waiting, size = [], 0
+    if waiting:
+        writer.write(_one(waiting))
+    return writer.close()
+
+
+def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
