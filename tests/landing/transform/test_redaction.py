@@ -192,12 +192,12 @@ def test_events_in_quarantine_are_hashed_where_they_are_json() -> None:
     assert (row["reason"], row["payload"]) == ("bad_timestamp", bad.replace(b"ann", hashed("ann").encode()))
 
 
+KEYS = st.text(max_size=3) | st.just("user")
+LEAVES: Any = (
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["ann@example.org", "a b"])
+)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["ann@example.org", "a b"]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.just("user"), inner, max_size=3)
-    ),
-    max_leaves=8,
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8
 )
 
 
