@@ -13,13 +13,13 @@ from penstock.landing.backfill.requests import write
 from penstock.landing.duplicates.landed_keys import MANIFEST
 from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
 from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
-from penstock.landing.table.compaction import compact_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.watermarks import keep_watermarks
 from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.compaction import compact_table
 from penstock.landing.writing.part_writer import Job, Source, write_part
 from penstock.sql import query as module
 from penstock.sql.query import BadQuery, Query
