@@ -15,10 +15,14 @@ from rich.text import Text
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, Configured
 from penstock.cli.progress import Progress
+from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
+    from penstock.config import Settings
     from penstock.landing.trace.tracer import Trace, Tracer
+    from penstock.sql.search import Found
 
+MOST, SHOWN = 20, 160
 PLACE = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9]{1,18})")
 """``TOPIC:OFFSET``; a partition of Kafka is ``TOPIC/PARTITION:OFFSET``."""
 
@@ -28,7 +32,8 @@ def trace(
     message: Annotated[
         str,
         typer.Argument(
-            metavar="UUID|TOPIC:OFFSET", help="An event's uuid, or a place (of Kafka: TOPIC/PARTITION:OFFSET)."
+            metavar="UUID|TOPIC:OFFSET|TEXT",
+            help="An event's uuid, a place (of Kafka: TOPIC/PARTITION:OFFSET), or any text that is in messages.",
         ),
     ],
     as_json: AsJson = False,
@@ -41,13 +46,17 @@ def trace(
         patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
         tracer = Tracer(settings.topics, Layout.of(settings.tables), patterns, progress.tell)
         found = _found(tracer, message)
+        matches = _containing(settings, message) if found.trace is None else []
     if as_json:
-        print(json.dumps({"asked": message, **found.document()}, indent=2))
+        places = {"containing": [one.place for one in matches]} if matches else {}
+        print(json.dumps({"asked": message, **found.document(), **places}, indent=2))
+    elif matches:
+        _list(message, matches)
     elif found.trace is None:
         fail(f"{message}: {found.problem}")
     else:
         _show(message, found.trace)
-    sys.exit(0 if found.trace is not None and found.trace.known else 1)
+    sys.exit(0 if matches or (found.trace is not None and found.trace.known) else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,27 @@ def _found(tracer: Tracer, message: str) -> TraceOutcome:
         fail(error, 2)
     no_topic = f"there is no topic {place['topic']!r}, and " if place else ""
     return TraceOutcome(None, f"{no_topic}no event with this uuid has landed or waits in the log")
+
+
+def _containing(settings: Settings, text: str) -> list[Found]:
+    """The newest messages that have a text in them; none where DuckDB is not there to look."""
+    try:
+        from penstock.sql.configured import tables_of
+        from penstock.sql.search import containing
+    except ModuleNotFoundError:
+        return []
+    return containing(tables_of(settings), text, MOST)
+
+
+def _list(text: str, matches: list[Found]) -> None:
+    for one in matches:
+        payload = visible(one.payload.decode(errors="replace")[:SHOWN])
+        line = Text(f"{one.place}  {one.timestamp:%Y-%m-%d %H:%M:%S}  {one.kind}  {payload}")
+        console.print(line, no_wrap=True, overflow="ellipsis")
+    errors.print(
+        Text(f"no event has this uuid; the newest messages with {text!r} in them: trace one by its place"),
+        soft_wrap=True,
+    )
 
 
 def _show(message: str, found: Trace) -> None:

@@ -97,3 +97,13 @@ def test_it_is_a_command_and_needs_no_spark(data: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("has landed: event\nFalse\n")
+
+
+def test_any_other_text_leads_to_the_messages_that_have_it(data: Path) -> None:
+    status, text, said = run(data, "web-1")
+    assert status == 0
+    assert [line.split()[0] for line in text.splitlines()] == ["t:2"]  # the row that landed has no payload here
+    assert "trace one by its place" in said
+    document = json.loads(run(data, "web-1", "--json")[1])
+    assert (document["fate"], document["containing"]) == ("absent", ["t:2"])
+    assert run(data, "not in any message")[0] == 1
