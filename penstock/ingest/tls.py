@@ -87,6 +87,8 @@ class TlsDoor:
     def _new_context(self) -> ssl.SSLContext:
         context = self._listener.tls_context()
         assert context is not None, "a listener without tls_cert has no such door"
+        # A sender that closes and has not read its tickets resets the connection: what is still on its way would go.
+        context.num_tickets = 0
         return context
 
     def _file_stamps(self) -> list[tuple[int, int] | None]:

@@ -61,12 +61,14 @@ def _topic(pages: TierCounts, topic: str, landed: TopicFates, until: int) -> Ite
     for (_, bucket), counts in landed.counts.items():
         if bucket < until:
             fates.absorb(counts)
-    whole = fates.total(Name.LANDED)
+    taken = fates.total(Name.DELETED) + fates[Name.DROPPED]
+    whole = fates.total(Name.LANDED) + taken
     lost = _lost(pages, topic, until)
     for table, name in TABLES.items():
-        if rows := fates[name]:
+        rows = fates[name]
+        if rows or taken:
             expected = rows + lost * rows / whole + (fates.total(Name.QUARANTINED) if table == "events" else 0)
-            yield Watermark(table, topic, until, rows, round(rows / expected, 6))
+            yield Watermark(table, topic, until, rows, round(rows / expected, 6) if expected else 1.0)
 
 
 def _lost(pages: TierCounts, topic: str, until: int) -> float:

@@ -6,20 +6,24 @@ import csv
 import datetime as dt
 import io
 import json
+import math
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.process.terminal import visible
-from penstock.sql.query import Query
+from penstock.sql.query import BadQuery, Query
 
 CELL = 60
 """Characters of a value that are shown."""
 
 
 def rows_of(rows: pa.Table) -> list[dict[str, Any]]:
-    """As Python's values; a map is a dictionary."""
-    return rows.to_pylist(maps_as_pydicts="lossy")
+    """As Python's values; a map is a dictionary. Raises BadQuery for a value that Python has not."""
+    try:
+        return rows.to_pylist(maps_as_pydicts="lossy")
+    except (OverflowError, ValueError, TypeError) as error:
+        raise BadQuery(f"a value of the answer cannot be shown ({error}): cast it to VARCHAR") from None
 
 
 def cell(value: Any) -> str:
@@ -34,8 +38,12 @@ def is_number(kind: pa.DataType) -> bool:
 
 
 def json_text(rows: pa.Table) -> str:
-    """An array of objects; bytes, times and decimals are texts."""
-    return json.dumps(rows_of(rows), default=_text)
+    """An array of objects; bytes, times and decimals are texts, and what is no number is null. Raises BadQuery."""
+    plain = [{name: _number(value) for name, value in row.items()} for row in rows_of(rows)]
+    try:
+        return json.dumps(plain, default=_text, allow_nan=False)
+    except (ValueError, TypeError) as error:
+        raise BadQuery(f"a value of the answer is none of JSON ({error}): cast it to VARCHAR") from None
 
 
 def csv_text(rows: pa.Table) -> str:
@@ -54,6 +62,10 @@ def scope(query: Query) -> str:
         return ""
     newer = f", and {query.newer:,} newer messages of the log" if query.newer else ""
     return f"the table through batch {query.batch:,}{newer}" if query.batch >= 0 else f"no table yet{newer}"
+
+
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str:

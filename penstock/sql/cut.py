@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.landing.backfill.requests import OffsetRange, Request, own_turn, requests
+from penstock.landing.backfill.requests import OffsetRange, Request, requests, without
 from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.journal import read_journal, read_plan
@@ -38,8 +38,15 @@ class Cut:
     requests: Mapping[str, Request] = field(default_factory=dict)
 
     def beyond(self, topic: str, start: int, end: int) -> list[OffsetRange]:
-        """What of the offsets [start, end) of a topic has not landed."""
-        return own_turn(topic, max(start, self.ended.get(topic, 0)), end, self.ended, self.requests)
+        """What of the offsets [start, end) of a topic has not landed, by its own turn or by a request."""
+        here = max(start, self.ended.get(topic, 0))
+        mine = [
+            one for one in self.requests.values() if one.topic == topic and not one.again and one.name in self.ended
+        ]
+        done = [run for one in mine for run in one.part(0, self.ended[one.name])]
+        owed = [run for one in mine for run in one.part(self.ended[one.name], one.rows)]
+        left = [(max(low, start), min(high, here)) for low, high in owed]
+        return [*sorted((low, high) for low, high in left if low < high), *without(here, end, done)]
 
 
 def take_cut(layout: Layout, window: int) -> Cut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import tempfile
 import threading
@@ -36,6 +37,9 @@ _WATERMARKS: dict[str, pa.DataType] = {
     "landed": pa.int64(),
     "share": pa.float64(),
 }
+_TEXTS = re.compile(r"'(?:[^']|'')*'")
+_BOUNDS = ("SET memory_limit = '2GB'", "SET max_temp_directory_size = '8GB'")
+"""For queries that have to end in time: who asks is somebody else."""
 _CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
@@ -70,7 +74,10 @@ class Query:
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"SET temp_directory = {quoted(self._aside.name)}")
             _check_one_select(text)
-            self._make_views({*re.findall(r"\w+", text)})
+            if seconds < NO_LIMIT:
+                for statement in _BOUNDS:
+                    self._connection.execute(statement)
+            self._make_views({word.casefold() for word in re.findall(r"\w+", _TEXTS.sub("", text))})
         except duckdb.Error as error:
             self.close()
             raise BadQuery(_words(error, self._text, self._seconds)) from None
@@ -97,7 +104,7 @@ class Query:
         try:
             rows = self._connection.sql(self._text)
             found: pa.Table = (rows if limit is None else rows.limit(limit)).to_arrow_table()
-            return found
+            return found.rename_columns(_different(found.column_names))
         except duckdb.Error as error:
             raise BadQuery(_words(error, self._text, self._seconds)) from None
 
@@ -114,7 +121,7 @@ class Query:
             self._make_topics(words)
         if "watermarks" in words:
             self._keep("watermarks", _watermarks(self._tables))
-        if words & {"landed", *VIEWS}:
+        if words & {"landed", "show", *VIEWS}:
             self._make_landed()
         for statement in _CLOSED:
             self._connection.execute(statement)
@@ -157,7 +164,7 @@ class Query:
         self._connection.execute(f"CREATE SCHEMA {TOPICS}")
         store = self._tables.store
         for name, view in store.views(["*"]).items() if store is not None else ():
-            if words.issuperset(re.findall(r"\w+", name)) and self._tables.may_read(name):
+            if words.issuperset(re.findall(r"\w+", name.casefold())) and self._tables.may_read(name):
                 batches = store.read(Range(name, view.start, view.end), LOG_ROW) if store is not None else iter(())
                 self._keep(f'{TOPICS}."{name}"', pa.RecordBatchReader.from_batches(LOG_ROW, batches))
 
@@ -170,6 +177,15 @@ class Query:
     def _count(self, messages: int) -> None:
         self.newer = messages
         self._tell(messages)
+
+
+def _different(names: list[str]) -> list[str]:
+    """Names of columns, so that each is there once."""
+    found: list[str] = []
+    for name in names:
+        numbered = (name if number == 0 else f"{name}_{number}" for number in itertools.count())
+        found.append(next(one for one in numbered if one not in found))
+    return found
 
 
 def _some_went(ranges: Sequence[Range], tables: Tables) -> bool:

@@ -103,6 +103,18 @@ def test_messages_over_tls_are_what_they_are_without(
     assert open_books(here.life.totals()) == []
 
 
+def test_a_sender_that_never_reads_has_nothing_to_read(
+    tmp_path: Path, sock: socket.socket, pairs: dict[str, Pair]
+) -> None:
+    here = receiving(tmp_path, sock, pairs)
+    with Sender(here, sock, pairs) as sender:
+        sender.send(b"7 <14>one")
+        here.rounds()
+        with socket.socket(fileno=os.dup(sender.sock.fileno())) as plain, pytest.raises(BlockingIOError):
+            plain.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    assert here.life.payloads() == [b"<14>one"]
+
+
 def test_who_speaks_no_tls_is_turned_away_and_counted(
     tmp_path: Path, sock: socket.socket, pairs: dict[str, Pair]
 ) -> None:

@@ -133,7 +133,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "the keys that landed": (
         "_checkpoints/landed.keys/keys.json",
         documents("version", "window", "batch", "number", "runs"),
-        lambda layout, _: (mapped_runs(layout.keys), LandedKeys.load(layout.keys, 1)),
+        lambda layout, _: (mapped_runs(layout.keys, 1), LandedKeys.load(layout.keys, 1)),
     ),
     "rows that are to be sent": ("rows.arrow", RAW, lambda _, p: read_body(p, None)),
 }

@@ -69,3 +69,11 @@ def test_a_topic_whose_uuids_add_up_to_something_else_differs() -> None:
 def test_proofs_of_before_there_were_sums_are_not_compared_in_them() -> None:
     assert differences(told(), told(event=(2, "0a"))) == []
     assert differences(told(event=(1, "0a")), told(event=(2, "0b"))) == []
+
+
+def test_what_a_row_that_was_deleted_had_been_is_no_difference() -> None:
+    entry = {"topic": "t", "fates": {"deleted.asked": 1, "transformed.redacted": 1}}
+    ledger: dict[str, Any] = {"listeners": [], "routes": [], "topics": [entry]}
+    computed = ledger | {"topics": [entry | {"fates": {"deleted.asked": 1}}]}
+    assert differences(ledger, computed) == []
+    assert differences(ledger, ledger | {"topics": [entry | {"fates": {"landed.event": 1}}]}) != []

@@ -55,3 +55,12 @@ def test_quarantined_rows_are_missing_events() -> None:
     bad.landed["t"].counts["in", 60] |= Counts({"quarantined.bad_json": 10, "landed.message": 5})
     shares = {mark.table: mark.share for mark in watermarks(bad, {}, {}, NOW)}
     assert shares == {"events": 0.9, "messages": 1.0}
+
+
+def test_rows_that_were_deleted_or_dropped_make_no_table_less_complete() -> None:
+    lossy = pages(kernel_dropped=10)
+    lossy.landed["t"].counts["in", 60] = Counts({"landed.event": 9, "deleted.retention": 71, "transformed.dropped": 10})
+    shares = {mark.table: (mark.landed, mark.share) for mark in watermarks(lossy, {}, {}, NOW)}
+    assert shares["events"] == (9, 0.9)
+    lossy.landed["t"].counts["in", 60] = Counts({"deleted.asked": 90})
+    assert {mark.table: mark.landed for mark in watermarks(lossy, {}, {}, NOW)}["events"] == 0

@@ -181,7 +181,7 @@ def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, runn
     said = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0, said
     assert "trying again" in said
-    assert proved_to(Layout.of(tmp_path / "tables")) == 12
+    assert proved_to(Layout.of(tmp_path / "tables")) == 13
 
 
 def test_a_transformation_that_cannot_be_stops_the_start_before_anything_is_begun(tmp_path: Path) -> None:

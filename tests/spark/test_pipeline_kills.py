@@ -60,7 +60,7 @@ def test_killed_at_random_moments_everything_lands_once(tmp_path: Path, form: st
         assert running.ledger.balance().unaccounted == 0
     sent = 2 * kills * ROWS
     assert sorted(uuids_in(layout, form)) == sorted(f"u{number}" for number in range(sent))
-    assert proved_to(layout) == 2 * kills * (ROWS + 2)
+    assert proved_to(layout) == 2 * kills * (ROWS + 3)
     proofs = [proof for proofs in read_proofs(layout) for proof in proofs]
     assert all(proof.holds for proof in proofs)
     assert sum(proof.total("duplicate") for proof in proofs) == 2 * kills

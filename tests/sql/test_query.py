@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.landing.backfill.requests import write
+from penstock.landing.deletion.conditions import parse
+from penstock.landing.deletion.deletions import ASKED
+from penstock.landing.deletion.deletions import ask as delete
+from penstock.landing.deletion.removal import carry_out
 from penstock.landing.duplicates.landed_keys import MANIFEST
 from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
 from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
@@ -264,3 +268,33 @@ def test_what_is_redacted_on_its_way_is_redacted_in_the_answer(
     found = ask(redacted, "select data, payload from events order by uuid")
     assert [data for data, _ in found] == ['"card ***"'] * 2
     assert not any(b"1234" in payload for _, payload in found)
+
+
+def test_of_a_request_under_way_what_has_not_landed_is_taken_from_the_log(
+    topics: Path, tables: Tables, pipeline: Pipeline
+) -> None:
+    append(topics, "t", [b"%d" % n for n in range(8)])
+    write(pipeline.layout.refills, "t", [(2, 6)])
+    pipeline.plan(**{"t": 1, "t@1": 2})
+    ranges = [Range("t", 0, 1), Range("t", 2, 4)]
+    sources = [Source(of_the_log(rows)) for one in ranges for rows in FolderStore(topics).read(one, LOG_ROW)]
+    pipeline._commit.land(0, lambda: [write_part(sources, pipeline._job, 1)])
+    assert sorted(ask(tables, "select payload from messages")) == [(b"%d" % n,) for n in range(8)]
+
+
+def test_names_of_columns_and_views_are_what_sql_says(topics: Path, tables: Tables) -> None:
+    append(topics, "Mixed", [event(0)])
+    with Query(tables, "select 1 as a, 2 as a, 3 as a_1 from EVENTS") as query:
+        assert query.answer().to_pylist() == [{"a": 1, "a_1": 2, "a_1_1": 3}]
+    assert ask(tables, 'select count(*) from topics."Mixed", topics.mixed') == [(1,)]
+    assert ("events",) in ask(tables, "show tables")
+    assert ask(tables, "select 'topics.mixed events' as text") == [("topics.mixed events",)]
+
+
+def test_a_deleted_row_is_in_no_answer_and_does_not_come_back(topics: Path, tables: Tables) -> None:
+    pipeline = Pipeline(topics, tables.layout, DELTA)
+    append(topics, "t", [event(0), event(1), event(0), event(2)])
+    pipeline.land(0, 2)
+    delete(tables.layout, ASKED, parse("uuid = 'u0'"))
+    carry_out(tables.layout, WINDOW)
+    assert uuids(tables) == ["u1", "u2"]

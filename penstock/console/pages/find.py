@@ -101,7 +101,7 @@ def _is_landed(found: Trace) -> bool:
 
 def _end_of(found: Trace, steps: dict[str, Step]) -> str:
     """The station that it came to last."""
-    if found.fate.startswith(("quarantined.", "duplicate", "landed.")):
+    if found.fate.startswith(("quarantined.", "duplicate", "landed.", "deleted", "transformed.")):
         return "table"
     return "micro-batch" if "proof" in steps else "log"
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
+from penstock.files.errors import DamagedFile
 from penstock.landing.row_counts import partition_value
 
 IN, NOT_IN, BEFORE = "in", "not in", "<"
@@ -79,24 +80,29 @@ def _condition(one: re.Match[str]) -> Condition:
     sign = BEFORE if one["sign"] == "<" else IN
     if sign == BEFORE and column != "date":
         raise BadCondition("`<` is for the date alone")
-    if column == "date":
-        for value in values:
-            try:
-                date.fromisoformat(value)
-            except ValueError:
-                raise BadCondition(f"{value!r} is no date: 2026-01-31 is one") from None
-    return Condition(column, sign, values)
+    return Condition(column, sign, tuple(map(_day, values)) if column == "date" else values)
+
+
+def _day(text: str) -> str:
+    """As the folders are named. Raises BadCondition."""
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise BadCondition(f"{text!r} is no date: 2026-01-31 is one") from None
 
 
 def rows_of(table: Path, name: str, conditions: Sequence[Condition]) -> Mask:
-    """Which rows of a file all conditions hold for."""
+    """Which rows of a file all conditions hold for. Raises DamagedFile, OSError."""
     of_folder = [one for one in conditions if one.column in OF_FOLDER]
     of_row = [one for one in conditions if one.column in OF_ROW]
     if not all(one.of_text(partition_value(name, one.column)) for one in of_folder):
         return np.zeros(0, bool)
-    with pq.ParquetFile(table / name) as file:
-        found: Mask = np.ones(file.metadata.num_rows, bool)
-        columns = file.read(columns=sorted({one.column for one in of_row})) if of_row else None
+    try:
+        with pq.ParquetFile(table / name) as file:
+            found: Mask = np.ones(file.metadata.num_rows, bool)
+            columns = file.read(columns=sorted({one.column for one in of_row})) if of_row else None
+    except pa.ArrowInvalid as error:
+        raise DamagedFile(f"{table / name}: {str(error).partition(chr(10))[0]}") from None
     for one in of_row:
         assert columns is not None
         found &= one.of_column(columns[one.column])

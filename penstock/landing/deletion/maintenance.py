@@ -12,11 +12,12 @@ from penstock.landing.deletion.deletions import newest, pending
 from penstock.landing.deletion.removal import carry_out, expire
 from penstock.landing.table.begun_table import DELTA, begun_as
 from penstock.landing.table_paths import Layout
-from penstock.landing.writing.compaction import compact_table
+from penstock.landing.writing.compaction import compact_table, remove_old_files
 
 LOOK = 2.0
 """Seconds between looks whether somebody asked for a deletion: one listing of a folder."""
 EXPIRE_EVERY = 600.0
+SWEEP_FIRST, SWEEP_EVERY = 60.0, 1800.0
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -38,14 +39,14 @@ class Maintenance:
         self._layout, self._upkeep, self._settled = layout, upkeep, settled
         self._expire_at = time.monotonic()
         self._merge_at = time.monotonic() + upkeep.merge_every
+        self._sweep_at = time.monotonic() + SWEEP_FIRST
         self._done = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def start(self) -> None:
-        """Begin, where there may be anything to do."""
-        if begun_as(self._layout) == DELTA:
-            self._thread.start()
+        """Begin; a table that is to be begun yet is waited for."""
+        self._thread.start()
 
     def stop(self, patience: float) -> None:
         """End, at most ``patience`` seconds later; what was cut off has changed nothing."""
@@ -54,15 +55,28 @@ class Maintenance:
             self._thread.join(patience)
 
     def _run(self) -> None:
-        while not self._stop.wait(LOOK):
-            try:
-                self.step()
-            except Exception as error:  # noqa: BLE001 - such as a full disk: reported, and tried again
-                _LOGGER.warning("the table could not be maintained: %s", str(error).partition("\n")[0])
-                self._stop.wait(LOOK * 5)
+        pause = LOOK
+        while not self._stop.wait(pause):
+            failed = [what for what in (self._take_out, self._put_together) if not self._done_with(what)]
+            pause = min(pause * 2, EXPIRE_EVERY) if failed else LOOK
+
+    def _done_with(self, what: Callable[[], None]) -> bool:
+        """Whether it went well. One that fails, as on a full disk, does not keep the other from its turn."""
+        try:
+            if begun_as(self._layout) == DELTA:
+                what()
+        except Exception as error:  # noqa: BLE001 - reported, and tried again later and later
+            _LOGGER.warning("the table could not be maintained: %s", str(error).partition("\n")[0])
+            return False
+        return True
 
     def step(self) -> None:
         """Do what is due."""
+        self._take_out()
+        self._put_together()
+
+    def _take_out(self) -> None:
+        """Rows."""
         now = time.monotonic()
         if self._upkeep.retention and now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
@@ -70,6 +84,13 @@ class Maintenance:
                 expire(self._layout, dict(self._upkeep.retention), time.time())
         if self._waits() and self._settled() and (done := carry_out(self._layout, self._upkeep.window)):
             _LOGGER.info("%d deletions done", done)
+
+    def _put_together(self) -> None:
+        """Small files; and remove those that nobody reads any more."""
+        now = time.monotonic()
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_EVERY
+            remove_old_files(self._layout.landed)
         if self._upkeep.merge_every and now >= self._merge_at:
             self._merge_at = now + self._upkeep.merge_every
             self._merge()

@@ -32,6 +32,7 @@ from penstock.landing.table.begun_table import DELTA, begun_as
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import events_of
+from penstock.landing.writing.compaction import kept_if_committed
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile, in_columns_of_today
 
 TYPE_MARK = "/"
@@ -68,20 +69,28 @@ class _Removal:
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
         names, batch = table.active(), table.newest()
+        with kept_if_committed(table) as written:
+            gone = self._rewritten(names, written)
+            self._record(batch)
+            table.delete(self.deletion.number, gone, written)
+
+    def _rewritten(self, names: Sequence[str], written: list[WrittenFile]) -> list[str]:
+        """Write files without the rows; the names of those that they stand for."""
         gone: list[str] = []
-        written: list[WrittenFile] = []
         for name in names:
             mask = rows_of(self.layout.landed, name, self.deletion.conditions)
             if mask.any():
                 gone.append(name)
                 self._take(name, mask)
                 written += [] if mask.all() else [without(self.layout.landed, name, mask)]
+        return gone
+
+    def _record(self, batch: int) -> None:
         told = [
             Deleted(self.deletion.number, self.deletion.why, topic, taken, self.uuids.get(topic, {}))
             for topic, taken in sorted(self.taken.items())
         ]
         write_record(self.layout, self.deletion, batch, told, self.runs, self._keys_of_late())
-        table.delete(self.deletion.number, gone, written)
 
     def _take(self, name: str, mask: Mask) -> None:
         """Know the rows of a file that go."""
@@ -108,14 +117,14 @@ class _Removal:
 def without(table: Path, name: str, gone: Mask) -> WrittenFile:
     """A file's rows without some, as another file."""
     kind, day = MessageKind(partition_value(name, "kind")), date.fromisoformat(partition_value(name, "date"))
-    writer, at = FileWriter(table, kind, day), 0
-    with pq.ParquetFile(table / name) as old:
+    at = 0
+    with FileWriter(table, kind, day) as writer, pq.ParquetFile(table / name) as old:
         for batch in old.iter_batches(ROW_GROUP):
             kept = np.flatnonzero(~gone[at : at + batch.num_rows])
             if len(kept):
                 writer.write(in_columns_of_today(batch).take(kept))
             at += batch.num_rows
-    return writer.close()
+        return writer.close()
 
 
 def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:

@@ -131,11 +131,19 @@ def _latest(entries: Iterable[_Entry]) -> dict[str, int]:
     return latest
 
 
-def mapped_runs(folder: Path) -> tuple[int, list[HashRun]]:
-    """Through which batch the keys in a folder go, and their runs; -1 and none where they cannot be read from here."""
-    with contextlib.suppress(FileNotFoundError, BadRun, DamagedFile, KeyError, TypeError, ValueError):
-        told = read_document(folder / MANIFEST)
-        return int(told["batch"]), [_mapped(folder / one["file"], one["checksum"]) for one in told["runs"]]
+def mapped_runs(folder: Path, window: int) -> tuple[int, list[HashRun]]:
+    """Through which batch the keys in a folder go, and their runs; -1 and none where they cannot be read from here, or
+    are of another window.
+    """
+    with contextlib.suppress(BadRun, DamagedFile, KeyError, TypeError, ValueError):
+        while (folder / MANIFEST).exists():
+            told = read_document(folder / MANIFEST)
+            if (told["version"], told["window"]) != (VERSION, window):
+                break
+            with contextlib.suppress(FileNotFoundError):  # runs were merged meanwhile, unless they are lost
+                return int(told["batch"]), [_mapped(folder / one["file"], one["checksum"]) for one in told["runs"]]
+            if read_document(folder / MANIFEST) == told:
+                break
     return -1, []
 
 

@@ -91,7 +91,8 @@ class DeltaTable:
         table = self._table
         if _newest(table) >= batch:
             return
-        now = time.time_ns() // 1_000_000
+        self._check_written(files)
+        before, now = table.version(), time.time_ns() // 1_000_000
         properties = CommitProperties(app_transactions=[Transaction(APPLICATION, batch, now)])
         table.create_write_transaction(
             _added(files, now),
@@ -101,10 +102,9 @@ class DeltaTable:
             commit_properties=properties,
             post_commithook_properties=NO_HOOKS,
         )
-        table.update_incremental()
+        self._sync_since(before, added=False)
         version = table.version()
-        sync_written([self._path(version)])
-        if version % CHECKPOINT_EVERY == 0:
+        if version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY:
             table.create_checkpoint()
             sync_written([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
             table.cleanup_metadata()
@@ -144,20 +144,26 @@ class DeltaTable:
         self._sync_since(before)
 
     def vacuum(self, keep_hours: int) -> None:
-        """Remove files that went out of the table so many hours ago."""
-        self._table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False)
+        """Remove files that are not in the table, and have not been for so many hours."""
+        # Full: what checkpoints have forgotten is found, too.
+        self._table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
 
     def sizes(self) -> dict[str, int]:
         """The files of the table, with their bytes."""
         adds = self._adds() if self._log.is_dir() else {"path": pa.array([]), "size_bytes": pa.array([])}
         return dict(zip(map(unquote, adds["path"].to_pylist()), adds["size_bytes"].to_pylist(), strict=True))
 
-    def _sync_since(self, before: int) -> None:
-        """Bring the commits after version ``before`` to the disk, and first what they added: delta-rs does not."""
+    def _check_written(self, files: Sequence[NewFile]) -> None:
+        """Whoever was asleep for hours may have lost them. Raises TableChanged."""
+        if lost := [one.name for one in files if not (self.folder / one.name).exists()]:
+            raise TableChanged(f"{self.folder / lost[0]} is gone before it was committed")
+
+    def _sync_since(self, before: int, *, added: bool = True) -> None:
+        """Bring the commits after version ``before`` to the disk, and first what they ``added``: delta-rs does not."""
         for version in range(before + 1, self._table.version() + 1):
             if actions := self._actions(version):
-                added = [self.folder / unquote(str(action["add"]["path"])) for action in actions if "add" in action]
-                sync_written([*added, self._path(version)])
+                names = [str(action["add"]["path"]) for action in actions if "add" in action] if added else []
+                sync_written([*(self.folder / unquote(name) for name in names), self._path(version)])
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
         """Batches whose commits Delta has cleaned up are not found: see the Journal."""

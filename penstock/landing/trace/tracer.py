@@ -14,7 +14,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penstock.errors import PenstockError
+from penstock.landing.deletion.deletions import Record, within_runs
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.promote.offset_map import OffsetMap, map_path
@@ -40,8 +43,10 @@ from penstock.log.read.topic_reader import TopicReader
 LANDED, QUARANTINED, DUPLICATE, GAP = "landed.", "quarantined.", "duplicate", "gap."
 DROPPED = "transformed.dropped"
 PENDING, KEPT, PASSED_OVER, PROMOTED = "pending", "kept", "passed_over", "promoted"
+DELETED = "deleted"
 CORRUPT, UNACCOUNTED, ABSENT, UNKNOWN, REMOVED = "corrupt", "unaccounted", "absent", "unknown", "removed"
 MEANING = {
+    DELETED: "had landed, and was taken out of the table, by request or as its retention says",
     PENDING: "waits in the log; it has not landed yet",
     KEPT: "is kept in the log; no pipeline reads this topic",
     PASSED_OVER: "was not read: the pipeline began behind it",
@@ -176,7 +181,9 @@ class Tracer:
             seen.commit, seen.span = found
         kinds = likely_kinds(seen.payload, seen.stored.origin.codec) if seen.stored else tuple(MessageKind)
         table = self._layout.landed
-        seen.gone = any(not (table / name).exists() for name in (seen.commit.files if seen.commit else ()))
+        files = seen.commit.files if seen.commit else ()
+        seen.gone = any(name not in self._active or not (table / name).exists() for name in files)
+        seen.deleted = seen.commit is not None and self._was_deleted(seen.topic, seen.offset)
         candidates = self._candidates(seen)  # a transformation may give a message another kind
         names = [*_of_kinds(candidates, kinds), *_of_kinds(candidates, [k for k in MessageKind if k not in kinds])]
         seen.row = find_offset(table, names, seen.topic, seen.offset, self._tell)
@@ -202,15 +209,23 @@ class Tracer:
         if seen.commit is None:
             return self._unjournaled()
         rewritten = seen.gone or seen.commit.first is not None
-        return [*seen.commit.files, *(self._unjournaled() if rewritten else ())]
+        return [*self._files([seen.commit]), *(self._unjournaled() if rewritten else ())]
 
     def _files(self, commits: Sequence[Commit]) -> list[str]:
-        """The files of batches, newest first."""
-        return [name for commit in reversed(commits) for name in commit.files]
+        """The files of batches that are in the table, newest first."""
+        return [name for commit in reversed(commits) for name in commit.files if name in self._active]
+
+    @cached_property
+    def _active(self) -> frozenset[str]:
+        return frozenset(table_of(self._layout).active())
+
+    def _was_deleted(self, topic: str, offset: int) -> bool:
+        runs = Record(self._layout).runs().get(topic, ())
+        return bool(within_runs(np.array([offset], np.int64), runs)[0])
 
     def _unjournaled(self) -> list[str]:
         known = set(self._files(self._commits))
-        return [name for name in table_of(self._layout).active() if name not in known]
+        return [name for name in sorted(self._active) if name not in known]
 
     def _landed_end(self, topic: str) -> int:
         return max((commit.end[topic] for commit in self._commits if topic in commit.end), default=0)
@@ -241,6 +256,8 @@ class Tracer:
 
     def _fate_of_missing(self, seen: Seen) -> str:
         """Of an offset that was committed and is in no file."""
+        if seen.deleted:
+            return DELETED
         if seen.proof is not None and seen.offset in seen.proof.unaccounted:
             return UNACCOUNTED
         if seen.survivor is not None:

@@ -86,7 +86,7 @@ def known_keys(table: Table, folder: Path, window: int, deleted: Keys = tuple) -
 
 def runs_through(table: Table, folder: Path, window: int, batch: int, deleted: Keys = tuple) -> list[HashRun]:
     """Likewise for a reader, through ``batch``, the newest; nothing is written. Raises TableMovedOn."""
-    through, runs = mapped_runs(folder)
+    through, runs = mapped_runs(folder, window)
     if through > batch:
         raise TableMovedOn
     if through < 0:

@@ -7,12 +7,15 @@ ones stay for readers that are at them, until they are removed as nobody can nee
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.errors import PenstockError
+from penstock.files.errors import DamagedFile
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.row_counts import partition_value
@@ -33,10 +36,18 @@ def compact_table(folder: Path) -> tuple[int, int]:
         table = DeltaTable(folder)
         removed = added = 0
         for names in to_merge(table.sizes()):
-            table.replace(names, [_merged(folder, names)])
+            with kept_if_committed(table) as written:
+                written.append(_merged(folder, names))
+                table.replace(names, written)
             removed, added = removed + len(names), added + 1
-        table.vacuum(KEEP_HOURS)
-        return removed, added
+    remove_old_files(folder)
+    return removed, added
+
+
+def remove_old_files(folder: Path) -> None:
+    """Remove what has not been in the table for hours: merged, without rows that were deleted, or never committed."""
+    with alone_at_upkeep(Layout(folder.parent)):
+        DeltaTable(folder).vacuum(KEEP_HOURS)
 
 
 def to_merge(sizes: Mapping[str, int], target: int = TARGET_BYTES) -> list[list[str]]:
@@ -60,9 +71,20 @@ def _groups(files: Sequence[tuple[int, str]], target: int) -> Iterator[list[str]
 
 
 def _merged(folder: Path, names: Sequence[str]) -> WrittenFile:
-    """One file of the rows of several."""
+    """One file of the rows of several. Raises DamagedFile where it is not all of them."""
     kind, day = MessageKind(partition_value(names[0], "kind")), date.fromisoformat(partition_value(names[0], "date"))
-    writer = FileWriter(folder, kind, day)
+    rows = sum(pq.read_metadata(folder / name).num_rows for name in names)
+    with FileWriter(folder, kind, day) as writer:
+        for batch in _together(folder, names):
+            writer.write(batch)
+        written = writer.close()
+        if written.rows != rows:
+            raise DamagedFile(f"{folder / written.name} has {written.rows:,} rows, and not {rows:,}")
+    return written
+
+
+def _together(folder: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of files, so many together as are sorted at once."""
     waiting, size = list[pa.RecordBatch](), 0
     for name in names:
         with pq.ParquetFile(folder / name) as file:
@@ -70,12 +92,27 @@ def _merged(folder: Path, names: Sequence[str]) -> WrittenFile:
                 waiting.append(in_columns_of_today(batch))
                 size += batch.nbytes
                 if size >= SORTED_BYTES:
-                    writer.write(_one(waiting))
+                    yield from _joined(waiting)
                     waiting, size = [], 0
-    if waiting:
-        writer.write(_one(waiting))
-    return writer.close()
+    yield from _joined(waiting)
 
 
-def _one(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+def _joined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of several batches; as one, where no column is too large for that."""
+    if batches:
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+@contextmanager
+def kept_if_committed(table: DeltaTable) -> Iterator[list[WrittenFile]]:
+    """A list of files that are written for a commit: where that fails, they go."""
+    written: list[WrittenFile] = []
+    try:
+        yield written
+    except BaseException:
+        with suppress(PenstockError, OSError):  # in doubt they stay: the commit may be there, and only not synced
+            active = {*DeltaTable(table.folder).active()}
+            for file in written:
+                if file.name not in active:
+                    (table.folder / file.name).unlink(missing_ok=True)
+        raise

@@ -104,7 +104,7 @@ class _PartWriter:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._through, landed = mapped_runs(job.keys)
+        self._through, landed = mapped_runs(job.keys, job.window)
         self._judge = StreamJudge(landed, job.window)
         self._waiting: dict[Place, list[tuple[pa.RecordBatch, EventsSeen | None]]] = {}
         self._writers: dict[Place, FileWriter] = {}

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
@@ -67,6 +68,16 @@ class FileWriter:
         self._seen: list[EventsSeen] = []
         self._bounds: Bounds = {}
         self._rows = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What fails half-way leaves no file."""
+        if kind is not None:
+            self._path.unlink(missing_ok=True)
 
     def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
         """Add a row group, sorted by type. ``seen``: its events."""

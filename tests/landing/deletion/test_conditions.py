@@ -68,3 +68,11 @@ def test_all_of_them_have_to_hold(tmp_path: Path) -> None:
     assert found(event, Condition("kind", IN, ("message",))) == []
     assert found(message, Condition("kind", IN, ("message",)), Condition("date", BEFORE, ("9999-01-01",))) == [0]
     assert found(message, Condition("date", BEFORE, ("2020-01-01",))) == []
+
+
+@pytest.mark.parametrize("day", ["20260131", "2026-W05-6", "2026-01-31"])
+def test_a_day_is_compared_as_folders_name_it(day: str) -> None:
+    (condition,) = parse(f"date < '{day}'")
+    assert condition.of_text("2026-01-30")
+    assert not condition.of_text("2026-01-31")
+    assert not condition.of_text("2026-11-22")

@@ -27,7 +27,7 @@ from penstock.landing.table.begun_table import DELTA, table_of
 from penstock.landing.table.delta_table import TableChanged
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import known_keys
-from penstock.landing.writing.compaction import compact_table
+from penstock.landing.writing.compaction import compact_table, remove_old_files
 from penstock.ledger.book import Book
 from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, line
@@ -406,3 +406,63 @@ class FakeTime:
 
     def monotonic(self) -> float:
         return self._now
+
+
+def test_a_table_that_is_begun_later_is_maintained_too(
+    tmp_path: Path, topics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "LOOK", 0.01)
+    layout = Layout.of(tmp_path / "later")
+    upkeep = Maintenance(layout, Upkeep(window=WINDOW))
+    upkeep.start()
+    made = HandWritten(layout, form=DELTA)
+    append(topics, "t", [event(0), event(1)])
+    made.commit({"t": 2}, [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")])
+    assert worker(topics, made)
+    ask(layout, ASKED, parse("host = 'x'"))
+    deadline = time.monotonic() + 30
+    while pending(layout):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    upkeep.stop(10)
+    assert read(layout) == [1]
+
+
+def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
+    table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "LOOK", 0.005)
+    files = sorted(table.layout.landed.rglob("*.parquet"))
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    damaged = max(files, key=lambda path: path.name if "kind=event" in str(path) else "")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-8] + bytes(8))
+    merged: list[Path] = []
+    monkeypatch.setattr(maintenance, "compact_table", lambda folder: merged.append(folder) or (0, 0))
+    upkeep = Maintenance(table.layout, Upkeep(merge_every=0.01, window=WINDOW))
+    upkeep.start()
+    deadline = time.monotonic() + 30
+    while len(merged) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    upkeep.stop(10)
+    assert pending(table.layout)
+    assert sorted(table.layout.landed.rglob("*.parquet")) == files
+    damaged.write_bytes(whole)
+    assert carry_out(table.layout, WINDOW) == 1
+
+
+def test_files_with_rows_that_went_are_removed_though_checkpoints_have_forgotten_them(table: HandWritten) -> None:
+    old = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
+    ask(table.layout, ASKED, parse("type = 'x'"))
+    carry_out(table.layout, WINDOW)
+    delta = deltalake.DeltaTable(str(table.layout.landed))
+    delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    delta.create_checkpoint()
+    long_ago = time.time() - 7 * 3600
+    for path in old:
+        os.utime(path, (long_ago, long_ago))
+    before = read(table.layout)
+    remove_old_files(table.layout.landed)
+    assert not any(path.exists() for path in old)
+    assert read(table.layout) == before

@@ -75,7 +75,7 @@ def test_what_comes_next_is_judged_as_if_everything_were_remembered(
 
 
 def test_many_batches_are_kept_in_few_files(tmp_path: Path) -> None:
-    keys = LandedKeys(tmp_path, 10**9)
+    keys = LandedKeys(tmp_path, WINDOW)
     for number in range(200):
         keys.add(number, seen(batch(number)))
         assert len(keys.runs) < 2 * MERGED_AT
@@ -108,7 +108,7 @@ def test_a_batch_without_events_is_known_too(tmp_path: Path) -> None:
     loaded = LandedKeys.load(tmp_path, WINDOW)
     assert loaded is not None
     assert (loaded.batch, loaded.runs) == (4, [])
-    assert mapped_runs(tmp_path) == (4, [])
+    assert mapped_runs(tmp_path, WINDOW) == (4, [])
 
 
 def test_where_there_are_none_or_for_another_window_they_have_to_be_made(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_where_there_are_none_or_for_another_window_they_have_to_be_made(tmp_pat
 
 
 def test_no_damage_is_overlooked_or_raises_anything(tmp_path: Path) -> None:
-    keys = LandedKeys(tmp_path, 10**9)
+    keys = LandedKeys(tmp_path, WINDOW)
     for number in range(10):
         keys.add(number, seen(batch(number)))
     chance, whole = random.Random(15), {path: path.read_bytes() for path in sorted(tmp_path.iterdir())}
@@ -134,32 +134,32 @@ def test_no_damage_is_overlooked_or_raises_anything(tmp_path: Path) -> None:
             data = bytearray(whole[path])
             data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
             path.write_bytes(data)
-        assert LandedKeys.load(tmp_path, 10**9) is None, path
+        assert LandedKeys.load(tmp_path, WINDOW) is None, path
         path.write_bytes(whole[path])
-    assert LandedKeys.load(tmp_path, 10**9) is not None
+    assert LandedKeys.load(tmp_path, WINDOW) is not None
 
 
 def test_keys_that_are_made_again_after_damage_do_not_mix_with_what_lies_there(tmp_path: Path) -> None:
-    keys = LandedKeys(tmp_path, 10**9)
+    keys = LandedKeys(tmp_path, WINDOW)
     keys.add(0, seen(batch(0)))
-    assert mapped_runs(tmp_path)[0] == 0
-    again = LandedKeys(tmp_path, 10**9)
+    assert mapped_runs(tmp_path, WINDOW)[0] == 0
+    again = LandedKeys(tmp_path, WINDOW)
     again.add(3, seen(batch(3)))
-    through, runs = mapped_runs(tmp_path)
+    through, runs = mapped_runs(tmp_path, WINDOW)
     assert through == 3
     assert landed_before(seen(batch(0) + batch(3)), runs, WINDOW).tolist() == [False] * 5 + [True] * 5
 
 
 def test_tasks_know_the_keys_through_the_batch_that_they_say(tmp_path: Path) -> None:
-    assert mapped_runs(tmp_path / "none") == (-1, [])
-    keys = LandedKeys(tmp_path, 10**9)
+    assert mapped_runs(tmp_path / "none", WINDOW) == (-1, [])
+    keys = LandedKeys(tmp_path, WINDOW)
     for number in range(30):
         keys.add(number, seen(batch(number)))
-        through, runs = mapped_runs(tmp_path)
+        through, runs = mapped_runs(tmp_path, WINDOW)
         assert through == number
         assert landed_before(seen(batch(number) + batch(number + 1)), runs, WINDOW).tolist() == [True] * 5 + [False] * 5
     (tmp_path / MANIFEST).write_bytes(b"torn")
-    assert mapped_runs(tmp_path) == (-1, [])
+    assert mapped_runs(tmp_path, WINDOW) == (-1, [])
 
 
 @given(batches_of(), st.randoms())

@@ -120,7 +120,7 @@ def messages(topics: Path, *ranges: Named) -> list[dict[str, object]]:
     rows = [dict(zip(RANGES.names, one, strict=True)) for one in ranges]
     batches = [pa.RecordBatch.from_pylist(rows, schema=RANGES)]
     found = []
-    for source in messages_in(batches, FolderStore(topics), ROW):
+    for source in messages_in(batches, FolderStore(topics)):
         assert source.rows.schema == ROW
         found += [{**row, "again": source.again} for row in source.rows.to_pylist()]
     return found
