@@ -283,10 +283,10 @@ def test_of_a_request_under_way_what_has_not_landed_is_taken_from_the_log(
 
 
 def test_names_of_columns_and_views_are_what_sql_says(topics: Path, tables: Tables) -> None:
-    append(topics, "Mixed", [event(0)])
+    append(topics, "mixed-1", [event(0)])
     with Query(tables, "select 1 as a, 2 as a, 3 as a_1 from EVENTS") as query:
         assert query.answer().to_pylist() == [{"a": 1, "a_1": 2, "a_1_1": 3}]
-    assert ask(tables, 'select count(*) from topics."Mixed", topics.mixed') == [(1,)]
+    assert ask(tables, 'select count(*) from topics."mixed-1" a, TOPICS."MIXED-1" b') == [(1,)]
     assert ("events",) in ask(tables, "show tables")
     assert ask(tables, "select 'topics.mixed events' as text") == [("topics.mixed events",)]
 

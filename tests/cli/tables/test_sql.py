@@ -94,7 +94,7 @@ def test_schemas_that_only_spark_can_read_have_to_be_known(run: Run) -> None:
 
 
 def test_values_that_json_or_python_have_not_are_told_or_null(run: Run) -> None:
-    assert json.loads(run("select 'nan'::double as a, 1.5 as b", "--json")[1]) == [{"a": None, "b": 1.5}]
+    assert json.loads(run("select 'nan'::double as a, 1.5::double as b", "--json")[1]) == [{"a": None, "b": 1.5}]
     for text in ("select timestamp 'infinity' as a", "select map {date '2020-01-01': 1} as a"):
         status, out, err = run(text, "--json")
         assert (status, out) == (1, "")
