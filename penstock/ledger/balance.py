@@ -2,7 +2,7 @@
 
 Definitions: ``counts.py`` names the terms. A listener closes as a route (accepted = delivered +
 policy_drop + handler_failed + corrupt + in_buffer), a topic as a range of offsets (logged = landed +
-quarantined + duplicate + gaps + pending). A topic that no pipeline reads ends with ``logged``.
+quarantined + duplicate + dropped + deleted + gaps + pending). A topic that no pipeline reads ends with ``logged``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Uuids:
 
 @dataclass(frozen=True, slots=True)
 class TopicBalance:
-    """A topic's offsets: logged = landed + quarantined + duplicate + transformed.dropped + gaps + pending +
+    """A topic's offsets: logged = landed + quarantined + duplicate + transformed.dropped + deleted + gaps + pending +
     unaccounted.
     """
 

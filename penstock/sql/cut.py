@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.files.errors import DamagedFile
 from penstock.landing.backfill.requests import OffsetRange, Request, requests, without
 from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.hash_run import HashRun
@@ -56,12 +57,16 @@ def take_cut(layout: Layout, window: int) -> Cut:
     """
     if begun_as(layout) is None:
         return Cut()
+    damaged: DamagedFile | None = None
     for _ in range(ATTEMPTS):
         try:
             return _cut(layout, window)
         except (TableMovedOn, FileNotFoundError):
-            time.sleep(PAUSE)
-    raise TableTooBusy(f"{layout.landed}: batch after batch was committed meanwhile; ask again")
+            damaged = None
+        except DamagedFile as error:  # or Delta's log was just being tidied
+            damaged = error
+        time.sleep(PAUSE)
+    raise damaged or TableTooBusy(f"{layout.landed}: batch after batch was committed meanwhile; ask again")
 
 
 def _cut(layout: Layout, window: int) -> Cut:

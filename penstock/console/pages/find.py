@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.trace.stations import Step
-from penstock.landing.trace.tracer import PENDING, Trace, Tracer
+from penstock.landing.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PROMOTED, Trace, Tracer
 from penstock.sql.configured import tables_of
 from penstock.sql.search import Found, containing
 
@@ -29,6 +29,8 @@ SHOWN = 160
 PLACE = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9]{1,18})")
 TIME = re.compile(r"(\d{4}-\d{2}-\d{2}[T ])?\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
 STATIONS = ("received", "log buffer", "log", "micro-batch", "table", "proof")
+AS_MEANT = (PENDING, KEPT, PROMOTED, DUPLICATE, DROPPED, DELETED)
+"""Fates of messages that are in no table, and should not be."""
 Readable = frozenset[str] | None
 
 
@@ -83,13 +85,14 @@ def stations(found: Trace) -> str:
     steps = {step.step: step for step in found.steps}
     end = _end_of(found, steps)
     at = STATIONS.index(end)
-    ahead = "here" if found.fate == PENDING else "ended"
+    as_meant = found.fate.startswith(AS_MEANT)
+    ahead = "here" if as_meant else "ended"
     kinds = ["reached"] * len(STATIONS) if _is_landed(found) else ["reached"] * at + [ahead] + ["ahead"] * 9
     items = "".join(
         f'<li class="{kind}"><b>{name}</b>{escape(steps[name].text) if name in steps else ""}</li>'
         for name, kind in zip(STATIONS, kinds, strict=False)
     )
-    mood = "good" if _is_landed(found) else "warn" if found.fate == PENDING else "bad"
+    mood = "good" if _is_landed(found) else "warn" if as_meant else "bad"
     uuid = f" (uuid {escape(found.uuid)})" if found.uuid else ""
     place = f"{escape(found.topic)}:{found.offset}"
     return f'<div class="verdict {mood}">{place}{uuid} {escape(found.meaning)}</div><ol class="stations">{items}</ol>'

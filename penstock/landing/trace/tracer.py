@@ -70,7 +70,9 @@ class BrokenFile(PenstockError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """``fate``: ``landed.KIND``, ``quarantined.REASON``, ``duplicate``, ``gap.REASON``, or one of MEANING."""
+    """``fate``: ``landed.KIND``, ``quarantined.REASON``, ``duplicate``, ``transformed.dropped``, ``gap.REASON``, or one
+    of MEANING.
+    """
 
     topic: str
     offset: int
