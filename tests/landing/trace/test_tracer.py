@@ -10,9 +10,14 @@ import pytest
 
 from penstock.counts import Origin
 from penstock.files.file_system import OS
+from penstock.landing.deletion.conditions import parse
+from penstock.landing.deletion.deletions import ASKED, ask
+from penstock.landing.deletion.removal import carry_out
 from penstock.landing.journal import Journal
 from penstock.landing.proof.proofs import write_proofs
 from penstock.landing.proof.prover import Prover
+from penstock.landing.table.begun_table import DELTA
+from penstock.landing.table_paths import Layout
 from penstock.landing.trace.tracer import NoSuchTopic, Trace, Tracer
 from penstock.log import Log
 from penstock.log.store.gaps import Gap, Gaps
@@ -150,3 +155,19 @@ def test_partitions_of_kafka_are_known_by_the_journal_alone(topics: Path, table:
     tracer = Tracer(topics, table.layout)
     assert [tracer.trace("events/0", n).fate for n in (0, 1, 2)] == ["landed.event", "unknown", "pending"]
     assert tracer.landed("u1") == ("events/0", 0)
+
+
+def test_a_row_that_was_deleted_is_deleted_while_its_file_is_still_there_and_after(
+    tmp_path: Path, topics: Path
+) -> None:
+    table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    append(topics, "t", [event(1), event(2)])
+    table.commit({"t": 2}, [landed_event(0, "u1"), landed_event(1, "u2")])
+    prove(topics, table)
+    ask(table.layout, ASKED, parse("uuid = 'u1'"))
+    carry_out(table.layout, 1)
+    for _ in range(2):
+        traced = Tracer(topics, table.layout, ["t"])
+        assert (traced.trace("t", 0).fate, traced.trace("t", 1).fate) == ("deleted", "landed.event")
+        assert traced.landed("u1") is None
+        (table.layout.landed / table.files[0]).unlink(missing_ok=True)
