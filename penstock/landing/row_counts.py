@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.landing.table.begun_table import table_of
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, partition_value
 
 TYPE = "type"
 HOST = "host"
@@ -65,11 +63,3 @@ class Tallies:
                 since, until = (pa.scalar(bound * 1_000_000) for bound in bounds)
                 rows = rows.filter(pc.and_(pc.greater_equal(micros, since), pc.less(micros, until)))
             yield rows
-
-
-def partition_value(name: str | Path, column: str) -> str:
-    """The value that a file's folder has for a column of PARTITION BY; "" where it has none."""
-    for part in str(name).split("/"):
-        if part.startswith(f"{column}="):
-            return unquote(part.partition("=")[2])
-    return ""

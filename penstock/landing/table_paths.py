@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
+from urllib.parse import unquote
+
+from penstock.landing.event_rules import MessageKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +116,16 @@ class Layout:
     def of(cls, tables: Path | str) -> Layout:
         """For a folder of tables, made absolute: Spark writes absolute paths into its lists."""
         return cls(Path(os.path.abspath(tables)))
+
+
+def partition_value(name: str | Path, column: str) -> str:
+    """The value that a file's folder has for a column of PARTITION BY; "" where it has none."""
+    for part in str(name).split("/"):
+        if part.startswith(f"{column}="):
+            return unquote(part.partition("=")[2])
+    return ""
+
+
+def place_of(name: str) -> tuple[MessageKind, date]:
+    """Kind and day of the rows of a file of the table, by its folders."""
+    return MessageKind(partition_value(name, "kind")), date.fromisoformat(partition_value(name, "date"))

@@ -7,10 +7,23 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.table_paths import Layout
+from penstock.landing.table_schema import MICROS
 
+_TYPES: dict[str, pa.DataType] = {
+    "table": pa.string(),
+    "topic": pa.string(),
+    "until": MICROS,
+    "landed": pa.int64(),
+    "share": pa.float64(),
+}
+WATERMARKS = pa.schema(_TYPES)
+"""Columns of the view ``watermarks``: the table holds all it ever will of what a topic received before ``until``, so
+many rows; ``share`` (0 to 1) of those that are known to have come."""
 _LOGGER = logging.getLogger(__name__)
 
 

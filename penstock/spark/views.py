@@ -9,14 +9,10 @@ from penstock.landing.event_rules import VIEWS
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
-from penstock.landing.watermarks import kept_watermarks
+from penstock.landing.watermarks import WATERMARKS, kept_watermarks
 
 if TYPE_CHECKING:  # what the tables are is known without Spark
     from pyspark.sql import DataFrame, SparkSession
-
-WATERMARKS = "table string, topic string, until timestamp, landed bigint, share double"
-"""Columns of the view ``watermarks``: the table holds all it ever will of what a topic received before ``until``, so
-many rows; ``share`` (0 to 1) of those that are known to have come."""
 
 
 def landed_schema() -> str:
@@ -43,8 +39,9 @@ def read_landed(spark: SparkSession, tables: Path | str) -> DataFrame:
 def register_views(spark: SparkSession, tables: Path | str) -> None:
     """Create the temporary views: ``landed``, those of VIEWS (``data`` as VARIANT), and ``watermarks``."""
     from pyspark.sql import functions
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    marks = spark.createDataFrame(kept_watermarks(Layout.of(tables)), WATERMARKS)
+    marks = spark.createDataFrame(kept_watermarks(Layout.of(tables)), from_arrow_schema(WATERMARKS))
     marks.createOrReplaceTempView("watermarks")
     landed = read_landed(spark, tables)
     landed.createOrReplaceTempView("landed")

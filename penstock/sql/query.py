@@ -18,25 +18,18 @@ import pyarrow.dataset as ds
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.from_kafka.rows import LOG_ROW
-from penstock.landing.table_schema import LANDED, MICROS, VIEW_COLUMNS
+from penstock.landing.rows.engine import quoted
+from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
-from penstock.landing.watermarks import kept_watermarks
+from penstock.landing.watermarks import WATERMARKS, kept_watermarks
 from penstock.sql.cut import ATTEMPTS, Cut, TableTooBusy, take_cut
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
 from penstock.sql.tables import Tables
 from penstock.tables import dataset_of
 
-NO_LIMIT = 1e6
 LOOK = 0.1
 TOPICS = "topics"
 """The schema whose tables are the topics of the log, as they are."""
-_WATERMARKS: dict[str, pa.DataType] = {
-    "table": pa.string(),
-    "topic": pa.string(),
-    "until": MICROS,
-    "landed": pa.int64(),
-    "share": pa.float64(),
-}
 _TEXTS = re.compile(r"'(?:[^']|'')*'")
 _BOUNDS = ("SET memory_limit = '2GB'", "SET max_temp_directory_size = '8GB'")
 """For queries that have to end in time: who asks is somebody else."""
@@ -59,9 +52,12 @@ class Query:
     """
 
     def __init__(
-        self, tables: Tables, text: str, tell: Callable[[int], None] = lambda _: None, seconds: float = NO_LIMIT
+        self, tables: Tables, text: str, tell: Callable[[int], None] = lambda _: None, seconds: float | None = None
     ) -> None:
-        """``seconds``: how long it may take in all. Raises BadQuery, TableTooBusy, FormatDiffers, DamagedFile."""
+        """``seconds``: how long it may take in all, None for ever.
+
+        Raises BadQuery, TableTooBusy, FormatDiffers, DamagedFile.
+        """
         self._tables, self._text, self._tell = tables, text, tell
         self.batch: int | None = None
         self.newer = 0
@@ -69,14 +65,14 @@ class Query:
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
         self._seconds = seconds
         self._closed = threading.Event()
-        threading.Thread(target=self._stop_in_time, daemon=True).start()
+        if seconds is not None:
+            threading.Thread(target=self._stop_in_time, args=(seconds,), daemon=True).start()
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"SET temp_directory = {quoted(self._aside.name)}")
             _check_one_select(text)
-            if seconds < NO_LIMIT:
-                for statement in _BOUNDS:
-                    self._connection.execute(statement)
+            for statement in _BOUNDS if seconds is not None else ():
+                self._connection.execute(statement)
             self._make_views({word.casefold() for word in re.findall(r"\w+", _TEXTS.sub("", text))})
         except duckdb.Error as error:
             self.close()
@@ -108,9 +104,9 @@ class Query:
         except duckdb.Error as error:
             raise BadQuery(_words(error, self._text, self._seconds)) from None
 
-    def _stop_in_time(self) -> None:
+    def _stop_in_time(self, seconds: float) -> None:
         """Again and again: between two statements there is nothing to interrupt."""
-        late = not self._closed.wait(self._seconds)
+        late = not self._closed.wait(seconds)
         while late and not self._closed.wait(LOOK):
             with contextlib.suppress(duckdb.Error):
                 self._connection.interrupt()
@@ -203,10 +199,10 @@ def _check_one_select(text: str) -> None:
         raise BadQuery("the tables can only be asked: SELECT")
 
 
-def _words(error: duckdb.Error, text: str, seconds: float) -> str:
+def _words(error: duckdb.Error, text: str, seconds: float | None) -> str:
     """What DuckDB says, and what may be meant."""
     if isinstance(error, duckdb.InterruptException):
-        return f"stopped after {seconds:.0f} s: ask for less, by date or topic"
+        return f"stopped after {seconds or 0:.0f} s: ask for less, by date or topic"
     words = str(error).strip().replace("\n\n", "\n")
     if isinstance(error, duckdb.CatalogException):
         words = f"{words.splitlines()[0]} There are landed, {', '.join(VIEWS)}, watermarks and {TOPICS}.NAME."
@@ -215,12 +211,7 @@ def _words(error: duckdb.Error, text: str, seconds: float) -> str:
     return words
 
 
-def quoted(text: str) -> str:
-    """A text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _watermarks(tables: Tables) -> pa.Table:
     rows = [row for row in kept_watermarks(tables.layout) if tables.may_read(row[1])]
-    columns: dict[str, list[Any]] = {name: [row[at] for row in rows] for at, name in enumerate(_WATERMARKS)}
-    return pa.table(columns, schema=pa.schema(_WATERMARKS))
+    columns: dict[str, list[Any]] = {name: [row[at] for row in rows] for at, name in enumerate(WATERMARKS.names)}
+    return pa.table(columns, schema=WATERMARKS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from penstock.sql.query import NO_LIMIT, Query, quoted
+from penstock.landing.rows.engine import quoted
+from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 
 
@@ -18,7 +19,7 @@ class Found(NamedTuple):
     payload: bytes
 
 
-def containing(tables: Tables, text: str, limit: int, seconds: float = NO_LIMIT) -> list[Found]:
+def containing(tables: Tables, text: str, limit: int, seconds: float | None = None) -> list[Found]:
     """The newest messages whose payload or annotations have ``text``, at most ``limit``.
 
     Raises BadQuery, also after ``seconds``, and what ``Query`` raises.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.landing.row_counts import HOST, TYPE, Tallies, partition_value
+from penstock.landing.row_counts import HOST, TYPE, Tallies
+from penstock.landing.table_paths import partition_value
 from tests.spark.spark_helpers import BUCKET, HandWritten, landed_event, landed_message
 
 

@@ -23,9 +23,8 @@ from penstock.cli.options import AsJson, Commands, Configured
 from penstock.cli.progress import Progress
 from penstock.cli.tables.delete import delete
 from penstock.landing.event_rules import VIEWS
-from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, partition_value
 from penstock.process.terminal import visible
 
 tables = Commands(no_args_is_help=True, help="The tables, looked at without Spark.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from penstock.sql.search import Found
 
 MOST, SHOWN = 20, 160
-PLACE = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9]{1,18})")
-"""``TOPIC:OFFSET``; a partition of Kafka is ``TOPIC/PARTITION:OFFSET``."""
 
 
 def trace(
@@ -72,7 +69,7 @@ class TraceOutcome:
 
 
 def _found(tracer: Tracer, message: str) -> TraceOutcome:
-    from penstock.landing.trace.tracer import BrokenFile, NoSuchTopic
+    from penstock.landing.trace.tracer import PLACE, BrokenFile, NoSuchTopic
 
     place = PLACE.fullmatch(message)
     try:

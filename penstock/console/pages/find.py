@@ -19,14 +19,13 @@ from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.trace.stations import Step
-from penstock.landing.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PROMOTED, Trace, Tracer
+from penstock.landing.trace.tracer import DELETED, DROPPED, DUPLICATE, KEPT, PENDING, PLACE, PROMOTED, Trace, Tracer
 from penstock.sql.configured import tables_of
 from penstock.sql.search import Found, containing
 
 MOST = 50
 SECONDS = 30.0
 SHOWN = 160
-PLACE = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9]{1,18})")
 TIME = re.compile(r"(\d{4}-\d{2}-\d{2}[T ])?\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
 STATIONS = ("received", "log buffer", "log", "micro-batch", "table", "proof")
 AS_MEANT = (PENDING, KEPT, PROMOTED, DUPLICATE, DROPPED, DELETED)

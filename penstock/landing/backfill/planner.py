@@ -37,9 +37,8 @@ from penstock.landing.journal import committed_batches, landed_ends, read_plan
 from penstock.landing.proof.evidence import Offsets, in_gaps
 from penstock.landing.proof.proofs import proved_refills, read_proofs
 from penstock.landing.proof.reread import LogRecords, Reread, Suspect
-from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.read.topic_reader import TopicReader
 
 WAITING = "waiting"

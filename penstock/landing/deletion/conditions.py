@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.landing.row_counts import partition_value
+from penstock.landing.table_paths import partition_value
 
 IN, NOT_IN, BEFORE = "in", "not in", "<"
 OF_FOLDER = ("kind", "date")

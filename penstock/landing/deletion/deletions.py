@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.files.checked_document import encode, read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS, create_once
+from penstock.files.file_system import create_once, sync_written
 from penstock.landing.deletion.conditions import Condition, Mask
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
@@ -134,8 +134,7 @@ def write_record(
     with pa.OSFile(f"{stem}.offsets", "wb") as sink, pa.ipc.new_file(sink, _OFFSETS, options=packed) as writer:
         writer.write_table(rows)
     checksum = HashRun.of(keys).write(Path(f"{stem}.keys"))
-    for name in ("offsets", "keys"):
-        _sync(Path(f"{stem}.{name}"))
+    sync_written([Path(f"{stem}.offsets"), Path(f"{stem}.keys")])
     entries: list[dict[str, Any]] = [
         {
             "topic": of.topic,
@@ -150,15 +149,6 @@ def write_record(
     rows_taken = sum(counts.total() for of in told for counts in of.taken.values())
     document = {"batch": batch, "rows": rows_taken, "keys": checksum}
     write_document(Path(f"{stem}.done.json"), {**document, "entries": entries})
-    OS.sync_directory(layout.deletions)
-
-
-def _sync(path: Path) -> None:
-    file = OS.open(path)
-    try:
-        file.sync()
-    finally:
-        file.close()
 
 
 class Record:

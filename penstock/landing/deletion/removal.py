@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.counts import Counts, SourceBucket
 from penstock.landing.backfill.requests import runs_of
@@ -27,13 +25,12 @@ from penstock.landing.event_rules import MessageKind
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.proof.evidence import fate, of_topic, read_rows, tally
 from penstock.landing.proof.uuid_sums import of_events
-from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import DELTA, begun_as
 from penstock.landing.table.delta_table import DeltaTable
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.writing.batch_commit import events_of
 from penstock.landing.writing.compaction import kept_if_committed
-from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile, in_columns_of_today
+from penstock.landing.writing.written_file import WrittenFile, with_rows
 
 TYPE_MARK = "/"
 """Between a kind and a type in the names of ages (``event/click``)."""
@@ -82,7 +79,7 @@ class _Removal:
             if mask.any():
                 gone.append(name)
                 self._take(name, mask)
-                written += [] if mask.all() else [without(self.layout.landed, name, mask)]
+                written += [] if mask.all() else [with_rows(self.layout.landed, name, ~mask)]
         return gone
 
     def _record(self, batch: int) -> None:
@@ -112,19 +109,6 @@ class _Removal:
         latest = [run.seen() for run in known.runs] if known else []
         sorted_out = list(within_window([*latest, *self.keys], self.window))
         return EventsSeen.concat(sorted_out[len(latest) :])
-
-
-def without(table: Path, name: str, gone: Mask) -> WrittenFile:
-    """A file's rows without some, as another file."""
-    kind, day = MessageKind(partition_value(name, "kind")), date.fromisoformat(partition_value(name, "date"))
-    at = 0
-    with FileWriter(table, kind, day) as writer, pq.ParquetFile(table / name) as old:
-        for batch in old.iter_batches(ROW_GROUP):
-            kept = np.flatnonzero(~gone[at : at + batch.num_rows])
-            if len(kept):
-                writer.write(in_columns_of_today(batch).take(kept))
-            at += batch.num_rows
-        return writer.close()
 
 
 def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from penstock.counts import Name, SourceBucket
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
-from penstock.landing.row_counts import partition_value
+from penstock.landing.table_paths import partition_value
 from penstock.log.store.gaps import Gap
 
 Offsets = npt.NDArray[np.int64]

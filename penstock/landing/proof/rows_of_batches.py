@@ -22,9 +22,8 @@ from penstock.landing.backfill.requests import OffsetRange, inside, requests, wi
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.proof.evidence import NO_ROWS, matching, read_rows
-from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, partition_value
 
 RowsOf = Callable[[Commit], pa.Table]
 """The rows (``evidence.ROWS``) of a batch."""

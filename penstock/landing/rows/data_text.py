@@ -8,7 +8,6 @@ is cut out of its payload, one by one. (Of a whole number, minus zero is zero.)
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.landing.rows.engine import as_mask, compute, pc
-from penstock.landing.rows.strict_json import NUMBERS_AS_TEXTS, deep_recursion
+from penstock.landing.rows.json_places import inner, scan, skip
+from penstock.landing.rows.strict_json import deep_recursion
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -29,11 +29,9 @@ _STANDS_THERE = f"CASE WHEN {_LAST} THEN {_ALONE} WHEN {_INSIDE} THEN {_ALONE} E
 _WITHOUT_SPACES = {"text": "replace(payload, ' ', '')", "value": "replace(data, ' ', '')"}
 _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\n\r]+', re.DOTALL)
 _BLANK = re.compile(r"[ \t\n\r]")
-_BLANKS = re.compile(r"[ \t\n\r]*")
 _KEY = re.compile(r'"data"[ \t\n\r]*:[ \t\n\r]*')
 _SPELLED = re.compile(r"\\u00(?:6[14]|74)")
 """An escaped letter of that key."""
-_scan = json.JSONDecoder(**NUMBERS_AS_TEXTS).raw_decode
 
 
 def stands_last(data: str) -> str:
@@ -114,24 +112,12 @@ def _only(text: str) -> str:
     key = _KEY.search(text)
     if key is None or text.count('"data"') > 1 or _SPELLED.search(text):
         return ""
-    return text[key.end() : _scan(text, key.end())[1]]
+    return text[key.end() : scan(text, key.end())[1]]
 
 
 def member(text: str, key: str) -> str:
     """The text of a member of a JSON object; of several of one name the first. Raises KeyError."""
-    at = _skip(text, text.index("{") + 1)
-    while text[at] == '"':
-        name, at = _scan(text, at)
-        begin = _skip(text, _skip(text, at) + 1)
-        at = _scan(text, begin)[1]
+    for name, at in inner(text, skip(text, 0)):
         if name == key:
-            return text[begin:at]
-        at = _skip(text, at)
-        at = _skip(text, at + 1) if text[at] == "," else at
+            return text[at : scan(text, at)[1]]
     raise KeyError(key)
-
-
-def _skip(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    assert found is not None
-    return found.end()

@@ -55,6 +55,11 @@ def as_mask(column: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     return found
 
 
+def quoted(text: str) -> str:
+    """A text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def json_texts(path: Path, column: str) -> pa.Array[Any]:
     """A column of VARIANT of a Parquet file, as JSON texts, in the order of its rows."""
     own = _connection().cursor()

@@ -20,7 +20,7 @@ Columns: TypeAlias = "dict[str, pa.Array[Any]]"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What makes an event, and whether valid events keep their raw payload."""
+    """What makes an event, and whether valid events keep their raw payload (as ``rows_to_land`` gives them)."""
 
     events: EventRules = field(default_factory=EventRules)
     keep_payload: bool = True
@@ -79,7 +79,7 @@ def _events(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, 
     rows = _shaped(batch, columns)
     valid = pc.is_null(columns["reason"])
     if part := _some(rows, valid):
-        yield MessageKind.EVENT, part if rules.keep_payload else without_payload(MessageKind.EVENT, part)
+        yield MessageKind.EVENT, part
     if part := _some(rows, pc.invert(valid)):
         yield MessageKind.QUARANTINE, part
 

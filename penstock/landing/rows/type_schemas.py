@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.rows.engine import as_mask, compute, pc
+from penstock.landing.rows.engine import as_mask, compute, pc, quoted
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
 _JSON_TYPES = {
@@ -40,7 +40,7 @@ class Field:
     @property
     def fits(self) -> str:
         """A condition of SQL on the column ``data``."""
-        path = "'/" + self.name.replace("~", "~0").replace("/", "~1").replace("'", "''") + "'"
+        path = quoted("/" + self.name.replace("~", "~0").replace("/", "~1"))
         kind = f"json_type(data, {path})"
         absent = f"({kind} IS NULL OR {kind} = 'NULL')"
         allowed = ", ".join(f"'{one}'" for one in _JSON_TYPES.get(self.kind, ()))

@@ -24,6 +24,7 @@ from penstock.files.errors import DamagedFile
 from penstock.files.file_system import sync_written
 from penstock.files.json_values import parse_object
 from penstock.landing.table.table_files import NewFile
+from penstock.landing.table_paths import partition_value
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
 
 DELTA_LOG = "_delta_log"
@@ -235,8 +236,7 @@ def _added(files: Sequence[NewFile], now: int, *, changed: bool = True) -> list[
 
 def _folder_values(name: str) -> dict[str, str | None]:
     """The values of the columns that a file's folders stand for."""
-    pairs = (part.partition("=") for part in name.split("/")[:-1])
-    return {column: value for column, _, value in pairs}
+    return {column: partition_value(name, column) for column in PARTITION_COLUMNS}
 
 
 def _newest(table: deltalake.DeltaTable) -> int:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.reread import event_of
-from penstock.landing.row_counts import partition_value
+from penstock.landing.table_paths import partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.segment_view import Stored
 from penstock.log.read.topic_reader import TopicReader

@@ -39,7 +39,6 @@ class Seen:
     proof: Proof | None = None
     survivor: dict[str, Any] | None = None
     gone: bool = False
-    deleted: bool = False
 
     @property
     def payload(self) -> bytes | None:

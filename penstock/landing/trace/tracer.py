@@ -7,6 +7,7 @@ buffer, the journal of commits the offsets and files of each micro-batch, and th
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -24,9 +25,8 @@ from penstock.landing.promote.offset_map import OffsetMap, map_path
 from penstock.landing.proof.proofs import Proof, proved_refills, read_proofs
 from penstock.landing.proof.prover import requested
 from penstock.landing.proof.reread import is_partition
-from penstock.landing.row_counts import partition_value
 from penstock.landing.table.begun_table import table_of
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.trace.find_message import (
     Tell,
     find_in_log,
@@ -58,6 +58,10 @@ MEANING = {
     REMOVED: "was in a micro-batch some of whose files are not there any more",
     UNKNOWN: "is in no file of the table; whether it is a duplicate, or part of a larger message, Kafka alone can tell",
 }
+
+
+PLACE = re.compile(r"(?P<topic>[A-Za-z0-9_\-.]+(?:/[0-9]{1,9})?):(?P<offset>[0-9]{1,18})")
+"""``TOPIC:OFFSET``; a partition of Kafka is ``TOPIC/PARTITION:OFFSET``."""
 
 
 class NoSuchTopic(PenstockError, ValueError):
@@ -185,7 +189,6 @@ class Tracer:
         table = self._layout.landed
         files = seen.commit.files if seen.commit else ()
         seen.gone = any(name not in self._active or not (table / name).exists() for name in files)
-        seen.deleted = seen.commit is not None and self._was_deleted(seen.topic, seen.offset)
         candidates = self._candidates(seen)  # a transformation may give a message another kind
         names = [*_of_kinds(candidates, kinds), *_of_kinds(candidates, [k for k in MessageKind if k not in kinds])]
         seen.row = find_offset(table, names, seen.topic, seen.offset, self._tell)
@@ -258,7 +261,7 @@ class Tracer:
 
     def _fate_of_missing(self, seen: Seen) -> str:
         """Of an offset that was committed and is in no file."""
-        if seen.deleted:
+        if self._was_deleted(seen.topic, seen.offset):
             return DELETED
         if seen.proof is not None and seen.offset in seen.proof.unaccounted:
             return UNACCOUNTED

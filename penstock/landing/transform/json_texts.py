@@ -6,12 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from penstock.landing.rows.strict_json import NUMBERS_AS_TEXTS, deep_recursion
+from penstock.landing.rows.json_places import inner, scan, skip
+from penstock.landing.rows.strict_json import deep_recursion
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 """A string or a number; what else there is has no content."""
-_BLANKS = re.compile(r"[ \t\n\r]*")
-_scan = json.JSONDecoder(**NUMBERS_AS_TEXTS).raw_decode
 Span = tuple[int, int]
 Change = Callable[[str], str]
 
@@ -38,7 +37,7 @@ def with_members(text: str, path: Sequence[str], change: Change) -> str:
     Of a key that stands there several times all are changed.
     """
     with deep_recursion():
-        found = list(_at_path(text, _skip(text, 0), path))
+        found = list(_at_path(text, skip(text, 0), path))
     return _replaced(text, ((span, change(text[slice(*span)])) for span in found if text[slice(*span)] != "null"))
 
 
@@ -52,31 +51,10 @@ def _replaced(text: str, made: Iterator[tuple[Span, str]]) -> str:
 
 def _at_path(text: str, begin: int, path: Sequence[str]) -> Iterator[Span]:
     if not path:
-        yield begin, _scan(text, begin)[1]
+        yield begin, scan(text, begin)[1]
         return
-    for key, at in _inner(text, begin):
+    for key, at in inner(text, begin):
         if key is None:
             yield from _at_path(text, at, path) if text[at] in "{[" else ()
         elif key == path[0]:
             yield from _at_path(text, at, path[1:])
-
-
-def _inner(text: str, begin: int) -> Iterator[tuple[str | None, int]]:
-    """The places of the values of an object by their keys, or of a list; of other values none."""
-    if text[begin] not in "{[":
-        return
-    at = _skip(text, begin + 1)
-    while text[at] not in "}]":
-        key = None
-        if text[begin] == "{":
-            key, at = _scan(text, at)
-            at = _skip(text, _skip(text, at) + 1)
-        yield key, at
-        at = _skip(text, _scan(text, at)[1])
-        at = _skip(text, at + 1) if text[at] == "," else at
-
-
-def _skip(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    assert found is not None
-    return found.end()

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.data_text import without_blanks
-from penstock.landing.rows.engine import as_mask, compute, pc
+from penstock.landing.rows.engine import as_mask, compute, pc, quoted
 from penstock.landing.table_schema import SYSLOG_COLUMNS
 from penstock.landing.transform.json_texts import with_contents, with_members
 
@@ -129,16 +129,16 @@ class Hashes:
     def _replacing(self, path: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
         """SQL for the usual: no such key, or one, with a string or a whole number. What is not usual becomes null."""
         key = json.dumps(path[-1], ensure_ascii=False)
-        twice = _quoted(f"(?s){re.escape(key)}.*{re.escape(key)}")
+        twice = quoted(f"(?s){re.escape(key)}.*{re.escape(key)}")
         cases = [f"contains(text, '\\') OR regexp_matches(text, {twice}) THEN NULL"]
-        cases.append(f"NOT contains(text, {_quoted(key)}) THEN text")
+        cases.append(f"NOT contains(text, {quoted(key)}) THEN text")
         for colon, (quote, end) in product((":", ": "), (('"', '"'), ("", ","), ("", "}"))):
-            old = f"{_quoted(key + colon + quote)} || value || '{end}'"
-            new = f"""{_quoted(key + colon)} || '"' || hash || '"{end.strip('"')}'"""
+            old = f"{quoted(key + colon + quote)} || value || '{end}'"
+            new = f"""{quoted(key + colon)} || '"' || hash || '"{end.strip('"')}'"""
             whole = "true" if quote else "regexp_full_match(value, '-?[0-9]+')"
             cases.append(f"{whole} AND contains(text, {old}) THEN replace(text, {old}, {new})")
         pointer = "".join("/" + one.replace("~", "~0").replace("/", "~1") for one in path)
-        value = f"json_extract_string(text, {_quoted(pointer)})"
+        value = f"json_extract_string(text, {quoted(pointer)})"
         return {"made": f"CASE WHEN {' WHEN '.join(cases)} END"}, {"value": value, "hash": self._sql(value)}
 
     def _sql(self, value: str) -> str:
@@ -158,10 +158,6 @@ def _reaches_beyond(texts: pa.Array[Any], made: pa.Array[Any]) -> Mask:
         return np.zeros(0, bool)
     whole = as_mask(compute({"valid": "json_valid(text)"}, text=made)["valid"])
     return ~whole | as_mask(pc.not_equal(pc.count_substring(texts, '"'), pc.count_substring(made, '"')))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_json(rows: pa.RecordBatch) -> Mask:

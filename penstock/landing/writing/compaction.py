@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,11 +15,9 @@ import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.landing.event_rules import MessageKind
 from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.row_counts import partition_value
 from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, place_of
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile, in_columns_of_today
 
 TARGET_BYTES = 128 << 20
@@ -72,9 +69,8 @@ def _groups(files: Sequence[tuple[int, str]], target: int) -> Iterator[list[str]
 
 def _merged(folder: Path, names: Sequence[str]) -> WrittenFile:
     """One file of the rows of several. Raises DamagedFile where it is not all of them."""
-    kind, day = MessageKind(partition_value(names[0], "kind")), date.fromisoformat(partition_value(names[0], "date"))
     rows = sum(pq.read_metadata(folder / name).num_rows for name in names)
-    with FileWriter(folder, kind, day) as writer:
+    with FileWriter(folder, *place_of(names[0])) as writer:
         for batch in _together(folder, names):
             writer.write(batch)
         written = writer.close()

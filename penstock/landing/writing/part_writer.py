@@ -72,8 +72,7 @@ def rows_to_land(
     messages: pa.RecordBatch, rules: Rules, transformation: Transformation, landed_at: int | None
 ) -> Iterator[OfKind]:
     """The rows of messages as the table gets them, but for duplicates; ``landed_at`` None for those that wait."""
-    rows_by_kind = table_rows(messages, replace(rules, keep_payload=True), landed_at)
-    for kind, rows in transformation.apply(rows_by_kind):
+    for kind, rows in transformation.apply(table_rows(messages, rules, landed_at)):
         yield kind, rows if rules.keep_payload else without_payload(kind, rows)
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -20,14 +19,12 @@ import pyarrow.parquet as pq
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.file_system import OS
-from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import Commit, read_journal
-from penstock.landing.row_counts import partition_value
 from penstock.landing.rows.engine import json_texts
 from penstock.landing.rows.table_rows import carried_over
 from penstock.landing.table.begun_table import DELTA, begin_table, is_old
 from penstock.landing.table.delta_table import DELTA_LOG
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import Layout, partition_value, place_of
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -95,7 +92,7 @@ def _relative(path: str) -> str:
 
 
 def _rewritten(landed: Path, name: str, folder: Path) -> Iterator[WrittenFile]:
-    kind, day = MessageKind(partition_value(name, "kind")), date.fromisoformat(partition_value(name, "date"))
+    kind, day = place_of(name)
     named = partition_value(name, "type")
     writer, at, texts = FileWriter(folder, kind, day), 0, None
     with pq.ParquetFile(landed / name) as file:

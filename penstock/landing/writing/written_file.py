@@ -19,6 +19,7 @@ from penstock.files.file_system import make_folder, sync_written
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
+from penstock.landing.table_paths import place_of
 from penstock.landing.table_schema import FILE_SCHEMA
 
 DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
@@ -130,22 +131,21 @@ def _shown(value: Any, *, up: bool) -> Any:
 
 def without_rows(table: Path, file: WrittenFile, dropped: Any) -> WrittenFile | None:
     """The file without some of its rows (a mask), as another one; None where nothing is left. The old one goes."""
-    written = _copied(table, file, ~dropped) if not dropped.all() else None
+    written = with_rows(table, file.name, ~dropped, file.seen) if not dropped.all() else None
     (table / file.name).unlink()
     return written
 
 
-def _copied(table: Path, file: WrittenFile, kept: Any) -> WrittenFile:
-    assert file.seen is not None
-    writer = FileWriter(table, MessageKind(file.kind), date.fromisoformat(file.date))
+def with_rows(table: Path, name: str, kept: Any, seen: EventsSeen | None = None) -> WrittenFile:
+    """Some rows of a file (a mask), as another one; ``seen``: the events of all of them."""
     at = 0
-    with pq.ParquetFile(table / file.name) as old:
+    with FileWriter(table, *place_of(name)) as writer, pq.ParquetFile(table / name) as old:
         for batch in old.iter_batches(ROW_GROUP):
-            rows = np.arange(at, at + batch.num_rows)[kept[at : at + batch.num_rows]]
-            if len(rows):
-                writer.write(in_columns_of_today(batch).take(pa.array(rows - at)), file.seen.take(rows))
+            here = np.flatnonzero(kept[at : at + batch.num_rows])
+            if len(here):
+                writer.write(in_columns_of_today(batch).take(here), seen.take(at + here) if seen is not None else None)
             at += batch.num_rows
-    return writer.close()
+        return writer.close()
 
 
 def in_columns_of_today(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -83,9 +83,7 @@ class Landing:
 
     def rules(self, spark: SparkSession) -> Rules:
         """What makes an event. Raises BadSchema."""
-        schemas = parse_schemas(spark, self.schemas)
-        keep_schemas(self.layout.type_schemas, self.schemas, schemas)
-        return Rules(EventRules(self.event_types, schemas), self.keep_payload)
+        return Rules(EventRules(self.event_types, parse_schemas(spark, self.schemas)), self.keep_payload)
 
 
 def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool = False) -> StreamingQuery:
@@ -101,7 +99,10 @@ def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool 
     check_batches(layout)
     commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys())
     frame, sources = _planned(spark, landing)
-    job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
+    rules = landing.rules(spark)
+    if landing.schemas:
+        keep_schemas(layout.type_schemas, landing.schemas, rules.events.schemas)
+    job = Job(table.folder, layout.keys, landing.window, rules, landing.transform)
 
     def land(batch: DataFrame, number: int) -> None:
         commit.land(number, lambda: written_parts(batch, sources, job, time.time_ns() // 1000))

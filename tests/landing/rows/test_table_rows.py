@@ -138,11 +138,6 @@ def test_where_a_row_comes_from_is_kept() -> None:
     assert row["annotations"] == [("a", "b")]
 
 
-def test_payloads_of_events_may_be_left_out_and_no_others() -> None:
-    found = classified(messages([EVENTS[0], b"{bad", b"text"]), Rules(keep_payload=False))
-    assert [row["payload"] for row in found] == [None, b"{bad", b"text"]
-
-
 def test_what_makes_an_event_is_asked_of_the_rules() -> None:
     found = classified(messages([EVENTS[0]]), Rules(EventRules(("other",))))
     assert [(row["kind"], row["reason"]) for row in found] == [("quarantine", "type_not_allowed")]

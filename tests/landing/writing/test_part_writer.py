@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.transform.rules import TransformRules
+from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.writing import part_writer
 from penstock.landing.writing.batch_commit import events_of
-from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.landing.writing.part_writer import Job, PartResult, Source, rows_to_land, write_part
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT
 from tests.landing.writing.messages import AT, DAY, event, source
 
@@ -174,3 +174,10 @@ def test_payloads_are_there_for_the_transformation_and_for_quarantine_also_where
     part = write(failing, source([(0, event("a")), (1, event("b", "bad"))]))
     rows = [row for file in part.files for row in pq.read_table(job.table / file.name, partitioning=None).to_pylist()]
     assert {row["offset"]: row["payload"] for row in rows} == {0: None, 1: event("b", "bad")}
+
+
+def test_payloads_of_events_may_be_left_out_and_no_others() -> None:
+    messages = source(enumerate([event("a"), b"{bad", b"text"])).rows
+    parts = rows_to_land(messages, Rules(keep_payload=False), Transformation([]), AT)
+    found = sorted((row for _, rows in parts for row in rows.to_pylist()), key=lambda row: row["offset"])
+    assert [row["payload"] for row in found] == [None, b"{bad", b"text"]
