@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: run demo test check soak fuzz audit bench format setup
+.PHONY: run demo test check soak fuzz audit bench bench-compare site pictures format setup
 
 run: setup
 	$(BIN)/penstock up --sample
@@ -29,8 +29,18 @@ audit: setup
 	test -x .venv/audit/bin/pip-audit || ($(PYTHON) -m venv .venv/audit && .venv/audit/bin/pip install --quiet pip-audit)
 	.venv/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
+# WITH=rsyslog,slogd measures these beside Penstock, alone; results are kept in bench/results.
 bench: setup
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(PARTS) $(if $(WITH),--with $(WITH))
+
+bench-compare: setup
+	$(BIN)/python -m bench.compare $(A) $(B)
+
+site: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+pictures: setup
+	$(BIN)/python -m docsite.pictures
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -1,35 +1,70 @@
-"""``python -m bench [PART ...]``: measure the parts named, else all; print a table and JSON."""
+"""``python -m bench [PART ...] [--with rsyslog,slogd]``: measure the parts, else all but large ones; keep JSON."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
-import os
-import platform
 import signal
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-PARTS = ("ingest", "tables", "landing", "logbuffer", "log", "filters", "kafka", "ledger", "history")
+from bench import peers
+from bench.results import RESULTS, machine, save
+
+PARTS = (
+    "ingest",
+    "requests",
+    "tables",
+    "landing",
+    "logbuffer",
+    "log",
+    "filters",
+    "kafka",
+    "kafka_log",
+    "ledger",
+    "history",
+)
+LARGE = ("sql", "sustained")
+"""Only where they are named."""
 
 
 def main() -> None:
-    """Run the parts named, else all."""
+    """Run the parts named, else all but those of LARGE."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before all was measured"))  # and what was started, with it
+    asked = _asked()
     console = Console(stderr=True)
-    results: dict[str, object] = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}"
-    }
-    for part in sys.argv[1:] or PARTS:
+    where, figures = machine(), dict[str, object]()
+    for part in asked.parts:
         with console.status(f"measuring: {part}"):
-            results.update(importlib.import_module(f"bench.{part}").measure())
+            figures.update(importlib.import_module(f"bench.{part}").measure())
+    if asked.peers:
+        with console.status("measuring: peers"):
+            figures.update(peers.measure(asked.peers.split(","), asked.rounds, asked.seconds))
     table = Table("figure", "value")
-    for name, value in results.items():
+    for name, value in figures.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int | float) else str(value))
     console.print(table)
-    print(json.dumps(results, indent=2))
+    console.print(f"kept in {save(figures, where, asked.results)}")
+    print(json.dumps({"machine": where, **figures}, indent=2))
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument(
+        "parts", nargs="*", choices=[*PARTS, *LARGE, []], metavar="PART", help=f"of {', '.join(PARTS + LARGE)}"
+    )
+    parser.add_argument("--with", dest="peers", metavar="PEERS", help="peers beside Penstock: rsyslog,slogd")
+    parser.add_argument("--rounds", type=int, default=3, help="with peers: rounds, each in turn")
+    parser.add_argument("--seconds", type=float, default=2.0, help="with peers: seconds of each measurement")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+    asked = parser.parse_args()
+    if not asked.parts and not asked.peers:
+        asked.parts = PARTS
+    return asked
 
 
 if __name__ == "__main__":

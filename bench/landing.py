@@ -40,7 +40,7 @@ def measure() -> dict[str, Any]:
         log = Log(data / "topics", TopicSettings(segment_size_limit=64 << 20))
         topic = log.topic("events", create=True)
         layout = Layout.of(data / "tables")
-        with _pipeline(data) as process:
+        with pipeline(data) as process:
             _append(topic, _batches(0, WARM_UP))
             _proved(data, layout, topic.end)
             landing = _landing(topic, data, layout)
@@ -51,7 +51,7 @@ def measure() -> dict[str, Any]:
 
 
 @contextmanager
-def _pipeline(data: Path) -> Iterator[subprocess.Popen[bytes]]:
+def pipeline(data: Path) -> Iterator[subprocess.Popen[bytes]]:
     settings = ["-o", f"data_dir={data}", "-o", "pipeline.target_lag=1s"]
     command = [sys.executable, "-m", "penstock.spark.pipeline", *settings, "--no-ledger"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -115,14 +115,14 @@ def _landing(topic: Topic, data: Path, layout: Layout) -> dict[str, Any]:
 def _idle(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """CPU of pipeline, JVM and Python workers while nothing comes, a trigger."""
     time.sleep(2)
-    before = _spent(process)
+    before = spent(process)
     assert any(Path(f"/proc/{pid}/comm").read_text() == "java\n" for pid in before)
     time.sleep(IDLE_SECONDS)
-    spent = sum(seconds - before.get(pid, 0.0) for pid, seconds in _spent(process).items())
-    return {"idle_cpu_ms_per_trigger": round(spent / (IDLE_SECONDS / TRIGGER) * 1000, 1)}
+    used = sum(seconds - before.get(pid, 0.0) for pid, seconds in spent(process).items())
+    return {"idle_cpu_ms_per_trigger": round(used / (IDLE_SECONDS / TRIGGER) * 1000, 1)}
 
 
-def _spent(process: subprocess.Popen[bytes]) -> dict[int, float]:
+def spent(process: subprocess.Popen[bytes]) -> dict[int, float]:
     """CPU seconds of the process and of all below it, as long as they run."""
     found = {}
     for pid in [process.pid, *descendants(process.pid)]:

@@ -33,7 +33,7 @@ class Name(StrEnum):
     UNBOXED = "unboxed"
     COMMAND = "command"
     EMPTY = "empty"
-    INVALID = "invalid."  # version | type | header | unknown_command | command_refused | slot
+    INVALID = "invalid."  # version | type | header | unknown_command | command_refused | network | slot
     FRAGMENT_USED = "fragment.used"
     FRAGMENT_DUPLICATE = "fragment.duplicate"
     FRAGMENT_INVALID = "fragment.invalid"
@@ -48,13 +48,14 @@ class Name(StrEnum):
     LINE_JOINED = "line.joined"  # not the first of its message (multiline)
     LINE_OVERLONG = "line.overlong"
     LINE_EVICTED = "line.evicted"  # unfinished, and it had to make room
-    CONNECTION_CLOSED = "connection_closed."  # limit | idle | tls | name; shown, not a term
+    CONNECTION_CLOSED = "connection_closed."  # limit | idle | network | tls | name | protocol | key; shown, not a term
+    REQUEST = "request_refused."  # by reason, a request as a whole; shown, not a term
     # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open
     SEEN = "seen"
     ACCEPTED = "accepted"
     INCOMPLETE = "incomplete."  # expired | evicted | crash
     BAD_CHECKSUM = "bad_checksum"
-    REFUSED = "refused."  # oversize | compressed
+    REFUSED = "refused."  # oversize | compressed | damaged | syntax | kind
     OPEN = "open"  # a difference: may be negative
     # Annotations about senders, not terms
     HOLE = "hole"
@@ -124,10 +125,12 @@ def lost(counts: Mapping[str, int]) -> Counts:
 
 def summed(many: Iterable[Mapping[str, int]]) -> Counts:
     """The sum of many counts."""
-    total = Counts()
+    total: dict[str, int] = {}  # faster than Counts, and there may be a year of them
+    known = total.get
     for counts in many:
-        total.absorb(counts)
-    return total
+        for name, count in counts.items():
+            total[name] = known(name, 0) + count
+    return Counts(total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ PenstockError
         Unavailable
         Unsupported
     ReportFailed  (client.sent_report)
+    BadPositions  (client.tail.positions)
     Unusable  (config.keys.tls)
     ConfigError  (config.units)
     Away  (console.daemon_poll)
@@ -60,15 +61,23 @@ PenstockError
     CannotMove  (landing.promote.promotion)
     LedgerAway  (landing.proof.ledger_posts)
     LedgerRefused  (landing.proof.ledger_posts)
-    BadFix  (landing.quarantine.send_back)
+    BadFix  (landing.quarantine.fixes)
+    SendingBack  (landing.quarantine.send_back)
     SchemasUnknown  (landing.rows.type_schemas)
+    StoreError  (landing.storage.object_errors)
+        TablesAway
+        TablesRefused
     FormatDiffers  (landing.table.begun_table)
+    SchemaDiffers  (landing.table.delta_table)
     TableChanged  (landing.table.delta_table)
+    AnotherWriter  (landing.table.one_writer)
     DataLoss  (landing.topics.topic_store)
     BrokenFile  (landing.trace.tracer)
     NoSuchTopic  (landing.trace.tracer)
     BadRows  (landing.transform.checked)
     BadTransform  (landing.transform.rules)
+    NotBegun  (landing.typed.fill)
+    TypedTableAhead  (landing.typed.typed_tables)
     TableMovedOn  (landing.writing.batch_commit)
     BadCheckpoint  (ledger.checkpoint)
     BadPost  (ledger.posts)
@@ -103,7 +112,16 @@ PenstockError
             MaxPositionExceeded
             NotConnected
         UnsupportedProcessor
+    BodyTooSlow  (process.http_limits)
+    TooManyBodies  (process.http_limits)
     BadBatch  (records)
+    CallEnded  (server.grpc.calls)
+    BadFrame  (server.kafka.errors)
+    BadRecords  (server.kafka.errors)
+        BadChecksum
+        BatchTooLarge
+        UnknownCodec
+    Refused  (server.kafka.group_state)
     AddressUnavailable  (server.servers)
     BadSettings  (sinks.handler)
     ApiError  (slogd.errors)
@@ -125,13 +143,21 @@ PenstockError
     MachineTooBusy  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)
     BadOption  (spark.source.options)
+    StateElsewhere  (sql.cut)
     TableTooBusy  (sql.cut)
+    UnknownReason  (sql.quarantined)
     BadQuery  (sql.query)
     NoAnswer  (supervise.reload)
     NotRunning  (supervise.reload)
     AlreadyRunning  (supervise.supervisor)
     NoSuchView  (tables)
     PipeFailed  (testing.pipe)
+    NotForward  (wire.forward.requests)
+    Malformed  (wire.protobuf)
+    Refused  (wire.requests)
+    Bomb  (wire.unpacking)
+    NotPacked  (wire.unpacking)
+        CutShort
 """
 
 from __future__ import annotations

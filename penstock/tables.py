@@ -7,51 +7,95 @@ duckdb.sql("select type, count(*) from clicks group by type")
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from penstock.config.tables_url import check_place, is_url
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
+from penstock.landing.storage.arrow_file_system import file_system
+from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.table.begun_table import DELTA, begun_as, table_of
-from penstock.landing.table_paths import Layout
+from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
+from penstock.landing.typed.typed_delta import typed_names
 
 
 class NoSuchView(PenstockError, ValueError):
     """There is no view of that name; the text names those that there are."""
 
 
-def open(folder: Path | str, view: str = "landed") -> ds.Dataset:
-    """The rows that are committed now, lazily: of a view, or ``landed`` for all. Raises NoSuchView, FormatDiffers."""
+def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str, str] | None = None) -> ds.Dataset:
+    """The rows that are committed now, lazily: of a view, a typed table (``events_click``), or ``landed`` for all.
+
+    ``folder`` may be a URL (s3, gs, abfss), then ``storage_options`` are delta-rs's. Raises NoSuchView, FormatDiffers,
+    TablesAway, TablesRefused.
+    """
+    place = check_place(folder) if isinstance(folder, str) else str(folder)
+    if is_url(place):
+        return _at_url(ObjectPath(place, storage_options or {}), view)
+    layout = Layout.of(place)
+    typed = typed_names(layout)
+    if view in typed:
+        return _of_delta(layout.tables / view)
+    _check(view, typed)
+    return _of_view(_landed(layout), view)
+
+
+def _check(view: str, typed: Sequence[str]) -> None:
     if view != "landed" and view not in VIEWS:
-        raise NoSuchView(f"there is no view {view!r}: known are landed, {', '.join(VIEWS)}")
-    layout = Layout.of(folder)
-    rows = _landed(layout)
+        raise NoSuchView(f"there is no view {view!r}: known are {', '.join(['landed', *VIEWS, *typed])}")
+
+
+def _of_view(rows: ds.Dataset, view: str) -> ds.Dataset:
     return rows if view == "landed" else rows.filter(ds.field("kind") == VIEWS[view].value)
 
 
+def _at_url(tables: ObjectPath, view: str) -> ds.Dataset:
+    from penstock.landing.table.delta_table import DeltaTable
+    from penstock.landing.typed.typed_delta import TypedDelta
+
+    if view.startswith(TYPED_MARK) and DeltaTable(tables / view).is_begun:
+        table = TypedDelta(tables / view)
+        return dataset_of(table.folder, [table.folder / name for name in table.active()], table.schema)
+    _check(view, ())
+    landed = tables / "landed"
+    return _of_view(dataset_of(landed, [landed / name for name in DeltaTable(landed).active()]), view)
+
+
 def _landed(layout: Layout) -> ds.Dataset:
-    names = table_of(layout).active()
+    names, landed = table_of(layout).active(), layout.tables / "landed"
     if begun_as(layout) == DELTA and names:
-        import deltalake
-
-        # With delta-rs's own, a thread that closes a file may meet an interpreter that has ended, and abort.
-        local = SubTreeFileSystem(str(layout.landed.absolute()), LocalFileSystem())
-        return deltalake.DeltaTable(str(layout.landed)).to_pyarrow_dataset(filesystem=local)
-    return dataset_of(layout.landed, [layout.landed / name for name in names])
+        return _of_delta(landed)
+    return dataset_of(landed, [landed / name for name in names])
 
 
-def dataset_of(folder: Path, files: Sequence[Path]) -> ds.Dataset:
-    """The rows of files of the table in a folder."""
-    parts = [LANDED.field(name) for name in PARTITION_COLUMNS]
-    by_folder = ds.partitioning(LANDED.empty_table().select([part.name for part in parts]).schema, flavor="hive")
+def _of_delta(folder: Path) -> ds.Dataset:
+    import deltalake
+
+    # With delta-rs's own, a thread that closes a file may meet an interpreter that has ended, and abort.
+    local = SubTreeFileSystem(str(folder.absolute()), LocalFileSystem())
+    return deltalake.DeltaTable(str(folder)).to_pyarrow_dataset(filesystem=local)
+
+
+def dataset_of(folder: TablePath, files: Sequence[TablePath], schema: pa.Schema = LANDED) -> ds.Dataset:
+    """The rows of files of the table in a folder, with the columns of ``schema``."""
+    parts = [schema.field(name) for name in PARTITION_COLUMNS if name in schema.names]
+    by_folder = ds.partitioning(schema.empty_table().select([part.name for part in parts]).schema, flavor="hive")
+    system, base = (None, "") if isinstance(folder, Path) else file_system(folder)
     return ds.dataset(
-        [str(path) for path in files],
-        schema=LANDED,
+        [base + _within(path) for path in files],
+        schema=schema,
         format="parquet",
         partitioning=by_folder,
-        partition_base_dir=str(folder),
+        partition_base_dir=base + _within(folder),
+        filesystem=system,
     )
+
+
+def _within(path: TablePath) -> str:
+    return str(path) if isinstance(path, Path) else path.name

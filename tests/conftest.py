@@ -14,12 +14,13 @@ from xdist.scheduler import LoadScopeScheduling
 from penstock.java.jars import CannotFetch
 from penstock.java.runtime import NoJava
 from penstock.kafka.broker import Broker
+from tests.system.containers import NONE, builder
 
 pytest_plugins = ["tests.shared_fixtures"]
 
 # The machine may be busy, and a change that is right is not to fail by what was drawn: `make fuzz` looks for more.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
-settings.register_profile("fuzz", deadline=None, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fuzz", deadline=None, max_examples=10_000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
 
 
@@ -61,14 +62,27 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.stop()
 
 
+LEFT_OUT = pytest.StashKey[bool]()
 LONGEST_FIRST = ("system", "spark", "landing", "kafka", "cli")
 """Rooms whose tests take minutes: two processes end together when these begin early."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long ones first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the long ones first; leave out what builds containers where nothing does, and say so in the end."""
+    needing = [item for item in items if item.get_closest_marker("container")]
+    if needing and not builder():
+        config.hook.pytest_deselected(items=needing)
+        config.stash[LEFT_OUT] = True
+        items[:] = [item for item in items if item not in needing]
     place = {room: number for number, room in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: place.get(Path(item.nodeid).parts[1], len(place)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What could not run on this machine, and is no skip: nothing in the project can bring it."""
+    of_several_processes = bool(getattr(config.option, "numprocesses", None))  # these collect, and tell nobody
+    if (LEFT_OUT in config.stash or of_several_processes) and not builder():
+        terminalreporter.write_line(NONE, yellow=True)
 
 
 class OneWorkerEach(LoadScopeScheduling):

@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.landing.table_paths import Layout
+    from tests.object_store import S3Server
     from tests.server.running import Running
     from tests.spark.spark_helpers import HandWritten
 
@@ -44,6 +46,26 @@ def spark() -> Iterator[SparkSession]:
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A running server of S3 with an empty bucket; who stops it sets it going again."""
+    from tests.object_store import S3Server
+
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def at_url(s3: S3Server, tmp_path: Path) -> Layout:
+    """Where tables are at a URL of their own in that bucket."""
+    from penstock.config.tables_url import TablesUrl
+    from penstock.landing.table_paths import Layout
+    from tests.object_store import BUCKET
+
+    return Layout.of(TablesUrl(f"s3://{BUCKET}/{tmp_path.name}", tmp_path / "state", s3.options()))
 
 
 @pytest.fixture

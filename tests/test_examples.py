@@ -11,16 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.config import Settings
-from penstock.counts import Counts, Name, Origin
-from penstock.handover.paths import state_file
-from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.ledger.ledger import Ledger
-from penstock.log import Log
-from penstock.records import body
+from docsite.metrics import families_of_everything
+from penstock.counts import Name
 from penstock.server.metrics.prometheus import Family, render
-from penstock.server.monitoring_api import ROUTE_FATES, MonitoringApi
-from penstock.wire.plog.statistics import Statistics
+from penstock.server.monitoring_api import ROUTE_FATES
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DASHBOARD = json.loads((EXAMPLES / "grafana" / "penstock.json").read_text())
@@ -39,22 +33,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> list[Family]:
     """What /metrics has of a listener, its topic and its table."""
-    folder = tmp_path_factory.mktemp("metrics")
-    settings = Settings.model_validate({"data_dir": str(folder), "listener": [{"name": "in", "protocol": "udp"}]})
-    settings.buffers.mkdir()
-    page = StatePage(state_file(settings.buffers, "in"))
-    page.write(STATISTICS, Statistics().as_dict() | {"uptime": 1, "receive_buffer": 1, "handlers": [{"name": "log"}]})
-    page.close()
-    log = Log(settings.topics)
-    ledger = Ledger(log, settings.buffers, ["in"])
-    counts = Counts({"taken": 2, "unboxed": 2, "seen": 2, "accepted": 2})
-    log.topic("t", create=True).append(body([b"x", b"y"]), Origin("in", 60, 0, 0, "plog", counts)).result()
-    log.topic("t").settle()
-    landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
-    ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
-    made = MonitoringApi(settings, log, ledger).metrics()
-    log.close()
-    return made
+    return families_of_everything(tmp_path_factory.mktemp("metrics"))
 
 
 def test_every_family_has_samples_help_and_type(families: list[Family]) -> None:

@@ -29,6 +29,8 @@ FORMATS = ("json", "tomllib", "pickle", "yaml", "np")
 DAMAGED_FILES = "landing/test_any_bytes.py::test_any_bytes_are_read_or_an_error_of_ours"
 ANY_SYSLOG = "wire/syslog/test_codec.py::test_any_bytes_are_a_message"
 DATAGRAMS = "wire/test_properties.py::test_any_bytes_are_counted"
+GELF = "wire/gelf/test_codec.py::test_any_bytes_are_counted"
+FORWARD = "wire/forward/test_splitter.py::test_any_bytes_are_counted_however_they_arrive"
 GARBAGE = "logbuffer/test_reshape.py::test_garbage_in_the_metadata_and_frames_raises_nothing_else"
 OLD_PAGES = "logbuffer/test_recovery.py::test_after_a_power_cut_it_goes_on_whatever_pages_are_old"
 ANY_INDEX = "log/store/test_scan.py::test_any_index_is_taken_without_an_error"
@@ -47,7 +49,10 @@ CERTIFICATES = "config/keys/test_security.py::test_certificates_of_any_bytes_are
 PROTOBUF = "slogd/columns/test_decode.py::test_any_bytes_are_read_as_protobuf_reads_them_or_refused"
 VALUES = "files/test_json_values.py::test_any_bytes_are_a_value_or_a_value_error"
 POSTS = "ledger/test_posts.py::test_any_document_is_a_post_or_a_bad_post"
+KAFKA_RECORDS = "server/kafka/records/test_decode.py::test_any_bytes_with_a_good_checksum_are_records_or_refused"
+KAFKA_REQUESTS = "server/kafka/test_messages.py::test_any_bytes_are_a_request_or_refused"
 REDACTION = "landing/transform/test_any_payload.py::test_any_payload_stays_one_row_and_fails_nothing"
+ANY_OTLP = "wire/otlp/test_records.py::test_any_bytes_are_records_or_malformed"
 TARGETS = {
     "cli/listener/ctl.py": CTL,
     "cli/listener/listener_commands.py": CTL,
@@ -55,6 +60,7 @@ TARGETS = {
     "cli/run/machine_checks.py": "cli/run/test_machine_checks.py::test_any_list_of_mounts_is_read",
     "client/log/admin_calls.py": ANSWERS,
     "client/log/calls.py": ANSWERS,
+    "client/tail/positions.py": "client/tail/test_positions.py::test_any_file_is_positions_or_an_error_of_ours",
     "client/sent_report.py": "client/test_sent_report.py::test_any_answer_is_a_text",
     "config/toml_lines.py": TOML,
     "config/browser_access.py": ("config/test_browser_access.py::test_any_headers_are_let_in_or_refused_with_a_reason"),
@@ -64,7 +70,7 @@ TARGETS = {
     "config/keys/values.py": "config/keys/test_tree.py::test_any_text_is_a_size_and_a_time_or_a_value_error",
     "config/sources.py": TOML,
     "console/login.py": "console/test_login.py::test_any_cookie_is_a_session_or_none",
-    "console/pages/topics.py": "console/test_message_view.py::test_any_message_is_shown",
+    "console/message_view.py": "console/test_message_view.py::test_any_message_is_shown",
     "files/checked_document.py": "files/test_checked_document.py::test_a_file_that_is_no_document_is_named",
     "files/checked_lines.py": "files/test_checked_lines.py::test_bytes_of_any_kind_raise_nothing",
     "files/checked_word.py": "files/test_checked_word.py::test_a_flipped_bit_anywhere_is_found",
@@ -75,6 +81,7 @@ TARGETS = {
     "handover/receipt.py": "handover/test_frame.py::test_any_document_is_a_receipt_or_bad",
     "handover/state_page.py": "handover/test_state_page.py::test_a_changed_byte_leaves_a_whole_text",
     "handover/topic_requests.py": "handover/test_topic_requests.py::test_the_last_kt_tag_is_the_request",
+    "ingest/admission.py": "ingest/test_admission.py::test_any_body_is_unpacked_within_bounds_or_refused",
     "ingest/slots.py": ("ingest/test_slots.py::test_of_a_file_of_any_bytes_no_slot_is_longer_than_a_datagram"),
     "ingest/tcp.py": "ingest/test_tcp.py::test_any_bytes_close_the_books",
     "ingest/udp.py": DATAGRAMS,
@@ -103,6 +110,8 @@ TARGETS = {
     "landing/journal.py": DAMAGED_FILES,
     "landing/rows/type_schemas.py": DAMAGED_FILES,
     "landing/watermarks.py": DAMAGED_FILES,
+    "landing/typed/typed_since.py": DAMAGED_FILES,
+    "landing/typed/typed_tables.py": DAMAGED_FILES,
     "landing/rows/data_text.py": (
         "landing/rows/test_data_text.py::test_data_says_to_the_last_digit_what_the_payload_says"
     ),
@@ -118,6 +127,7 @@ TARGETS = {
     "landing/promote/promotion.py": DAMAGED_FILES,
     "landing/proof/proofs.py": DAMAGED_FILES,
     "landing/proof/rollup.py": DAMAGED_FILES,
+    "landing/quarantine/fixes.py": "landing/quarantine/test_fixes.py::test_any_payload_is_mended_or_left",
     "landing/quarantine/send_once.py": DAMAGED_FILES,
     "landing/topics/from_flight.py": (
         "landing/topics/test_from_flight.py::test_any_answer_is_a_document_or_an_error_of_the_client"
@@ -174,6 +184,16 @@ TARGETS = {
         "server/http/test_openapi_examples.py::test_every_answer_is_one_that_the_document_promises"
     ),
     "server/read_query.py": "server/test_read_query.py::test_no_query_raises_anything_but_bad_request",
+    "server/kafka/group_offsets.py": (
+        "server/kafka/test_group_offsets.py::test_any_name_is_a_group_of_its_own_or_refused"
+    ),
+    "server/kafka/limits.py": KAFKA_REQUESTS,
+    "server/kafka/messages.py": KAFKA_REQUESTS,
+    "server/kafka/reading.py": KAFKA_REQUESTS,
+    "server/kafka/records/compression.py": KAFKA_RECORDS,
+    "server/kafka/records/decode.py": KAFKA_RECORDS,
+    "server/kafka/records/headers.py": KAFKA_RECORDS,
+    "server/kafka/records/varints.py": KAFKA_RECORDS,
     "slogd/columns/decode.py": PROTOBUF,
     "slogd/columns/plain_payloads.py": PROTOBUF,
     "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_no_bytes_raise_anything_but_bad_request",
@@ -183,9 +203,28 @@ TARGETS = {
     "spark/source/options.py": "spark/source/test_options.py::test_no_text_raises_anything_but_bad_option",
     "supervise/endpoints.py": ENDPOINTS,
     "supervise/reload.py": "supervise/test_reload.py::test_any_bytes_are_an_outcome_or_none",
+    "wire/bulk.py": "wire/test_bulk.py::test_any_bytes_are_items_or_refused",
     "wire/datagrams.py": "wire/test_datagrams.py::test_payloads_are_the_datagrams_wherever_they_lie",
     "wire/decoded.py": ("wire/test_decoded.py::test_tags_are_those_of_plog_without_empty_ones_and_the_last_key_counts"),
+    "wire/hec.py": "wire/test_hec.py::test_any_bytes_are_events_or_refused",
+    "wire/json_documents.py": "wire/test_json_documents.py::test_any_bytes_are_documents_or_refused",
+    "wire/loki.py": "wire/test_loki.py::test_any_bytes_are_a_push_or_refused",
+    "wire/otlp/door.py": ANY_OTLP,
+    "wire/otlp/json_requests.py": "wire/otlp/test_door.py::test_any_json_is_a_request_or_refused",
+    "wire/otlp/records.py": ANY_OTLP,
+    "wire/otlp/values.py": ANY_OTLP,
+    "wire/protobuf.py": "wire/test_protobuf.py::test_any_bytes_are_fields_or_malformed",
+    "wire/requests.py": "wire/test_hec.py::test_any_bytes_are_events_or_refused",
     "wire/lines.py": "wire/test_lines.py::test_how_bytes_arrive_makes_no_difference",
+    "wire/own_codec.py": "wire/test_own_codec.py::test_any_bytes_are_a_row_or_refused",
+    "wire/forward/codec.py": FORWARD,
+    "wire/forward/handshake.py": FORWARD,
+    "wire/forward/requests.py": FORWARD,
+    "wire/forward/splitter.py": FORWARD,
+    "wire/gelf/chunks.py": GELF,
+    "wire/gelf/codec.py": GELF,
+    "wire/gelf/fields.py": "wire/gelf/test_fields.py::test_any_bytes_have_fields_or_none",
+    "wire/gelf/unpacking.py": "wire/gelf/test_unpacking.py::test_any_bytes_are_unpacked_or_refused",
     "wire/plog/codec.py": DATAGRAMS,
     "wire/plog/commands.py": "wire/plog/test_commands.py::test_any_bytes_are_a_known_verb_or_none",
     "wire/plog/fragments.py": DATAGRAMS,
@@ -196,6 +235,8 @@ TARGETS = {
     "wire/raw.py": "wire/test_raw.py::test_every_datagram_that_is_not_empty_is_a_message_as_it_is",
     "wire/sender_text.py": "wire/test_sender_text.py::test_columns_become_valid_strings",
     "wire/multiline.py": "wire/test_multiline.py::test_nothing_is_lost_and_how_lines_arrive_makes_no_difference",
+    "wire/unpacking.py": "wire/test_unpacking.py::test_any_bytes_are_unpacked_within_bounds_or_refused",
+    "wire/message_ids.py": "wire/test_message_ids.py::test_the_same_parts_have_the_same_id_and_others_another",
     "wire/syslog/codec.py": ANY_SYSLOG,
     "wire/syslog/columns.py": "wire/syslog/test_columns.py::test_any_bytes_have_columns",
     "wire/syslog/framing.py": ANY_SYSLOG,
@@ -215,7 +256,10 @@ NO_PARSERS = {
     "cli/balance.py": "what the daemon answered, parsed in client and config",
     "cli/common.py": "what the daemon answered, parsed in client and config",
     "cli/log/topic_list.py": "what the daemon answered, parsed in client and config",
+    "ingest/otlp_grpc.py": "files of certificates, for gRPC; requests go to wire",
+    "wire/doors.py": "the table of doors",
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
+    "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",
     "landing/writing/upgrade.py": "lists that the version before wrote, at one moment that somebody watches",
     "spark/query/landing_tasks.py": OWN,
     "cli/kafka/files.py": PASSED_ON,
@@ -225,6 +269,7 @@ NO_PARSERS = {
     "cli/tables/pipeline.py": PARENT,
     "client/log/connection.py": "PEM, for OpenSSL",
     "client/send_many.py": OWN,
+    "client/tail/followed_file.py": "lines, cut by wire/lines.py",
     "console/main.py": PARENT,
     "console/theme.py": PACKAGE,
     "drill/faults.py": "the drill's own word to its processes",
@@ -248,6 +293,8 @@ NO_PARSERS = {
     "spark/source/sink.py": OWN,
     "supervise/daemon_channel.py": "a pair of sockets of one supervisor and its daemon",
     "supervise/handler_checks.py": KERNEL,
+    "wire/codecs.py": "a table",
+    "wire/growth.py": "numbers of its own",
     "wire/meters.py": "numbers of its own",
     "wire/plog/cutting.py": "for senders",
     "wire/plog/statistics.py": "numbers of its own",

@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import records
-from penstock.records import BODY, EMPTY_BODY, SCHEMA, BadBatch, body, custom_metadata, decode, encode, read_document
+from penstock.records import (
+    BODY,
+    EMPTY_BODY,
+    SCHEMA,
+    BadBatch,
+    Rows,
+    body,
+    custom_metadata,
+    decode,
+    encode,
+    encode_parts,
+    read_document,
+)
 
 DOCUMENT = {"source": "events", "bucket": 60}
 
@@ -28,6 +40,17 @@ def test_a_batch_and_its_document_come_back_as_they_were(batch: pa.RecordBatch) 
     assert len(data) % 8 == 0
     assert decode(data, BODY) == (batch, DOCUMENT)
     assert read_document(data) == DOCUMENT
+
+
+@pytest.mark.parametrize("batch", [EMPTY_BODY, body([None, b"x" * 100_000]), annotated(1000), annotated(999)[7:800]])
+def test_a_message_in_parts_is_the_same_and_large_payloads_are_not_copied(batch: pa.RecordBatch) -> None:
+    parts = encode_parts(batch, DOCUMENT, {b"x": b"y"})
+    assert b"".join(parts) == bytes(encode(batch, DOCUMENT, {b"x": b"y"}))
+    head = 8 + int.from_bytes(parts[0][4:8], "little")
+    assert len(parts[0]) == head
+    data = batch.column("payload").buffers()[2]
+    within = data is not None and any(data.address <= pa.py_buffer(p).address < data.address + data.size for p in parts)
+    assert within == (batch.num_rows > 256 or batch.nbytes > 100_000)
 
 
 def test_messages_behind_a_schema_are_a_stream_for_any_arrow_reader() -> None:
@@ -96,3 +119,34 @@ def test_annotation_maps_take_the_pairs_between_offsets() -> None:
 
 def test_numpy_values_are_null_where_masked() -> None:
     assert records.from_numpy(np.array([1, 2]), np.array([False, True])).to_pylist() == [1, None]
+
+
+ROWS = Rows([(b"k", b"p", None, [("a", "ä")]), (None, None, "type", None), (None, b"", None, None)])
+
+
+def test_rows_are_the_batch_they_become() -> None:
+    batch = ROWS.batch()
+    batch.validate(full=True)
+    assert batch.schema == records.BODY
+    assert [tuple(row.values()) for row in batch.to_pylist()] == list(ROWS)
+    assert (ROWS.num_rows, ROWS.size) == (3, len("k" + "p" + "a" + "ä" + "type"))
+    assert Rows().batch() == records.EMPTY_BODY
+
+
+def test_rows_and_batches_are_concatenated_in_their_order() -> None:
+    one, batch = Rows(ROWS[:1]), Rows(ROWS[1:]).batch()
+    joined = records.concatenated([one, one, batch, one])
+    assert joined == Rows([*one, *one, *ROWS[1:], *one]).batch()
+    assert records.concatenated([one, one]) == Rows([*one, *one]).batch()
+    assert records.concatenated([batch]) is batch
+
+
+def test_rows_without_values_are_columns_of_nulls_however_many() -> None:
+    for count in (1, 64, 65):
+        assert Rows([(None, b"x", None, None)] * count).batch() == records.body([b"x"] * count)
+
+
+def test_a_field_that_is_null_is_no_annotation() -> None:
+    batch = records.annotated(pa.array([b"a", b"b"]), {"x": pa.array(["1", None]), "y": pa.array(["2", "3"])})
+    assert [dict(row["annotations"]) for row in batch.to_pylist()] == [{"x": "1", "y": "2"}, {"y": "3"}]
+    assert records.annotated(pa.array([b"a"]), {})["payload"].to_pylist() == [b"a"]

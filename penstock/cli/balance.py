@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
-from penstock.cli.balance_tables import FATES, OPEN, ByTable, show
 from penstock.cli.common import ask_daemon, console, fail
 from penstock.cli.options import AsJson, Reached
 from penstock.cli.progress import Progress
@@ -117,6 +115,9 @@ class Ask:
 
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:
         """Print it for people: the receipt, or the table that was asked for; the books where these were."""
+        if self._by or self.full:
+            from penstock.cli.balance_tables import ByTable, show  # rich's tables take a moment to import
+
         if self._by:
             out(ByTable(self._by, document["rows"]))
         else:
@@ -184,6 +185,8 @@ class Ask:
 
 def by_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
     """A line for each route of a listener (or an API): what it lost before, and what became of what it accepted."""
+    from penstock.cli.balance_tables import FATES, OPEN
+
     counts = {listener["name"]: listener["counts"] for listener in document["listeners"]}
     rows = []
     for route in document["routes"]:
@@ -230,6 +233,8 @@ def shortened(text: str, width: int) -> str:
 
 def _watch(ask: Ask, as_json: bool) -> int:
     """Show it every second (as JSON: a line each) until Ctrl-C; the exit status."""
+    from rich.live import Live
+
     document: dict[str, Any] = {"unaccounted": 0}
     screen = contextlib.nullcontext() if as_json else Live(console=console, auto_refresh=False)
     try:

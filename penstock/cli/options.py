@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from penstock.cli.common import fail
 from penstock.cli.plain_words import PlainCommand, PlainGroup
 from penstock.config import ConfigError
 from penstock.config.daemon_keys import DaemonKeys, daemon_keys
@@ -88,6 +87,7 @@ def _marks(parameter: inspect.Parameter) -> Iterator[MadeOf]:
 
 def settings_of(config: Config = None, override: Override = None) -> Settings:
     """The settings, or the end with what is wrong with them."""
+    from penstock.cli.common import fail  # brings rich, which help does without
     from penstock.config import load
 
     try:
@@ -98,6 +98,8 @@ def settings_of(config: Config = None, override: Override = None) -> Settings:
 
 def reach_of(config: Config = None, override: Override = None) -> DaemonKeys:
     """Where the daemon is, or the end with what is wrong with that."""
+    from penstock.cli.common import fail
+
     try:
         return daemon_keys(config, override or [])
     except ConfigError as error:

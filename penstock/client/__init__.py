@@ -1,7 +1,8 @@
 """What programs import: senders, a logging handler, and clients that write and read the log.
 
-Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, then ``log/``.
-Imports ``wire``, ``slogd``, ``records``, ``counts``, ``config`` and ``errors``; the log's clients bring gRPC and Arrow.
+Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, ``log/``, then ``tail/`` (log files).
+Imports ``files``, ``wire``, ``slogd``, ``records``, ``counts``, ``config`` and ``errors``; the log's clients bring gRPC
+and Arrow.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from penstock.config.keys.handlers import BUILT_IN
 from penstock.config.keys.secrets import MASK, is_secret
 from penstock.config.keys.tree import Settings
-from penstock.config.sources import ENVIRONMENT_PREFIX, INHERITED, Given, nearest
+from penstock.config.nearest_name import nearest
+from penstock.config.sources import ENVIRONMENT_PREFIX, INHERITED, Given
 from penstock.config.toml_lines import place
 
 WORDS = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from penstock.config.keys.tls import checked_name, client_context
+from penstock.config.keys.tls import checked_name, client_context, first_certificate
 from penstock.config.units import split_address
 from penstock.files.errors import DamagedFile
 
@@ -101,7 +101,8 @@ class Access:
         if security.tls_cert is None or security.tls_key is None:
             return None, None, None
         cert = security.tls_cert.read_bytes()
-        return (cert, security.tls_key.read_bytes(), cert) if security.client_ca else (cert, None, None)
+        own = first_certificate(cert)
+        return (own, security.tls_key.read_bytes(), cert) if security.client_ca else (own, None, None)
 
     def ask(
         self, path: str, method: str = "GET", parameters: Mapping[str, str] | None = None, timeout: float = 30.0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+Protocol = Literal["udp", "tcp", "http", "otlp_grpc"]
+"""How senders reach a listener."""
 
 
 def default_listener_tables() -> list[dict[str, Any]]:

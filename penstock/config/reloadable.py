@@ -15,6 +15,8 @@ AT_START = (
     "log.grpc",
     "log.http",
     "log.flight",
+    "log.kafka",
+    "log.kafka_advertised",
     "log.max_bodies",
     "log.max_connections",
     "log.request_timeout",
@@ -29,6 +31,7 @@ AT_START = (
     "pipeline",
     "console",
     "otel",
+    "alarms",
 )
 """Keys and groups that processes read once, when they start."""
 TOKENS = "security.tokens"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from penstock.config.default_listeners import default_listener_tables
+from penstock.config.default_listeners import Protocol, default_listener_tables
 from penstock.config.ignored import drop_ignored
+from penstock.config.nearest_name import nearest
 from penstock.config.toml_lines import place
 from penstock.config.units import ConfigError
 
@@ -128,15 +128,15 @@ def _listener(listeners: list[Any], name: str, said: str) -> dict[str, Any]:
 
 
 def _inherit(given: Given) -> None:
-    """Fill what a listener leaves out from [defaults.udp] or [defaults.tcp], a topic's from log.topic_defaults."""
+    """Fill what a listener leaves out from [defaults.PROTOCOL], a topic's from log.topic_defaults."""
     tree = given.tree
     defaults = tree.pop("defaults", {})
     if not isinstance(defaults, dict) or not all(isinstance(values, dict) for values in defaults.values()):
         raise ConfigError("defaults: write it as [defaults.udp] and [defaults.tcp]")
     for key in defaults:
-        if key not in ("udp", "tcp"):
+        if key not in get_args(Protocol):
             where = place(given.file, ["defaults", key])
-            raise ConfigError(f"{where}defaults.{key}: unknown key{nearest(key, ['udp', 'tcp'])}")
+            raise ConfigError(f"{where}defaults.{key}: unknown key{nearest(key, list(get_args(Protocol)))}")
     for item in tree["listener"]:
         _fill(given, f"listener.{item.get('name')}", item, defaults.get(str(item.get("protocol")), {}))
     topic_defaults = tree.get("log", {}).get("topic_defaults", {}) if isinstance(tree.get("log"), dict) else {}
@@ -154,9 +154,3 @@ def _fill(given: Given, prefix: str, item: Any, defaults: Any) -> None:
         else:
             item[key] = copy.deepcopy(value)
             given.origins |= dict.fromkeys(_leaves(value, f"{prefix}.{key}"), INHERITED)
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """A hint at what was meant."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})" if known else ""

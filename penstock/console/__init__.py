@@ -1,7 +1,8 @@
 """The web console: what became of every message, at a glance.
 
-Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history``, ``readable``, ``pages/``, then what pages are
-made of: ``theme``, ``pipe_picture``, ``charts``, ``receipt_details``, ``findings``, ``cures``, ``wording``.
+Read ``main`` (its process), ``login``, ``daemon_poll`` with ``history`` and ``lags``, ``readable``, ``pages/``, then
+what pages are made of: ``theme``, ``asked``, ``topic_reading``, ``message_view``, ``pipe_picture``, ``charts``,
+``receipt_details``, ``findings``, ``cures``, ``wording``.
 Imports ``config``, ``client``,
 ``landing``, ``sql``, ``ledger`` and ``process``; what the pages show of the daemon comes over HTTP.
 """
@@ -11,9 +12,13 @@ __all__ = [  # noqa: RUF022 reading order
     "login",
     "daemon_poll",
     "history",
+    "lags",
     "readable",
     "pages",
     "theme",
+    "asked",
+    "topic_reading",
+    "message_view",
     "pipe_picture",
     "charts",
     "receipt_details",

@@ -11,7 +11,7 @@ from penstock.console.wording import COLOURS, FATES, clock, fate_of
 from penstock.ledger.event_words import moment
 
 Options = dict[str, Any]
-GRID = {"left": 56, "right": 12, "top": 36, "bottom": 26}
+GRID = {"left": 56, "right": 16, "top": 52, "bottom": 44}
 TEXT = "#808a98"
 HOUR = 60
 """Minutes."""
@@ -62,8 +62,13 @@ def stacked(series: Mapping[str, Any], since: int, until: int, events: Events = 
         "grid": GRID,
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
         "legend": {**LEGEND, "itemHeight": 10, "itemWidth": 14, "data": [FATES[fate] for fate in used]},
-        "xAxis": {"type": "category", "data": [clock(s) for s in starts], "axisLabel": {"color": TEXT}},
-        "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": LINE},
+        "xAxis": {
+            "type": "category",
+            "data": [clock(s) for s in starts],
+            **_named("received at", 28),
+            "axisLabel": {"color": TEXT, "hideOverlap": True},
+        },
+        "yAxis": _counted("messages"),
         "series": [
             {
                 "name": FATES[fate],
@@ -86,10 +91,10 @@ def heat(rows: Sequence[Sequence[int]], x_name: str, y_name: str) -> Options:
     width = max((len(row) for row in rows), default=1)
     return {
         "animation": False,
-        "grid": {**GRID, "top": 12, "bottom": 40},
+        "grid": {**GRID, "top": 32, "left": 76},
         "tooltip": {"formatter": f"{y_name} {{b}}: {{c}}"},
         "xAxis": _powers(width, x_name),
-        "yAxis": _powers(len(rows), y_name),
+        "yAxis": {**_powers(len(rows), y_name), "nameLocation": "end", "nameGap": 12},
         "visualMap": {
             "show": False,
             "min": 0,
@@ -105,10 +110,10 @@ def bars(counts: Sequence[int], x_name: str) -> Options:
     """plog's one-dimensional counts, by powers of two."""
     return {
         "animation": False,
-        "grid": {**GRID, "top": 12, "bottom": 40},
+        "grid": {**GRID, "top": 32},
         "tooltip": {},
         "xAxis": _powers(len(counts), x_name),
-        "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": LINE},
+        "yAxis": _counted("count"),
         "series": [{"type": "bar", "data": list(counts), "itemStyle": {"color": COLOURS["landed.event"]}}],
     }
 
@@ -116,48 +121,64 @@ def bars(counts: Sequence[int], x_name: str) -> Options:
 def _powers(count: int, name: str) -> Options:
     """An axis of powers of two: 0, 1, 2-3, 4-7, ..."""
     labels = ["0", *(f"{1 << n}-{(2 << n) - 1}" if n else "1" for n in range(count - 1))]
+    return {"type": "category", "data": labels, **_named(name, 28), "axisLabel": {"color": TEXT}}
+
+
+def _named(name: str, gap: int) -> Options:
+    """The name of an axis in its middle."""
+    return {"name": name, "nameLocation": "middle", "nameGap": gap, "nameTextStyle": {"color": TEXT}}
+
+
+def _counted(name: str) -> Options:
+    """An axis of whole numbers, as short as they can be."""
     return {
-        "type": "category",
-        "data": labels,
+        "type": "value",
         "name": name,
-        "nameLocation": "middle",
-        "nameGap": 26,
-        "axisLabel": {"color": TEXT},
-        "nameTextStyle": {"color": TEXT},
+        "nameTextStyle": {"color": TEXT, "align": "left"},
+        "min": 0,
+        "minInterval": 1,
+        "axisLine": {"onZero": False},
+        "axisLabel": {"color": TEXT, ":formatter": "shortNumber"},
+        "splitLine": LINE,
     }
 
 
-def rates(
-    lines: Mapping[str, Sequence[tuple[float, float]]], now: float, events: Events = (), wall: float = 0.0
-) -> Options:
-    """Rates over the last hour as lines; times are seconds of the history's clock, ``now`` its present.
+Line = Sequence[tuple[float, float]]
+"""Times of the history's clock in seconds, with values."""
 
-    ``wall`` is its present in seconds since the epoch, as the times of ``events`` are.
+
+def rates(lines: Mapping[str, Line], now: float, events: Events = (), wall: float = 0.0) -> Options:
+    """Rows a second over the last hour; ``lines`` by fate, as in FATES.
+
+    ``now`` is the present of their clock, ``wall`` the same in seconds since the epoch, as the times of ``events`` are.
     """
+    named = {FATES[fate]: (line, COLOURS[fate]) for fate, line in lines.items()}
+    return _hour(named, "rows a second", now, events, wall)
+
+
+def behind(lines: Mapping[str, Line], now: float, events: Events = (), wall: float = 0.0) -> Options:
+    """How many entries readers were behind over the last hour, by their names; times are as of ``rates``."""
+    return _hour({name: (line, "") for name, line in lines.items()}, "entries behind", now, events, wall)
+
+
+def _hour(lines: Mapping[str, tuple[Line, str]], counted: str, now: float, events: Events, wall: float) -> Options:
     ages = ((round((event["at"] / 1000 - wall) / 60, 2), event) for event in events)
     happened = [(age, event) for age, event in ages if -HOUR <= age <= 0]
+    ago = {"color": TEXT, ":formatter": "v => v ? `${-v}` : 'now'"}
+    span = {"type": "value", "min": -HOUR, "max": 0}
+    series = [_line(name, line, colour, now) for name, (line, colour) in lines.items()]
     return {
         "animation": False,
         "grid": GRID,
         "tooltip": {"trigger": "axis"},
         "legend": {**LEGEND, "data": list(lines)},
-        "xAxis": {
-            "type": "value",
-            "min": -HOUR,
-            "max": 0,
-            "name": "min",
-            "axisLabel": {"color": TEXT},
-            "splitLine": LINE,
-        },
-        "yAxis": {"type": "value", "axisLabel": {"color": TEXT}, "splitLine": LINE},
-        "series": [
-            {
-                "name": name,
-                "type": "line",
-                "showSymbol": False,
-                "data": [[round((t - now) / 60, 2), round(rate, 1)] for t, rate in line],
-            }
-            for name, line in lines.items()
-        ]
-        + ([marks(happened)] if happened else []),
+        "xAxis": {**span, **_named("minutes ago", 28), "axisLabel": ago, "splitLine": LINE},
+        "yAxis": _counted(counted),
+        "series": series + ([marks(happened)] if happened else []),
     }
+
+
+def _line(name: str, line: Line, colour: str, now: float) -> Options:
+    points = [[round((t - now) / 60, 2), round(value, 1)] for t, value in line]
+    coloured = {"itemStyle": {"color": colour}, "lineStyle": {"color": colour, "width": 2}} if colour else {}
+    return {"name": name, "type": "line", "showSymbol": len(points) < 2, "data": points, **coloured}

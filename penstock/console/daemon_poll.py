@@ -14,6 +14,8 @@ from typing import Any
 import httpx
 
 from penstock.console.history import History
+from penstock.console.lags import EVERY as LAGS_EVERY
+from penstock.console.lags import Lags
 from penstock.errors import PenstockError
 from penstock.ledger.receipt import Receipt, receipt
 
@@ -41,11 +43,14 @@ class Latest:
     """The balance of the last hour alone."""
     events: list[Document] = field(default_factory=list)
     """What happened, newest first."""
+    names: frozenset[str] | None = None
+    """Of the topics that there are; None while that is not known."""
     error: str = "not asked yet"
     at: float = 0.0
     seen: float = 0.0
     """As ``at``, in seconds since the epoch."""
     history: History = field(default_factory=History)
+    lags: Lags = field(default_factory=Lags)
 
 
 def _of_latest(name: str) -> Any:
@@ -95,6 +100,14 @@ class Daemon:
         since = f"Unknown since {time.strftime('%H:%M:%S', time.localtime(seen))}" if seen else "Not known yet"
         return f"{since}: the log daemon does not answer (penstock serve, or penstock up)"
 
+    def topics_there(self) -> list[Document]:
+        """The topics of the balance but those that were deleted: their books stay, as parts of the sums."""
+        return [one for one in self.balance.get("topics", ()) if self.is_there(one["topic"])]
+
+    def is_there(self, topic: str) -> bool:
+        """Whether there is a topic, as far as is known, or it is a partition of Kafka."""
+        return self.latest.names is None or topic in self.latest.names or "/" in topic
+
     def rate(self, *names: str) -> float | None:
         """The growth of some counters a second in sum; None while it is unknown."""
         return None if self.unknown else sum(map(self.history.rate, names))
@@ -110,7 +123,10 @@ class Daemon:
             with contextlib.suppress(Away):
                 await self.look()
                 if number % HOUR_EVERY == 0:
+                    self.latest.names = frozenset(one["name"] for one in (await self.get("/topics")).get("topic", ()))
                     self.hour = await self.get("/balance", since=int(time.time()) - HOUR)
+                if number % LAGS_EVERY == 0:
+                    self.latest.lags.add(self.at, (await self.get("/cursors")).get("cursor", ()))
             await asyncio.sleep(EVERY)
 
     async def look(self) -> None:
@@ -147,7 +163,7 @@ class Daemon:
             answer.raise_for_status()
             return answer.json()
         except httpx.HTTPStatusError as error:
-            raise Away(f"{path}: {error.response.status_code} {error.response.text[:200]}") from None
+            raise Away(_told(path, error.response)) from None
         except (httpx.HTTPError, ValueError, RecursionError) as error:
             raise Away(f"no answer from {self.url} ({error or type(error).__name__})") from None
 
@@ -155,6 +171,14 @@ class Daemon:
         if self._http is None:
             self._http = httpx.AsyncClient(base_url=self.url, timeout=TIMEOUT, verify=self.verify, trust_env=False)
         return self._http
+
+
+def _told(path: str, answer: httpx.Response) -> str:
+    """What the daemon says is wrong; where it says nothing, its status."""
+    try:
+        return str(answer.json()["error"])
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return f"{path}: {answer.status_code} {answer.text[:200]}"
 
 
 def counters(balance: Document) -> dict[str, float]:

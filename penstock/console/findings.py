@@ -13,6 +13,8 @@ from penstock.ledger.receipt import losses_of, receipt
 
 MANY_QUARANTINED = 0.01
 STALLED = 120.0
+MOST_NAMED = 5
+"""Topics in one finding."""
 BAD, WARN, NOTE = "bad", "warn", "note"
 
 
@@ -27,7 +29,8 @@ class Finding:
 
 def findings(daemon: Daemon, lands: bool = False) -> list[Finding]:
     """The worst first; ``lands``: whether a pipeline runs, whose first batch may be under way."""
-    found = [*_books(daemon), *_losses(daemon), *_others(daemon), *_topics(daemon, lands)]
+    found = [*_books(daemon), *_losses(daemon), *_others(daemon), *_topics(daemon)]
+    found += [] if lands else _unread(daemon)
     return sorted(found, key=lambda one: (BAD, WARN, NOTE).index(one.level))
 
 
@@ -60,10 +63,21 @@ def _others(daemon: Daemon) -> Iterator[Finding]:
             yield Finding(WARN, f"{way}: {exact(n)} within the hour: {meaning(name)}", advice)
 
 
-def _topics(daemon: Daemon, lands: bool) -> Iterator[Finding]:
+def _unread(daemon: Daemon) -> list[Finding]:
+    """Topics that no pipeline reads, all in one line: there may be thousands."""
+    names = [topic["topic"] for topic in daemon.topics_there() if not topic["read_by_pipeline"]]
+    if not names:
+        return []
+    shown, rest = ", ".join(names[:MOST_NAMED]), len(names) - MOST_NAMED
+    told = f"{shown} and {exact(rest)} topics more" if rest > 0 else shown
+    them = "it" if len(names) == 1 else "them"
+    return [Finding(NOTE, f"{told}: no pipeline has read {them} yet", "penstock pipeline run")]
+
+
+def _topics(daemon: Daemon) -> Iterator[Finding]:
     grown = daemon.history.grown
     lately = {topic["topic"]: topic["fates"] for topic in daemon.hour.get("topics", ())}
-    for topic in daemon.balance.get("topics", ()):
+    for topic in daemon.topics_there():
         name = topic["topic"]
         fates = lately.get(name, {})
         landed = Counts(fates).rows()
@@ -72,12 +86,9 @@ def _topics(daemon: Daemon, lands: bool) -> Iterator[Finding]:
             worst = max(quarantined, key=lambda fate: quarantined[fate]).partition(".")[2].replace("_", " ")
             share = sum(quarantined.values()) / landed
             yield Finding(WARN, f"{name}: {share:.1%} of the last hour are in quarantine, most for {worst}")
-        if not topic["read_by_pipeline"]:
-            if lands:
-                continue
-            yield Finding(NOTE, f"{name}: no pipeline has read it yet", "penstock pipeline run")
-        elif (
-            topic["pending"]
+        if (
+            topic["read_by_pipeline"]
+            and topic["pending"]
             and daemon.history.span >= STALLED
             and not any(grown(f"topic/{name}/{fate}", STALLED) for fate in topic["fates"])
         ):

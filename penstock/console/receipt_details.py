@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from html import escape
 from typing import Any
+from urllib.parse import urlencode
 
 from penstock.console.cures import cure
 from penstock.console.theme import table
@@ -31,8 +32,8 @@ MEANS = {
     "on_the_way": "in log buffers, in topics and not landed yet, or waiting for the rest of their fragments",
 }
 SEND_BACK = (
-    '<div class="dim">Mend the sender, or send them back mended: <code>penstock pipeline quarantine</code>, '
-    'or the page <a href="/pipeline">Pipeline</a>.</div>'
+    '<div class="dim">Mend the sender, or <a href="/quarantine">see them by what they look like</a>, mend them and '
+    "send them back; or <code>penstock pipeline quarantine</code>.</div>"
 )
 NO_SAMPLES = '<div class="dim">There are no samples: what is lost is nowhere, not even its sender is known.</div>'
 
@@ -76,7 +77,12 @@ def _lost(told: Receipt, series: Mapping[str, Any]) -> str:
 
 def _quarantined(told: Receipt) -> str:
     cells = [
-        [escape(name.partition(".")[2].replace("_", " ")), escape(topic), exact(n)]
+        [
+            f'<a href="/quarantine?{urlencode({"reason": name.partition(".")[2], "topic": topic})}">'
+            f"{escape(name.partition('.')[2].replace('_', ' '))}</a>",
+            escape(topic),
+            exact(n),
+        ]
         for topic, counts in told.quarantined.items()
         for name, n in counts.most_common()
     ]
@@ -116,7 +122,7 @@ def samples(found: list[Row]) -> str:
         [f"{row.timestamp.astimezone():%H:%M:%S}", escape(f"{row.topic}:{row.offset}"), f"<code>{_text(row)}</code>"]
         for row in found
     ]
-    return table(["received", "where", "the newest of them"], cells) if cells else ""
+    return table(["received", "where", "the newest of them"], cells, stack=True) if cells else ""
 
 
 def _text(row: Row) -> str:

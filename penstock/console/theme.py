@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from nicegui import ui
@@ -44,7 +45,7 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
             'dense outlined debounce=0 aria-label="find a message" data-find'
         )
         find.classes("find").on("keydown.enter", lambda: ui.navigate.to(f"/find?q={quote(find.value or '', safe='')}"))
-        state = ui.label().classes("dim").style("white-space:nowrap")
+        state = ui.label().classes("state dim").style("white-space:nowrap")
         if daemon.token:
             ui.link("Log out", "/logout").props('title="end this session"')
         switch = 'flat round dense aria-label="light or dark" title="light or dark (d)"'
@@ -58,7 +59,7 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
     def say() -> None:
         late = daemon.unknown
         state.set_text("unknown" if late else "live")
-        state.classes(replace="bad" if late else "good")
+        state.classes(replace="state bad" if late else "state good")
         banner.set_text(daemon.unknown_since())
         banner.set_visibility(late)
         page.classes(add="unknown") if late else page.classes(remove="unknown")
@@ -71,15 +72,20 @@ def live(refresh: Callable[[], object]) -> None:
     ui.timer(REFRESH, refresh)
 
 
-def table(heads: list[str], rows: list[list[str]], numbers: Collection[int] = ()) -> str:
-    """A table as HTML; the cells are HTML already, columns ``numbers`` are set right."""
-    kinds = ['class="n"' if column in numbers else "" for column in range(len(heads))]
+def table(heads: list[str], rows: list[list[str]], numbers: Collection[int] = (), *, stack: bool = False) -> str:
+    """A table as HTML; the cells are HTML already, columns ``numbers`` are set right.
+
+    ``stack``: on a phone each row stands below the one before, cell below cell, with the heads beside them.
+    """
+    named = [f'data-head="{text}"' * stack for text in heads]
+    kinds = [f'class="n" {named[at]}' if at in numbers else named[at] for at in range(len(heads))]
     head = "".join(f"<th {kind}>{text}</th>" for kind, text in zip(kinds, heads, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td {kind}>{text}</td>" for kind, text in zip(kinds, row, strict=True)) + "</tr>"
         for row in rows
     )
-    return f'<div class="wide"><table class="data"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    kind = "data stack" if stack else "data"
+    return f'<div class="wide"><table class="{kind}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 @contextmanager
@@ -103,3 +109,29 @@ class Html:
         if text != self._text:
             self._text = text
             self._element.set_content(text)
+
+
+class Chart:
+    """A chart that is sent again only when it changes; its library, as large as all else, once there is one to show."""
+
+    def __init__(self, height: int) -> None:
+        self._place = ui.element("div").classes("w-full").style(f"height:{height}px")
+        self._options: dict[str, Any] = {}
+        self._chart: ui.echart | None = None
+
+    def show(self, options: dict[str, Any]) -> None:
+        """``options``: those of Apache ECharts."""
+        if options == self._options:
+            return
+        self._options = options
+        if self._chart is None:
+            with self._place:
+                self._chart = ui.echart(options).style("height:100%;width:100%")
+        else:
+            self._chart.options.clear()
+            self._chart.options.update(options)
+            self._chart.update()
+
+    def set_visibility(self, visible: bool) -> None:
+        """Whether it takes room."""
+        self._place.set_visibility(visible)

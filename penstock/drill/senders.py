@@ -206,7 +206,7 @@ class Committer(Appender):
 
 def senders_of(pipe: DrillPipe, rate: float) -> Iterator[Sender]:
     """One for each listener, and two for the log."""
-    for listener in pipe.settings.listener:
+    for listener in (each for each in pipe.settings.listener if not each.asks_answers):
         made = DatagramSender if listener.protocol == "udp" else LineSender
         yield made(listener, pipe, rate)
     yield Appender(pipe.settings, rate)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import DiscardHandler, ForwardedHandler, HandlerConfig, KafkaHandler, ListenerConfig, Settings
-from penstock.handover.frame import frame_length, least_frame
+from penstock.handover.frame_size import frame_length, least_frame
 from penstock.testing.pipe import free_ports
 
 HERE = "127.0.0.1"
@@ -31,11 +31,11 @@ def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Setting
     tree |= {
         "data_dir": str(data_dir),
         "listener": _with_kafka([_listener(one, kafka) for one in settings.listener], kafka),
-        "log": tree["log"] | {"http": http, "grpc": grpc, "flight": flight},
+        "log": tree["log"] | {"http": http, "grpc": grpc, "flight": flight, "kafka": ""},
         "buffer": tree["buffer"] | {"term_length": _term_length(settings)},
-        "pipeline": tree["pipeline"] | {"tables": None},
+        "pipeline": tree["pipeline"] | {"tables": "", "storage_options": {}},
     }
-    for section in ("security", "otel", "console"):
+    for section in ("security", "otel", "alarms", "console"):
         del tree[section]
     return Settings.model_validate(tree), left_out
 

@@ -9,11 +9,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.files.errors import Locked
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Bytes = Any
 """Any object with the buffer protocol."""
@@ -267,6 +268,8 @@ def map_file(path: Path, length: int) -> pa.Buffer:
 
     The map lives as long as anything that uses it, and holds no file descriptor. Raises OSError.
     """
+    import pyarrow as pa  # here: the supervisor does without
+
     if not length:
         return pa.py_buffer(b"")
     with pa.memory_map(str(path)) as file:

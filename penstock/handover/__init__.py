@@ -2,9 +2,10 @@
 
 Read ``paths`` (where they meet), ``frame`` and ``receipt`` (what is handed over), ``position`` and ``state_page``
 (small mapped files that outlive their writers), ``buffer`` (opening what was left), ``writer`` with ``dropped_frames``
-(the receiver's side), ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log
-daemon's reader) with ``splitter``, ``topic_requests`` and ``listener_drains``; ``held_frames`` keeps what a daemon that
-stands still has in its hands, ``lock_holder`` ends a reader that holds its lock too long. Imports ``records``,
+(the receiver's side) and ``stored_waits`` (when its senders are answered), ``reader`` (a reader's side) with
+``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with ``splitter``, ``topic_requests`` and
+``listener_drains``; ``held_frames`` keeps what a daemon that stands still has in its hands, ``lock_holder`` ends a
+reader that holds its lock too long. Imports ``records``,
 ``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
 after it imports it.
 
@@ -39,12 +40,14 @@ the *topic requests* that could not be granted, and the listener's statistics.
 __all__ = [  # noqa: RUF022 reading order
     "paths",
     "frame",
+    "frame_size",
     "receipt",
     "position",
     "state_page",
     "buffer",
     "writer",
     "dropped_frames",
+    "stored_waits",
     "reader",
     "accounts",
     "drain",

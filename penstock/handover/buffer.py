@@ -12,7 +12,8 @@ from pathlib import Path
 import crc32c
 
 from penstock.config import ListenerConfig
-from penstock.handover.frame import frame_length, frame_receipt, is_whole
+from penstock.handover.frame import frame_receipt, is_whole
+from penstock.handover.frame_size import frame_length
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 from penstock.handover.receipt import Receipt

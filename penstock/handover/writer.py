@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
 from penstock.handover.buffer import HandlerPosition, epoch_of, last_receipt, last_total, whole_receipt
 from penstock.handover.dropped_frames import DroppedFrameCounts
-from penstock.handover.frame import FrameEncoder, published
+from penstock.handover.frame import encode_frame, published
 from penstock.handover.held_frames import keep_frames
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG, held_file
@@ -50,7 +50,8 @@ class FrameWriter:
 
     ``before`` is the receipt of the last frame of the receiver before this one, ``published`` the round
     number and slot end of that frame. ``heed`` gets the counts of each round. ``give_up_at``: the monotonic
-    time after which room is no longer waited for (GaveUp), 0 for never.
+    time after which room is no longer waited for (GaveUp), 0 for never. ``on_skip`` is told which reader misses
+    frames, from where to where.
     """
 
     def __init__(
@@ -66,7 +67,6 @@ class FrameWriter:
         publication.window = publication.parameters.term_length
         self._source, self._codec = source, codec
         self._released = publication.position
-        self._encoder = FrameEncoder(publication.max_message_length)
         frame = publication.last_frame()
         before = last_receipt(publication)
         self.before = before or Receipt(Origin(source, 0, 0, 0))
@@ -77,12 +77,23 @@ class FrameWriter:
         self.drops = (self.before.socket_id, self.before.drops)
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
+        self.on_skip: Callable[[str, int, int], None] = lambda reader, begin, end: None
         self._locked_since = 0.0
         self._standing, self._stands_since, self._held_mark = (0, 0), 0.0, UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
         self._say_newest(frame)
         self._raise_limit()
+
+    @property
+    def position(self) -> int:
+        """Where the next frame begins."""
+        return self._publication.position
+
+    @property
+    def window(self) -> int:
+        """Bytes by which a reader may lag."""
+        return self._publication.window
 
     @property
     def frame_limit(self) -> int:
@@ -102,17 +113,18 @@ class FrameWriter:
         *,
         first: int = 0,
         still_open: tuple[int, int] = (0, 0),
+        codec: str = "",
     ) -> None:
         """Offer ``batch`` with its ``counts`` as one frame; waits while a reader uses the room it needs.
 
         ``first`` is the time (microseconds since the epoch) at which the round began, ``still_open`` the
-        messages and fragments that wait for their rest.
+        messages and fragments that wait for their rest, ``codec`` how they came where that is not the listener's.
         """
         bucket, last = self.clock.stamp()
         self.total += counts[Name.ACCEPTED]
         self._heed(counts)
         carried = {**counts, **self._missed.ride()}
-        origin = Origin(self._source, bucket, first or last, last, self._codec, carried)
+        origin = Origin(self._source, bucket, first or last, last, codec or self._codec, carried)
         receipt = Receipt(
             origin,
             self.incarnation,
@@ -123,7 +135,7 @@ class FrameWriter:
             self._epoch,
             published(reserved),
         )
-        self._offer(self._encoder.encode(batch, receipt), reserved)
+        self._offer(encode_frame(batch, receipt), reserved)
         self._missed.rode()
         self._is_behind = False
 
@@ -220,6 +232,7 @@ class FrameWriter:
             reader.position.floor_mark = self._missed.mark
             reader.position.floor = end
         self._missed.skipped()
+        self.on_skip(reader.name, start, end)
 
 
 def _answers_for_itself(reader: HandlerPosition) -> bool:

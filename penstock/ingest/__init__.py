@@ -1,18 +1,25 @@
 """The receiver process of a listener: from its sockets through the decoders of ``wire`` into its log buffer.
 
-Read ``sockets`` and ``slots`` (what the supervisor hands down), ``udp`` and ``tcp`` with ``connections`` and ``tls``
-(a receive round), ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and ``loss_reports``, then
-``receiver`` (the process). Imports ``config``, ``counts``, ``records``, ``process``, ``wire`` and ``handover``; only
-``supervise`` and ``cli`` import it.
+Read ``sockets`` and ``slots`` (what the supervisor hands down), ``networks`` (who may send), ``udp`` and ``tcp`` with
+``connections``, ``acknowledgements`` and ``tls`` (a receive round), ``submissions`` (requests whose senders wait) with
+``admission``, ``http`` and ``otlp_grpc``, ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and
+``loss_reports``, then ``receiver`` (the process). Imports ``config``, ``counts``, ``records``, ``errors``, ``process``,
+``wire`` and ``handover``; only ``supervise`` and ``cli`` import it.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "sockets",
     "slots",
+    "networks",
     "udp",
     "connections",
+    "acknowledgements",
     "tls",
     "tcp",
+    "submissions",
+    "admission",
+    "http",
+    "otlp_grpc",
     "plog_commands",
     "handler_statistics",
     "loss_reports",

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.wire.lines import NO_LINES, Lines, LineSplitter
-from penstock.wire.multiline import LineJoiner
+from penstock.config import ListenerConfig
+from penstock.wire.codecs import codec_of
+from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter
+from penstock.wire.multiline import INDENTED, LineJoiner
+
+if TYPE_CHECKING:
+    from penstock.wire.forward.splitter import ForwardSplitter
 
 
 @dataclass(slots=True, eq=False)
@@ -20,11 +26,16 @@ class Connection:
 
     sock: socket.socket
     address: str
-    splitter: LineSplitter
+    splitter: LineSplitter | ForwardSplitter
     heard: float
     joiner: LineJoiner | None = None
     shaking: bool = False
     name: str = ""
+
+    @property
+    def dialogue(self) -> ForwardSplitter | None:
+        """What knows the answers of a protocol that has some."""
+        return None if isinstance(self.splitter, LineSplitter) else self.splitter
 
     @property
     def is_open(self) -> bool:
@@ -63,7 +74,7 @@ class Connection:
     def _with_held(self, lines: Lines) -> Lines:
         held = self.joiner.flush() if self.joiner else Lines(NO_LINES)
         both = pa.concat_arrays([lines.lines, held.lines])
-        return Lines(both, lines.overlong, lines.joined + held.joined)
+        return Lines(both, lines.overlong, lines.joined + held.joined, lines.refused)
 
 
 class Connections:
@@ -122,3 +133,21 @@ class Connections:
     def shaking_since(self, time: float) -> list[Connection]:
         """Those in whose handshake nothing came since monotonic ``time``."""
         return [each for each in self._shaking if each.heard <= time]
+
+
+def framing_of(listener: ListenerConfig) -> Framing:
+    """How a listener's connections are cut into lines."""
+    return codec_of(listener.codec).framing if listener.framing == "auto" else listener.framing
+
+
+def splitter_of(listener: ListenerConfig) -> LineSplitter | ForwardSplitter:
+    """What finds the messages of one connection."""
+    own = codec_of(listener.codec).splitter
+    return own(listener) if own else LineSplitter(listener.max_line, framing_of(listener))
+
+
+def joiner_of(listener: ListenerConfig) -> LineJoiner | None:
+    """What joins the lines of one connection; None where each line is a message."""
+    if not listener.joins_lines:
+        return None
+    return LineJoiner(listener.multiline.begins or INDENTED, listener.multiline.max_lines, listener.max_line)

@@ -14,15 +14,16 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+import penstock.process.warm_heap
 import penstock.process.without_pandas  # noqa: F401
 from penstock.config import BufferConfig, ListenerConfig
-from penstock.config.keys.listeners import zone_of
-from penstock.handover.buffer import open_buffer
+from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.paths import slots_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
@@ -33,13 +34,9 @@ from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
 from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import Decoder, UdpReceiver
-from penstock.process.allocator import reuse_memory
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
-from penstock.wire.plog.codec import PlogDecoder, PlogSettings
-from penstock.wire.plog.holes import HoleSettings
-from penstock.wire.raw import RawDecoder
-from penstock.wire.syslog.codec import SyslogDecoder
+from penstock.wire.codecs import codec_of
 
 TICK = 0.5
 STOP_PATIENCE = 4.0
@@ -47,26 +44,21 @@ STOP_PATIENCE = 4.0
 _LOGGER = logging.getLogger(__name__)
 
 
-def decoder_of(listener: ListenerConfig) -> PlogDecoder | SyslogDecoder | RawDecoder:
+def decoder_of(listener: ListenerConfig) -> Any:
     """The decoder of a listener's codec."""
-    if listener.codec == "syslog":
-        return SyslogDecoder(zone_of(listener.timezone))
-    if listener.codec == "raw":
-        return RawDecoder()
-    defrag, holes = listener.defrag, listener.defrag.detect_holes
-    return PlogDecoder(
-        PlogSettings(
-            max_size=defrag.max_size,
-            expire_time=defrag.expire_time,
-            holes=HoleSettings(
-                enabled=holes.enabled,
-                ports=holes.ports,
-                ids_per_port=holes.ids_per_port,
-                expire_time=holes.expire_time,
-                maximum_hole=holes.maximum_hole,
-            ),
-        )
-    )
+    return codec_of("raw" if listener.asks_answers else listener.codec).decoder(listener)
+
+
+class Io(Protocol):
+    """What takes messages from a listener's socket."""
+
+    def take_over(self) -> None: ...
+
+    def receive(self, timeout: float) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def finish(self) -> None: ...
 
 
 class Receiver:
@@ -84,13 +76,27 @@ class Receiver:
         publication, readers = open_buffer(folder, listener, buffer.term_length)
         self._page = StatePage(state_file(folder, listener.name))
         self._losses = LossReports()
+        self._readers = readers
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
-        self._io = self._make_io(listener, folder, buffer)
+        self._io: Io = self._make_requests(listener, readers) or self._make_io(listener, folder, buffer)
         self._running = True
+
+    def _make_requests(self, listener: ListenerConfig, readers: Sequence[HandlerPosition]) -> Io | None:
+        """Imported here: the others do without a server, and are smaller."""
+        if listener.protocol == "http":
+            from penstock.ingest.http import HttpReceiver
+
+            return HttpReceiver(listener, self._sock, self._publisher, readers, self._wake)
+        if listener.protocol == "otlp_grpc":
+            from penstock.ingest.otlp_grpc import OtlpGrpcReceiver
+
+            return OtlpGrpcReceiver(listener, self._sock, self._publisher, readers, self._wake)
+        return None
 
     def _make_io(self, listener: ListenerConfig, folder: Path, buffer: BufferConfig) -> UdpReceiver | TcpReceiver:
         if listener.protocol == "tcp":
-            return TcpReceiver(listener, self._sock, self._publisher, self._decoder, self._commands, self._wake)
+            common = (listener, self._sock, self._publisher, self._decoder, self._commands, self._wake)
+            return TcpReceiver(*common, readers=self._readers)
         slots = Slots(slots_file(folder, listener.name), buffer.slots, self._publisher.published[0])
         decoder: Decoder = self._decoder
         return UdpReceiver(listener, self._sock, slots, self._publisher, decoder, self._commands, self._wake)
@@ -150,7 +156,6 @@ class Receiver:
 def main() -> None:
     """Run the task that stands on standard input."""
     die_with_parent()
-    reuse_memory()
     task = json.load(sys.stdin)
     configure(f"receiver {task['listener']['name']}")
     with starting(f"cannot start in {task['folder']}"):

@@ -57,7 +57,7 @@ _MMSGHDR = np.dtype(
     }
 )
 _IOVEC = np.dtype([("base", "<u8"), ("length", "<u8")])
-_SOCKADDR = np.dtype(
+SENDER = np.dtype(
     {
         "names": ["family", "port", "ipv4", "ipv6"],
         "formats": ["<u2", ">u2", ">u4", ("u1", 16)],
@@ -65,6 +65,7 @@ _SOCKADDR = np.dtype(
         "itemsize": 32,
     }
 )
+"""A sender's address, as the kernel writes it; those of one socket are of one family."""
 
 _LOGGER = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -91,7 +92,7 @@ class Slots:
         self._header = np.frombuffer(memory, _HEADER, 1, parts[0])
         self._messages = np.frombuffer(memory, _MMSGHDR, slots, parts[1])
         self._vectors = np.frombuffer(memory, _IOVEC, 2 * slots, parts[2])
-        self._names = np.frombuffer(memory, _SOCKADDR, slots, parts[3])
+        self._names = np.frombuffer(memory, SENDER, slots, parts[3])
         self._matrix = np.frombuffer(memory, np.uint8, slots * SLOT_SIZE, parts[4]).reshape(slots, SLOT_SIZE)
         self._overflow = np.frombuffer(memory, np.uint8, slots * OVERFLOW_SIZE, parts[5])
         self._overflow = self._overflow.reshape(slots, OVERFLOW_SIZE)
@@ -114,11 +115,11 @@ class Slots:
         self._vectors["base"][1::2] = base[1] + each * OVERFLOW_SIZE
         self._vectors["length"][0::2] = SLOT_SIZE
         self._vectors["length"][1::2] = OVERFLOW_SIZE
-        self._messages["name"] = self._names.ctypes.data + each * _SOCKADDR.itemsize
+        self._messages["name"] = self._names.ctypes.data + each * SENDER.itemsize
         self._messages["iov"] = self._vectors.ctypes.data + each * 2 * _IOVEC.itemsize
         self._messages["iovlen"] = 2
         self._messages["control"], self._messages["controllen"] = 0, 0
-        self._messages["namelen"] = _SOCKADDR.itemsize  # the kernel makes it what addresses of the socket's family take
+        self._messages["namelen"] = SENDER.itemsize  # the kernel makes it what addresses of the socket's family take
         if fresh:
             self._messages["length"] = UNFILLED
             number = max(number or 0, published if published < MOST_ROUNDS // 2 else 0) + 1
@@ -203,6 +204,10 @@ class Slots:
             addresses=_identities(names),
             ports=names["port"],
         )
+
+    def senders(self, begin: int, end: int) -> npt.NDArray[np.void]:
+        """The addresses of the senders of slots [begin, end), as views."""
+        return self._names[begin:end]
 
     def sender(self, slot: int) -> tuple[str, int]:
         """Address and port of the sender of slot ``slot``, as socket.sendto takes it."""

@@ -60,15 +60,24 @@ def _bind(
 ) -> None:
     sock.setblocking(False)
     ask_buffer(sock, listener.so_rcvbuf)
-    if listener.protocol == "tcp":
+    if listener.transport == "tcp":
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with _shared([sock, *beside] if beside else []):
+        share_port(sock, listener)
         sock.bind(address)
-    if beside:
+    if listener.protocol == "otlp_grpc":  # it keeps the address; the receiver's gRPC binds a socket of its own
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if beside and not listener.shares_port:  # connected once, a socket is no longer among those that share one
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # or others could bind it while it does not listen
         turn_away(sock)
-    elif listener.protocol == "tcp":
+    elif listener.protocol in ("tcp", "http"):
         sock.listen(BACKLOG)
+
+
+def share_port(sock: socket.socket, listener: ListenerConfig) -> None:
+    """Whether other receivers of this user may bind its port: the kernel gives each sender to one of them."""
+    if sock.type == socket.SOCK_DGRAM:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(listener.shares_port))
 
 
 @contextlib.contextmanager

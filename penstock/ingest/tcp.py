@@ -7,7 +7,7 @@ import logging
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,16 +16,20 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
-from penstock.handover.frame import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
+from penstock.handover.buffer import HandlerPosition
+from penstock.handover.frame import reserved_value
+from penstock.handover.frame_size import FRAME_COST, MESSAGE_COST
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.connections import Connection, Connections
+from penstock.ingest.acknowledgements import Acknowledgements
+from penstock.ingest.connections import Connection, Connections, joiner_of, splitter_of
+from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FINISH_TIME
 from penstock.process.file_limit import raise_file_limit
 from penstock.records import EMPTY_BODY
+from penstock.wire.codecs import codec_of
 from penstock.wire.decoded import Decoded
-from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter, line_counts
-from penstock.wire.multiline import INDENTED, LineJoiner
+from penstock.wire.lines import NO_LINES, Lines, line_counts
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 from penstock.wire.source_annotations import CERTIFICATE_NAME, annotate, annotate_sources
@@ -79,6 +83,7 @@ class TcpReceiver:
         commands: Commands,
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        readers: Sequence[HandlerPosition] = (),
     ) -> None:
         self._listener, self._sock, self._publisher, self._decoder = listener, sock, publisher, decoder
         self._commands, self._wake, self._clock = commands, wake, clock
@@ -87,10 +92,11 @@ class TcpReceiver:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._round = publisher.published[0] + 1
-        self._growth, self._annotates = GROWTH[listener.codec], listener.annotate_source
-        self._reserves = listener.codec != "raw"
+        codec = codec_of(listener.codec)
+        self._growth, self._reserves, self._annotates = codec.growth, codec.reserves, listener.annotate_source
         self._settle_time = listener.multiline.wait if listener.joins_lines else SETTLE_TIME
-        self._tls = _tls_door(listener)
+        self._tls, self._networks = _tls_door(listener), networks_of(listener)
+        self._promised = Acknowledgements(publisher, readers) if codec.splitter else None
         self._waiting: list[_Waiting] = []
         self._asked: list[tuple[Connection, Command]] = []
         self._counts = Counts()
@@ -104,7 +110,7 @@ class TcpReceiver:
         """One round; whether there was anything to do."""
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
-        ready = self._selector.select(timeout)
+        ready = self._selector.select(self._promised.within(timeout) if self._promised else timeout)
         room = min(max(ROUND_SIZE // max(len(ready), 1), LEAST_READ), READ_SIZE)
         for key, _ in ready:
             if key.data is None:
@@ -114,6 +120,7 @@ class TcpReceiver:
             if size >= ROUND_SIZE:
                 size = self._flush(first)
         self._flush(first)
+        self._keep_promises()
         return bool(ready)
 
     def tick(self) -> None:
@@ -146,7 +153,11 @@ class TcpReceiver:
                 if error.errno in (errno.EMFILE, errno.ENFILE) and not self._make_room():
                     self._selector.unregister(self._sock)  # it stays readable: leave it until the next tick
                 return
-            self._add(sock, str(address[0]))
+            if self._networks.have(str(address[0])):
+                self._add(sock, str(address[0]))
+            else:
+                self._counts[f"{Name.CONNECTION_CLOSED}network"] += 1
+                sock.close()
 
     def _add(self, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)
@@ -158,11 +169,13 @@ class TcpReceiver:
                 self._counts[f"{Name.CONNECTION_CLOSED}tls"] += 1
                 sock.close()
                 return
-        splitter = LineSplitter(self._listener.max_line, framing_of(self._listener))
+        splitter = splitter_of(self._listener)
         joiner = joiner_of(self._listener)
         connection = Connection(sock, address, splitter, self._clock(), joiner, shaking=self._tls is not None)
         self._selector.register(sock, selectors.EVENT_READ, connection)
         self._connections.add(connection)
+        if not connection.shaking:
+            self._reply(connection)
         while self._connections.exceed:
             self._make_room()
 
@@ -181,6 +194,7 @@ class TcpReceiver:
         connection.heard = self._clock()
         self._take(connection, connection.feed(memoryview(self._buffer)[:got]))
         self._connections.fed(connection)
+        self._reply(connection)
         while self._connections.exceed:
             self._make_room()
         return got
@@ -198,7 +212,26 @@ class TcpReceiver:
         elif name is not None:
             connection.name = name
             self._connections.shaken(connection)
+            self._reply(connection)
         return 0
+
+    def _reply(self, connection: Connection) -> None:
+        """Tell a sender what it is to know at once, where its protocol has that; and end what cannot go on."""
+        if (dialogue := connection.dialogue) is None:
+            return
+        replies, dialogue.replies = dialogue.replies, []
+        for reply in replies:
+            _send(connection.sock, reply)
+        if dialogue.closed:
+            self._turn_away(connection, dialogue.closed)
+
+    def _keep_promises(self) -> None:
+        """Tell senders that what they sent is stored; who cannot be told has to send it again."""
+        for connection, reply in self._promised.decided() if self._promised else ():
+            if connection.is_open and reply is None:
+                self._close(connection)
+            elif connection.is_open and reply is not None:
+                _send(connection.sock, reply)
 
     def _turn_away(self, connection: Connection, reason: str) -> None:
         self._counts[f"{Name.CONNECTION_CLOSED}{reason}"] += 1
@@ -256,6 +289,9 @@ class TcpReceiver:
         messages, commands, counts = line_counts(lines, self._decoder.statistics, self._reserves)
         self._asked += [(connection, command) for command in commands if self._commands.allowed(connection.address)]
         self._counts.absorb(counts)
+        if self._promised and (dialogue := connection.dialogue):
+            self._promised.ask(connection, dialogue.acknowledgements)
+            dialogue.acknowledgements = []
         if len(messages):
             self._waiting.append(_Waiting(messages, connection.address, connection.name))
 
@@ -287,6 +323,8 @@ class TcpReceiver:
             done += rows
         if counts.pruned():
             self._publish(EMPTY_BODY, counts, first)
+        if self._promised:
+            self._promised.written()
         self._answer()
         return 0
 
@@ -318,18 +356,6 @@ class TcpReceiver:
         self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first)
         self._round += 1
         self._wake()
-
-
-def framing_of(listener: ListenerConfig) -> Framing:
-    """How a listener's connections are cut into lines: only syslog has senders of all kinds."""
-    return "lf" if listener.framing == "auto" and listener.codec != "syslog" else listener.framing
-
-
-def joiner_of(listener: ListenerConfig) -> LineJoiner | None:
-    """What joins the lines of one connection; None where each line is a message."""
-    if not listener.joins_lines:
-        return None
-    return LineJoiner(listener.multiline.begins or INDENTED, listener.multiline.max_lines, listener.max_line)
 
 
 def _tls_door(listener: ListenerConfig) -> TlsDoor | None:

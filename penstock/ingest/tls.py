@@ -22,18 +22,49 @@ LONGEST_NAME = 253
 _LOGGER = logging.getLogger(__name__)
 
 
-class TlsDoor:
-    """The TLS side of a listener's sockets. Raises Unusable where its files cannot be used."""
+class ListenerTls:
+    """TLS of a listener's sockets. Raises Unusable where its files cannot be used."""
 
     def __init__(self, listener: ListenerConfig) -> None:
         self._listener = listener
-        self._names = [name.lower() for name in listener.client_names]
-        self._stamps = self._file_stamps()
-        self._context = self._new_context()
+        self._stamps = stamps_of(listener)
+        self.context = self._new_context()
+
+    def name_of(self, tls: ssl.SSLObject | ssl.SSLSocket | None) -> str | None:
+        """The name of a client's certificate, "" where none is asked for; None where it is not let in."""
+        return admitted_name(names_of(tls) if tls else [], self._listener)
+
+    def refresh(self) -> None:
+        """Take the files again where they have changed: certificates are renewed while listeners run."""
+        stamps = stamps_of(self._listener)
+        if stamps == self._stamps:
+            return
+        self._stamps = stamps
+        try:
+            self._renew()
+        except (Unusable, OSError) as error:
+            _LOGGER.error("%s; the files of before are used on", error)
+
+    def _new_context(self) -> ssl.SSLContext:
+        context = self._listener.tls_context()
+        assert context is not None, "a listener without tls_cert has no TLS"
+        return context
+
+    def _renew(self) -> None:
+        """In the context that a server has, which keeps it."""
+        self._new_context()
+        assert self._listener.tls_cert
+        self.context.load_cert_chain(self._listener.tls_cert, self._listener.tls_key)
+        if self._listener.client_ca:
+            self.context.load_verify_locations(self._listener.client_ca)
+
+
+class TlsDoor(ListenerTls):
+    """That of sockets which are shaken and read here."""
 
     def wrap(self, sock: socket.socket) -> ssl.SSLSocket:
         """``sock`` before its handshake. Raises OSError."""
-        return self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        return self.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
 
     def shake(self, sock: socket.socket) -> tuple[str | None, str]:
         """Go on with a handshake: the name of the sender's certificate, None if more is to come; why it has to end.
@@ -47,10 +78,8 @@ class TlsDoor:
             return None, ""
         except OSError:
             return None, "tls"
-        names = [name for name in names_of(sock) if self._knows(name)]
-        if self._names and not names:
-            return None, "name"
-        return (names[0][:LONGEST_NAME] if names else ""), ""
+        name = self.name_of(sock)
+        return name, "name" if name is None else ""
 
     def receive(self, sock: socket.socket, room: memoryview) -> int:
         """Read what has come, whole records; 0 at the end. Raises BlockingIOError where nothing has, else OSError."""
@@ -71,32 +100,32 @@ class TlsDoor:
             got += size
         return got
 
-    def refresh(self) -> None:
-        """Take the files again where they have changed: certificates are renewed while listeners run."""
-        stamps = self._file_stamps()
-        if stamps != self._stamps:
-            self._stamps = stamps
-            try:
-                self._context = self._new_context()
-            except Unusable as error:
-                _LOGGER.error("%s; the files of before are used on", error)
-
-    def _knows(self, name: str) -> bool:
-        return not self._names or any(fnmatchcase(name, known) for known in self._names)
-
     def _new_context(self) -> ssl.SSLContext:
-        context = self._listener.tls_context()
-        assert context is not None, "a listener without tls_cert has no such door"
+        context = super()._new_context()
         # A sender that closes and has not read its tickets resets the connection: what is still on its way would go.
         context.num_tickets = 0
         return context
 
-    def _file_stamps(self) -> list[tuple[int, int] | None]:
-        paths = (self._listener.tls_cert, self._listener.tls_key, self._listener.client_ca)
-        return [_stamp(path) for path in paths if path is not None]
+    def _renew(self) -> None:
+        self.context = self._new_context()
 
 
-def names_of(sock: ssl.SSLSocket) -> list[str]:
+def admitted_name(names: list[str], listener: ListenerConfig) -> str | None:
+    """The first of a certificate's names that is let in, "" where it has none; None where it is not let in."""
+    patterns = [name.lower() for name in listener.client_names]
+    known = [name for name in names if not patterns or any(fnmatchcase(name, one) for one in patterns)]
+    if patterns and not known:
+        return None
+    return known[0][:LONGEST_NAME] if known else ""
+
+
+def stamps_of(listener: ListenerConfig) -> list[tuple[int, int] | None]:
+    """What tells the files of before from those that were put in their place."""
+    paths = (listener.tls_cert, listener.tls_key, listener.client_ca)
+    return [_stamp(path) for path in paths if path is not None]
+
+
+def names_of(sock: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
     """The names that the other side's certificate holds for, in lower case: alternative ones, else the common one."""
     certificate: dict[str, Any] = dict(sock.getpeercert() or {})
     alternative = [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]

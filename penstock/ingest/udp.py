@@ -6,19 +6,24 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
-from penstock.handover.frame import FRAME_COST, GROWTH, MESSAGE_COST, reserved_value
+from penstock.handover.frame import reserved_value
+from penstock.handover.frame_size import FRAME_COST, MESSAGE_COST
 from penstock.handover.writer import FrameWriter
+from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer, kernel_drops, socket_identity
 from penstock.records import EMPTY_BODY
+from penstock.wire.codecs import codec_of
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.decoded import Decoded
 from penstock.wire.plog.commands import Command
@@ -34,6 +39,7 @@ LEAST_PAUSE = 0.0001
 """Seconds below which it is not worth while to sleep."""
 FINISH_TIME = 2.0
 """Seconds that are spent on what has arrived before the end."""
+_NONE = np.zeros(0, np.bool_)
 
 
 class Decoder(Protocol):
@@ -94,10 +100,9 @@ class UdpReceiver:
         self._sock, self._slots, self._publisher, self._decoder = sock, slots, publisher, decoder
         self._commands, self._wake = commands, wake
         self._fill = ReceivePacer(slots.slots, granted_buffer(sock))
-        self._budget = publisher.frame_limit - FRAME_COST
-        if listener.defragments:
-            self._budget -= 2 * listener.defrag.max_size
-        self._growth, self._annotates = GROWTH[listener.codec], listener.annotate_source
+        self._budget = publisher.frame_limit - FRAME_COST - 2 * listener.most_beyond
+        self._growth, self._annotates = codec_of(listener.codec).growth, listener.annotate_source
+        self._networks = networks_of(listener)
         self._identity = socket_identity(sock)
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
@@ -151,33 +156,50 @@ class UdpReceiver:
 
     def _publish_slots(self, begin: int, end: int, first: int = 0, *, left: bool = False) -> None:
         start = begin
-        for datagrams in self._parts(self._slots.datagrams(begin, end)):
-            self._publish(datagrams, start, first, left)
-            start += len(datagrams)
+        for part in self._parts(self._slots.datagrams(begin, end)):
+            rest = part
+            while len(rest):
+                taken = self._publish(rest, start, first, left)
+                rest, start = rest.range(taken, len(rest)), start + taken
         if begin or end:  # a round of which anything was published is never filled again
             self._slots.next_round()
 
-    def _publish(self, datagrams: Datagrams, start: int, first: int, left: bool) -> None:
-        """Publish those of the slots from ``start`` on, and answer the commands among them.
+    def _publish(self, datagrams: Datagrams, start: int, first: int, left: bool) -> int:
+        """Publish those of the slots from ``start`` on, and answer the commands among them; how many the codec took.
 
         ``left``: a predecessor left them. Only a checksum of the codec, which a whole datagram has not, vouches then
         for what has lain in a file.
         """
         counts = Counts()
         self._add_drops(counts)
+        datagrams, strangers = self._from_here(datagrams, start, left)
         decoded = self._decoder.decode(datagrams, time.monotonic())
+        taken = len(datagrams) if decoded.taken is None else decoded.taken
         counts.absorb(decoded.counts)
+        if refused := int(strangers[:taken].sum()):
+            counts[f"{Name.INVALID}network"] += refused
+            counts[Name.EMPTY] -= refused  # as which they were taken
         counts[Name.UNVERIFIED] += decoded.counts[Name.UNBOXED] if left else 0
         answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
         self._publisher.publish(
             self._annotated(decoded, datagrams, start),
             counts,
-            reserved_value(self._slots.round, start + len(datagrams)),
+            reserved_value(self._slots.round, start + taken),
             first=first,
             still_open=(self._decoder.open_messages, self._decoder.open_fragments),
         )
         self._wake()
         self._answer(answers, start)
+        return taken
+
+    def _from_here(self, datagrams: Datagrams, start: int, left: bool) -> tuple[Datagrams, npt.NDArray[np.bool_]]:
+        """Those of the slots from ``start`` on, empty where they come from networks that may not send, and which do."""
+        if not self._networks:
+            return datagrams, _NONE
+        strangers = ~self._networks.have_each(self._slots.senders(start, start + len(datagrams)))
+        if left:  # those that could not be read have no length, and a fate already
+            strangers &= datagrams.lengths > 0
+        return replace(datagrams, lengths=np.where(strangers, 0, datagrams.lengths)), strangers
 
     def _parts(self, datagrams: Datagrams) -> Iterator[Datagrams]:
         """``datagrams`` in runs whose messages fit into one frame."""

@@ -1,14 +1,16 @@
 """What becomes of a micro-batch, and the proof that nothing of it was lost; everything that needs no pyspark.
 
-Read ``table_paths``, ``event_rules``, ``table_schema``, ``history`` and ``journal`` (what was committed),
-``landing_lock``, ``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``, ``watermarks``, then the
-folders: where rows come from (``topics``, ``from_kafka``), what becomes of them (``rows``, ``transform``,
-``duplicates``, ``writing``), the ``table``, the ``proof``, ``deletion``, ``backfill``, ``promote``, ``quarantine`` and
-``trace``. Imports ``wire``, ``log``, ``kafka``, ``ledger``, ``client`` and ``config``.
+Read ``table_paths``, ``offset_runs``, ``event_rules``, ``table_schema``, ``history`` and ``journal`` (what was
+committed), ``landing_lock``, ``row_counts``, ``status``, ``checkpoint_repair``, ``daemon_connection``,
+``watermarks``, then the folders: where rows come from (``topics``, ``from_kafka``), where tables are (``storage``),
+what becomes of rows (``rows``, ``transform``, ``duplicates``, ``writing``), the ``table``, ``typed`` tables beside
+it, the ``proof``, ``deletion``, ``backfill``, ``promote``, ``quarantine`` and ``trace``. Imports ``wire``, ``log``,
+``kafka``, ``ledger``, ``client`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "table_paths",
+    "offset_runs",
     "event_rules",
     "table_schema",
     "history",
@@ -18,6 +20,7 @@ __all__ = [  # noqa: RUF022 reading order
     "status",
     "checkpoint_repair",
     "daemon_connection",
+    "storage",
     "topics",
     "from_kafka",
     "rows",
@@ -25,6 +28,7 @@ __all__ = [  # noqa: RUF022 reading order
     "duplicates",
     "writing",
     "table",
+    "typed",
     "proof",
     "deletion",
     "backfill",

@@ -100,18 +100,21 @@ def sweep(layout: Layout) -> int:
 
     Only while no query runs, and after the journal was brought up to date.
     """
+    landed = layout.landed
+    if not isinstance(landed, Path):
+        return 0  # they go with those of old: a store has no folder that says when it was written to
     with alone_at_upkeep(layout):  # what is being merged is not in the table yet
-        orphans = _orphans(layout)
+        orphans = _orphans(layout, landed)
         for name in orphans:
-            (layout.landed / name).unlink()
+            (landed / name).unlink()
     shutil.rmtree(layout.aside, ignore_errors=True)
     return len(orphans)
 
 
-def _orphans(layout: Layout) -> set[str]:
+def _orphans(layout: Layout, landed: Path) -> set[str]:
     rolled, commits = latest(layout)
     since = max((commits[-1] if commits else rolled).landed_at - SLACK, 0)
-    orphans = set(_written_since(layout.landed, since))
+    orphans = set(_written_since(landed, since))
     for commit in commits:
         orphans.difference_update(commit.files)
     orphans.difference_update(table_of(layout).active() if orphans else ())

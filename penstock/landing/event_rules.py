@@ -17,6 +17,12 @@ class MessageKind(StrEnum):
     """Says only that there was a message, and that a transformation dropped it."""
 
 
+FOREIGN_CODECS = ("gelf", "forward", "otlp", "json", "hec", "bulk", "loki")
+"""Codecs whose senders speak another protocol than events: JSON of theirs that is no event is a message."""
+ID_ANNOTATIONS = {"forward": "uuid", "bulk": "uuid", "otlp": "attributes.log.record.uid"}
+"""By codec the annotation that a message is known by: of the same one the first lands, as of events with one uuid."""
+WITH_UUID = (MessageKind.EVENT, MessageKind.MESSAGE)
+"""Kinds of rows that may have a uuid, and be duplicates."""
 REDACTED = "redacted"
 """The ``reason`` of a row that landed and was changed by a transformation."""
 VIEWS = {
@@ -44,6 +50,8 @@ class Reason(StrEnum):
     TRANSFORM_FAILED = "transform_failed"
 
 
+NO_EVENT = (Reason.BAD_JSON, Reason.MISSING_TYPE, Reason.BAD_TYPE, Reason.MISSING_UUID)
+"""Reasons of what nobody meant to be an event, where its sender speaks another protocol."""
 MAX_TYPE_BYTES = 80
 """A type may name a table."""
 MAX_UUID_BYTES = 256

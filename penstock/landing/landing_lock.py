@@ -1,4 +1,4 @@
-"""The lock of the one process that lands into a folder of tables."""
+"""Locks of a folder of tables: of the one process that lands into it, and of others that have to be alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
@@ -23,16 +24,12 @@ class PipelineRunning(PenstockError, RuntimeError):
 
 def take_lock(layout: Layout, stop: threading.Event, patience: float = LOCK_PATIENCE) -> int:
     """The open lock file of the landing, locked; to be kept open. Raises PipelineRunning after ``patience`` seconds."""
-    layout.lock.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o640)
     deadline = time.monotonic() + patience
     while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
+            return _locked(layout.lock, wait=False)
         except BlockingIOError:
             if time.monotonic() >= deadline or stop.wait(LOOK):
-                os.close(handle)
                 raise PipelineRunning(f"another pipeline lands into {layout.tables} (it holds {layout.lock})") from None
 
 
@@ -42,10 +39,21 @@ def alone_at_upkeep(layout: Layout) -> Iterator[None]:
 
     delta-rs does not mind if files are replaced that another one has replaced since.
     """
-    layout.upkeep_lock.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(layout.upkeep_lock, os.O_RDWR | os.O_CREAT, 0o640)
+    handle = _locked(layout.upkeep_lock, wait=True)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def alone_with(path: Path, refusal: PenstockError) -> Iterator[None]:
+    """Nobody else has this file locked meanwhile; raises ``refusal`` at once where somebody has."""
+    try:
+        handle = _locked(path, wait=False)
+    except BlockingIOError:
+        raise refusal from None
+    try:
         yield
     finally:
         os.close(handle)
@@ -64,3 +72,15 @@ def is_running(layout: Layout) -> bool:
         return True
     finally:
         os.close(handle)
+
+
+def _locked(path: Path, wait: bool) -> int:
+    """The open file, locked. Raises BlockingIOError where somebody else has it and is not to be waited for."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o640)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout, partition_value
 
@@ -40,7 +41,7 @@ class Tallies:
     def _count(self, name: str) -> Counter[tuple[str, str]]:
         kind = partition_value(name, "kind")
         try:
-            with pq.ParquetFile(self._layout.landed / name) as file:
+            with parquet_file(self._layout.landed / name) as file:
                 found = self._by_value(file)
         except FileNotFoundError:  # taken out of the table since it was listed
             return Counter()

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from urllib.parse import unquote
 
+from penstock.config.tables_url import TablesUrl
 from penstock.landing.event_rules import MessageKind
+from penstock.landing.storage.object_path import ObjectPath, TablePath
+
+TYPED_MARK = "events_"
+"""What the names of typed tables begin with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The folders and files below the folder of the tables."""
+    """The folders and files below the folder of the tables; ``at``: where the tables themselves are, if not there."""
 
     tables: Path
+    at: ObjectPath | None = None
 
     @property
-    def landed(self) -> Path:
+    def landed(self) -> TablePath:
         """The table: Parquet files in folders kind=/date=."""
-        return self.tables / "landed"
+        return self.table("landed")
+
+    def table(self, name: str) -> TablePath:
+        """The folder of a table."""
+        return (self.at or self.tables) / name
+
+    def typed(self, name: str) -> TablePath:
+        """A typed table: its folder has the name that it has for readers (``events_click``)."""
+        return self.table(f"{TYPED_MARK}{name}")
+
+    @property
+    def typed_since(self) -> Path:
+        """From where on each typed table is written."""
+        return self.tables / "_checkpoints" / "typed.json"
 
     @property
     def listed(self) -> Path:
@@ -113,9 +132,19 @@ class Layout:
         return self.tables / "_checkpoints" / "deletions"
 
     @classmethod
-    def of(cls, tables: Path | str) -> Layout:
-        """For a folder of tables, made absolute: Spark writes absolute paths into its lists."""
+    def of(cls, tables: Path | str | TablesUrl) -> Layout:
+        """For a folder of tables, made absolute: Spark writes absolute paths into its lists. Or for their URL."""
+        if isinstance(tables, TablesUrl):
+            state = Path(os.path.abspath(tables.state))
+            return cls(state, ObjectPath(tables.url, tables.options, state))
         return cls(Path(os.path.abspath(tables)))
+
+    @classmethod
+    def around(cls, table: TablePath) -> Layout:
+        """Of the folder of a table that somebody may write."""
+        if isinstance(table, ObjectPath):
+            return cls(table.state or Path(), replace(table, name=""))
+        return cls(table.parent)
 
 
 def partition_value(name: str | Path, column: str) -> str:
@@ -127,5 +156,7 @@ def partition_value(name: str | Path, column: str) -> str:
 
 
 def place_of(name: str) -> tuple[MessageKind, date]:
-    """Kind and day of the rows of a file of the table, by its folders."""
-    return MessageKind(partition_value(name, "kind")), date.fromisoformat(partition_value(name, "date"))
+    """Kind and day of the rows of a file of the table, by its folders; a typed table has events alone."""
+    return MessageKind(partition_value(name, "kind") or MessageKind.EVENT), date.fromisoformat(
+        partition_value(name, "date")
+    )

@@ -191,6 +191,8 @@ class _View:
     within: Within
 
     def of(self, keyed: Mapping[SourceBucket, Value]) -> list[tuple[str, Value]]:
+        if self.within is None:  # most often
+            return [(s, value) for (s, _), value in keyed.items()]
         return [(s, value) for (s, b), value in keyed.items() if inside(b, self.within)]
 
     def by_source(self, keyed: Mapping[SourceBucket, Counts]) -> dict[str, Counts]:
@@ -200,7 +202,10 @@ class _View:
         return totals
 
     def rows_by_source(self, keyed: Mapping[SourceBucket, int]) -> Counts:
-        return summed({source: rows} for source, rows in self.of(keyed))
+        total = Counts()
+        for source, rows in self.of(keyed):
+            total[source] += rows
+        return total
 
 
 def _listener(pages: TierCounts, name: str, counts: Counts, within: Within) -> Listener:

@@ -112,10 +112,21 @@ class EventRecorder:
         told = {place: Counts(counts) for place, counts in self._ledger.told().items()}
         for draft in self._drafts.values():
             told.setdefault(draft.event.place, Counts()).absorb(self._unwritten(draft))
+        if not (grown := self._beyond(told)):
+            return
+        # A count that is just handed over may be seen on both sides; what was told is not taken back.
+        again = self._beyond(told)
+        for place, counts in grown.items():
+            if more := counts & again.get(place, Counts()):
+                yield place, Counts(more)
+
+    def _beyond(self, told: Mapping[str, Counts]) -> dict[str, Counts]:
+        found = {}
         for place, counts in losses_of(self._ledger.balance().document()).items():
             grown = Counts({name: n - told.get(place, Counts())[name] for name, n in counts.items()})
             if more := Counts({name: n for name, n in grown.items() if n > 0}):
-                yield place, more
+                found[place] = more
+        return found
 
     def _unwritten(self, draft: _Draft) -> Counts:
         grown = Counts(draft.event.lost)

@@ -25,7 +25,8 @@ from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, is_partition, parse
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
-from penstock.log import InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
+from penstock.log import Gap, InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
+from penstock.log.store.gaps import FILE_NAME, load
 from penstock.records import body
 
 CURSOR = "pipeline"
@@ -251,14 +252,22 @@ def _beyond(topics: Path, pages: TierCounts, name: str) -> UnlandedTail:
     through = landed.through if landed else 0
     if is_partition(name):
         return UnlandedTail({("kafka", 0): pages.ends[name] - through})
-    reader = TopicReader(topics / name)
     runs = landed.beyond(pages.ends[name]) if landed else []
+    if landed and not runs:  # most topics most of the time: their files need not be looked at
+        return UnlandedTail()
     pending: Counter[SourceBucket] = Counter()
     for begin, end in runs:
-        pending.update(reader.rows_by_origin(begin, end))
+        pending.update(TopicReader(topics / name).rows_by_origin(begin, end))
     gaps: dict[SourceBucket, Counts] = {}
-    for gap in reader.gaps():
+    for gap in _gaps(topics / name):
         for begin, end in runs if landed else [(0, gap.end)]:
             for key, rows in gap_rows(gap, max(begin, gap.begin), min(end, gap.end)).items():
                 gaps.setdefault(key, Counts())[f"{Name.GAP}{gap.reason}"] += rows
     return UnlandedTail(pending, gaps)
+
+
+def _gaps(topic: Path) -> list[Gap]:
+    try:
+        return load(topic / FILE_NAME)
+    except FileNotFoundError:
+        return []

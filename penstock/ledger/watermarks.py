@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
@@ -30,14 +30,51 @@ class Watermark:
     share: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """By source and bucket: the rows of all topics, and the messages lost before the log."""
+
+    rows: dict[str, dict[int, int]] = field(default_factory=dict)
+    lost: dict[str, dict[int, int]] = field(default_factory=dict)
+    _known: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pages: TierCounts) -> _Losses:
+        found = cls()
+        for logged in pages.logged.values():
+            for (source, bucket), rows in logged.items():
+                of_source = found.rows.setdefault(source, {})
+                of_source[bucket] = of_source.get(bucket, 0) + rows
+        for (source, bucket), counts in pages.received.items():
+            found.lost.setdefault(source, {})[bucket] = lost(counts).total()
+        return found
+
+    def of_topic(self, logged: Mapping[SourceBucket, int], until: int) -> float:
+        """Messages of before ``until``: those of each source, as far as its messages go into this topic."""
+        mine = Counts()
+        for (source, bucket), rows in logged.items():
+            mine[source] += rows if bucket < until else 0
+        sums = {source: (rows, *self._before(source, until)) for source, rows in mine.items()}
+        return sum(lost * rows / everywhere for rows, everywhere, lost in sums.values() if everywhere)
+
+    def _before(self, source: str, until: int) -> tuple[int, int]:
+        """Of both what is before ``until``, which most topics have in common."""
+        if (source, until) not in self._known:
+            both = (self.rows.get(source, {}), self.lost.get(source, {}))
+            rows, lost = (sum(n for bucket, n in keyed.items() if bucket < until) for keyed in both)
+            self._known[source, until] = rows, lost
+        return self._known[source, until]
+
+
 def watermarks(
     pages: TierCounts, beyond: Mapping[str, UnlandedTail], in_buffer: Mapping[SourceBucket, Counts], now: float
 ) -> list[Watermark]:
     """One for each table and topic of which something has landed; ``now`` in seconds since the epoch."""
+    losses = _Losses.of(pages)
     return [
         mark
         for topic, landed in sorted(pages.landed.items())
-        for mark in _topic(pages, topic, landed, _until(pages, topic, beyond, in_buffer, now))
+        for mark in _topic(pages, topic, landed, losses, _until(pages, topic, beyond, in_buffer, now))
     ]
 
 
@@ -56,36 +93,16 @@ def _until(
     return min([settled, *waiting])
 
 
-def _topic(pages: TierCounts, topic: str, landed: TopicFates, until: int) -> Iterator[Watermark]:
+def _topic(pages: TierCounts, topic: str, landed: TopicFates, losses: _Losses, until: int) -> Iterator[Watermark]:
     fates = Counts()
     for (_, bucket), counts in landed.counts.items():
         if bucket < until:
             fates.absorb(counts)
     taken = fates.total(Name.DELETED) + fates[Name.DROPPED]
     whole = fates.total(Name.LANDED) + taken
-    lost = _lost(pages, topic, until)
+    lost = losses.of_topic(pages.logged.get(topic, {}), until)
     for table, name in TABLES.items():
         rows = fates[name]
         if rows or taken:
             expected = rows + lost * rows / whole + (fates.total(Name.QUARANTINED) if table == "events" else 0)
             yield Watermark(table, topic, until, rows, round(rows / expected, 6) if expected else 1.0)
-
-
-def _lost(pages: TierCounts, topic: str, until: int) -> float:
-    """Messages lost before the log: those of each source, as far as its messages go into this topic."""
-    lost = 0.0
-    for source in {source for source, _ in pages.logged.get(topic, {})}:
-        mine, everywhere = (_rows(pages, topics, source, until) for topics in ([topic], list(pages.logged)))
-        if everywhere:
-            lost += _ends(pages, source, until) * mine / everywhere
-    return lost
-
-
-def _rows(pages: TierCounts, topics: list[str], source: str, until: int) -> int:
-    of_topics = (pages.logged[topic].items() for topic in topics)
-    return sum(rows for keyed in of_topics for (s, bucket), rows in keyed if s == source and bucket < until)
-
-
-def _ends(pages: TierCounts, source: str, until: int) -> int:
-    counted = (counts for (s, bucket), counts in pages.received.items() if s == source and bucket < until)
-    return sum(lost(counts).total() for counts in counted)

@@ -33,8 +33,11 @@ class Cursors:
         self._fs = fs
         self._folder = directory / FOLDER
 
-    def commit(self, name: str, offset: int) -> None:
-        """Set a cursor; durable when this returns. Raises ValueError for a bad name or offset, LogFull."""
+    def commit(self, name: str, offset: int, note: str = "") -> None:
+        """Set a cursor; durable when this returns. ``note`` is kept with it, for whoever set it.
+
+        Raises ValueError for a bad name or offset, LogFull.
+        """
         if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
             raise ValueError(f"{name!r} is not a cursor name: {_NAME.pattern}, at most {MAX_NAME} characters")
         if not 0 <= offset <= LAST_OFFSET:
@@ -43,9 +46,21 @@ class Cursors:
             if not self._folder.exists():
                 self._fs.make_directory(self._folder)
                 self._fs.sync_directory(self._folder.parent)
-            replace_durably(self._fs, self._folder / (name + _SUFFIX), encode({"offset": offset}))
+            replace_durably(
+                self._fs,
+                self._folder / (name + _SUFFIX),
+                encode({"offset": offset, **({"note": note} if note else {})}),
+            )
         except OSError as error:
             raise write_error(error) from error
+
+    def note(self, name: str) -> str:
+        """What was noted when a cursor was set; empty where nothing was, or its file is damaged."""
+        path = self._folder / (name + _SUFFIX)
+        try:
+            return str((decode(self._fs.read(path), path) or {}).get("note", ""))
+        except FileNotFoundError:
+            return ""
 
     def remove(self, name: str) -> None:
         """Forget a cursor; nothing happens when there is none."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from penstock.counts import Origin
 from penstock.log.commit.batching import Appended, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Cursors, Lag
-from penstock.log.errors import LogClosed, LogError, LogFull, MessageTooLarge
+from penstock.log.errors import CorruptBatch, LogClosed, LogError, LogFull, MessageTooLarge
 from penstock.log.read.segment_view import Stored
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.resources import Shared
@@ -32,6 +33,7 @@ from penstock.log.store.gaps import Gap, Gaps
 from penstock.log.store.producers import ProducerSequence
 from penstock.records import BadBatch
 
+T = TypeVar("T")
 __all__ = ["Appended", "Stored", "Topic"]
 _LOGGER = logging.getLogger(__name__)
 _NULL_ROW = records.body([None])
@@ -120,9 +122,9 @@ class Topic:
             self._subscribers = tuple(known for known in self._subscribers if known != callback)
 
     def append(
-        self, body: pa.RecordBatch, origin: Origin, *, producer: ProducerSequence | None = None
+        self, body: records.Body, origin: Origin, *, producer: ProducerSequence | None = None
     ) -> Future[Appended]:
-        """Store the rows of ``body`` (schema BODY), all or none; resolved when they are as durable as configured.
+        """Store the rows of ``body`` (a batch of BODY), all or none; resolved when they are as durable as configured.
 
         A number of a ``producer`` that is stored already is answered as it was then. The future fails with
         MessageTooLarge, OutOfSequence, LogFull, WriteFailed, LogClosed or (deleted meanwhile) UnknownTopic. An empty
@@ -131,15 +133,13 @@ class Topic:
         ValueError for a body of another schema.
         """
         future: Future[Appended] = Future()
-        if not body.schema.equals(records.BODY):
+        if isinstance(body, pa.RecordBatch) and not body.schema.equals(records.BODY):
             raise ValueError(f"a body has the columns of records.BODY, not {body.schema}")
         if not body.num_rows:
             if not self.name.startswith("_"):
                 return self._append_nothing(origin, future)
             body = _NULL_ROW
-        size = body.get_total_buffer_size()  # five times faster than nbytes, which knows of slices
-        if size > SMALL_BODY:
-            size = body.nbytes
+        size = _size(body)
         if (limit := exceeded(self.name, self.settings, body, size)) is not None:
             future.set_exception(limit)
             return future
@@ -162,8 +162,8 @@ class Topic:
                 self._scheduled = True
                 self._shared.committers.schedule(self._work)
 
-    def _work(self) -> None:
-        """Commit once, then queue up again behind other topics while there is more."""
+    def _work(self) -> bool:
+        """Commit once; whether there is more by then."""
         items = self._take()
         with self._writing:
             try:
@@ -177,10 +177,9 @@ class Topic:
                 self._flush()
         with self._queue_lock:
             self._scheduled = bool(self._waiting)
-            if self._scheduled:
-                self._shared.committers.schedule(self._work)
-            else:
+            if not self._scheduled:
                 self._idle.notify_all()
+            return self._scheduled
 
     def _may_flush(self) -> bool:
         """Whether what is only written is to be synced now: nobody waits for the disk, or readers waited for long."""
@@ -215,6 +214,14 @@ class Topic:
                     callback(event)
                 except Exception:
                     _LOGGER.exception("a subscriber of topic %s failed", self.name)
+
+    def mending(self, read: Callable[[], T]) -> T:
+        """What ``read`` gives; what cannot be read is made a gap first. Raises CorruptBatch if that is no help."""
+        try:
+            return read()
+        except CorruptBatch as bad:
+            self.verify(bad.begin, bad.end)
+            return read()
 
     def verify(self, begin: int = 0, end: int | None = None) -> list[Gap]:
         """Check the checksums of all batches with rows in [begin, end), and the indices.
@@ -291,13 +298,20 @@ class Topic:
             self.writer.close()
 
 
-def exceeded(name: str, settings: TopicSettings, body: pa.RecordBatch, size: int) -> MessageTooLarge | None:
+def _size(body: records.Body) -> int:
+    if isinstance(body, records.Rows):
+        return body.size
+    size = body.get_total_buffer_size()  # five times faster than nbytes, which knows of slices
+    return size if size <= SMALL_BODY else body.nbytes
+
+
+def exceeded(name: str, settings: TopicSettings, body: records.Body, size: int) -> MessageTooLarge | None:
     """Why a topic does not take ``body``, which has ``size`` bytes; None where it does."""
     limit = settings.message_size_limit
     if size > MAX_BATCH_BYTES:
         return MessageTooLarge(f"{size} bytes in one append; at most {MAX_BATCH_BYTES}")
     if size > limit:
-        sizes = pc.binary_length(body.column("payload"))  # type: ignore[call-overload]  # the stub: no Array[Any]
+        sizes = pc.binary_length(records.as_batch(body).column("payload"))  # type: ignore[call-overload]  # the stub: no Array[Any]
         largest = pc.max(sizes).as_py() or 0
         if largest > limit:
             return MessageTooLarge(f"a message of {largest} bytes; topic {name} takes at most {limit}")

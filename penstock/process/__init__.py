@@ -1,8 +1,9 @@
 """What every process of Penstock does: it starts, dies with its parent, keeps small, and reports.
 
 Read ``child`` (a process that is started again), ``parent_death``, ``reporting``, ``boot_id``, ``allocator``,
-``terminal`` (what messages may do to one), ``file_limit``, then ``small_heap`` and ``without_pandas``, which are
-imported first by processes that stay small. Imports ``errors`` of Penstock.
+``terminal`` (what messages may do to one), ``file_limit``, ``bytes_under_way`` (of requests), ``http_limits`` (of
+servers that speak it), then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay
+small, and ``warm_heap``, by those that use memory again. Imports ``errors`` of Penstock.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -13,6 +14,9 @@ __all__ = [  # noqa: RUF022 reading order
     "allocator",
     "terminal",
     "file_limit",
+    "bytes_under_way",
+    "http_limits",
     "small_heap",
+    "warm_heap",
     "without_pandas",
 ]

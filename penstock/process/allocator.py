@@ -8,15 +8,7 @@ from collections.abc import Mapping
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Of mallopt(3)."""
 KEPT = 8 << 20
-"""Bytes: freed memory up to this much is used again instead of given back and faulted in anew, a page at a time."""
-
-
-def reuse_memory() -> None:
-    """Has the C library keep what a round frees for the next round.
-
-    A third of a TCP receiver's time went into page faults of arrays that had just been given back.
-    """
-    tune_allocator({M_TRIM_THRESHOLD: KEPT, M_MMAP_THRESHOLD: KEPT})
+"""Bytes of freed memory that a process keeps which uses it again."""
 
 
 def tune_allocator(options: Mapping[int, int]) -> None:

@@ -1,13 +1,14 @@
 """The log daemon: topics served by gRPC, HTTP and Flight, the ledger beside them.
 
-Read ``daemon`` (the process), ``servers``, ``entries_api`` (append, get, stream) with ``read_query``, ``entry_pages``
-and ``thread_results``, ``admin_api``, ``permitted_topics``, ``monitoring_api``, ``live_settings``, then the doors
-``grpc``, ``http``, ``flight``, and ``auth`` and ``metrics``. Imports any room before it: ``log``, ``handover``,
-``supervise``, ``slogd``, ``ledger``.
+Read ``daemon`` (the process), ``servers``, ``entries_api`` (append, get, stream) with ``read_query``, ``entry_pages``,
+``search_pages`` and ``thread_results``, ``admin_api``, ``permitted_topics``, ``monitoring_api``, ``live_settings``,
+then the doors ``grpc``, ``http``, ``flight``, and ``auth``, ``metrics`` and ``alarms``. Imports any room before it:
+``log``, ``handover``, ``supervise``, ``slogd``, ``ledger``.
 """
 
 __all__ = [
     "admin_api",
+    "alarms",
     "auth",
     "daemon",
     "entries_api",
@@ -20,6 +21,7 @@ __all__ = [
     "monitoring_api",
     "permitted_topics",
     "read_query",
+    "search_pages",
     "servers",
     "thread_results",
 ]

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from penstock.config import TopicConfig
 from penstock.config.complaints import in_words
 from penstock.files.json_values import parse_json
-from penstock.log import CorruptBatch, Cursors, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
+from penstock.log import Cursors, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
 from penstock.log.store.segment import first_offsets
 from penstock.server.auth.rights import Principal
 from penstock.server.entry_pages import before
@@ -94,11 +94,11 @@ class AdminApi:
         """Drop what was staged. Raises NotFound, NotAllowed."""
         _asked(lambda: self._log.transactions.abort(transaction_id, caller.name))
 
-    def commit_cursor(self, topic: str, name: str, offset: int, caller: Principal) -> None:
+    def commit_cursor(self, topic: str, name: str, offset: int, caller: Principal, note: str = "") -> None:
         """Set a cursor, durably. Raises BadRequest, NoSuchTopic, NotAllowed, Exhausted."""
         cursors = self._movable(topic, name, caller)
         try:
-            _asked(lambda: cursors.commit(name, offset), topic)
+            _asked(lambda: cursors.commit(name, offset, note), topic)
         except ValueError as error:
             raise BadRequest(str(error)) from None
 
@@ -118,10 +118,9 @@ class AdminApi:
         return [cursor for one in topics for cursor in self._cursors(one)]
 
     def _cursors(self, topic: Topic) -> list[pb.Cursor]:
-        found = []
-        for name, offset in topic.cursors.all().items():
-            lag = _mending(topic, partial(topic.lag, name))
-            cursor = pb.Cursor(topic=topic.name, name=name, offset=offset)
+        found, offsets, lags = [], topic.cursors.all(), topic.mending(topic.lags)
+        for name in (name for name in offsets if name in lags):  # others were set or removed just now
+            cursor, lag = pb.Cursor(topic=topic.name, name=name, offset=offsets[name]), lags[name]
             cursor.lag_entries, cursor.lag_bytes, cursor.lag_seconds = lag.entries, lag.bytes, lag.seconds
             found.append(cursor)
         return found
@@ -162,21 +161,12 @@ def _extent(described: pb.TopicDescription, topic: Topic) -> None:
     described.segments = len(first_offsets(sizes))
     last = max(before(end, 1, reader.gaps()), start)
     for field, offset in (("oldest", start), ("newest", last)):
-        for stored in _mending(topic, partial(_one, reader, offset)):
+        for stored in topic.mending(partial(_one, reader, offset)):
             getattr(described, field).CopyFrom(stamp(stored.first))
 
 
 def _one(reader: TopicReader, offset: int) -> list[Stored]:
     return list(reader.read(offset, max_rows=1))
-
-
-def _mending(topic: Topic, call: Callable[[], T]) -> T:
-    """What ``call`` reads; what cannot be read is made a gap first. Raises CorruptBatch when that does not help."""
-    try:
-        return call()
-    except CorruptBatch as bad:
-        topic.verify(bad.begin, bad.end)
-        return call()
 
 
 def _asked(call: Callable[[], T], topic: str = "") -> T:

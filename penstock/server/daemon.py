@@ -1,6 +1,6 @@
 """The log daemon: ``python -m penstock.server.daemon``, its task on standard input.
 
-It empties the listeners' log buffers into topics, keeps the ledger, and serves gRPC, HTTP and Flight.
+It empties the listeners' log buffers into topics, keeps the ledger, and serves gRPC, HTTP, Flight and Kafka's clients.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import penstock.process.small_heap
 import penstock.process.without_pandas  # noqa: F401
 from penstock.config import OtelConfig, Settings, split_address
 from penstock.config.daemon_access import internal_token
+from penstock.config.keys.alarms import AlarmsConfig
 from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
@@ -25,11 +26,14 @@ from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
 from penstock.process.file_limit import raise_file_limit
+from penstock.process.http_limits import HttpLimits
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
+from penstock.server.alarms.delivery import AlarmDelivery
+from penstock.server.alarms.watch import AlarmWatch, words_of
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.body_limits import HttpLimits
+from penstock.server.http.body_limits import refused_family
 from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
@@ -63,7 +67,8 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
         drains.keep(wakes)
     limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, settings.log.max_connections)
-    reports = MonitoringApi(settings, log, ledger, limits.family)
+    delivery = AlarmDelivery(settings.alarms)
+    reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
     api = EntriesApi(log, TokenAuthenticator.of(settings.security, internal), reports.post)
     sweeper, keeper, recorder = Sweeper(log), CheckpointKeeper(ledger), EventRecorder(ledger, log)
     sweeper.start()
@@ -82,12 +87,15 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         limits=limits,
     )
     export = start_export(settings.otel, reports.metrics)
+    watch = start_alarms(settings.alarms, reports, delivery)
     await serve(
         api,
         app,
         grpc_address=settings.log.grpc,
         http_address=settings.log.http,
         flight_address=settings.log.flight,
+        kafka_address=settings.log.kafka,
+        kafka_advertised=settings.log.kafka_advertised,
         security=settings.security,
         stop=stop,
         http_limits=limits,
@@ -95,6 +103,9 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     await asyncio.to_thread(drains.stop)
     if export:
         await asyncio.to_thread(export.stop)
+    if watch:
+        watch.stop()
+    delivery.stop()
     await asyncio.to_thread(sweeper.stop)
     await asyncio.to_thread(recorder.stop)
     await asyncio.to_thread(keeper.stop)
@@ -110,6 +121,16 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
     export = OtelExport(config, families)
     export.start()
     return export
+
+
+def start_alarms(config: AlarmsConfig, reports: MonitoringApi, delivery: AlarmDelivery) -> AlarmWatch | None:
+    """The rules, looked at from now on, where somebody is to be told."""
+    if not (config.webhook or config.command):
+        return None
+    watch = AlarmWatch(config.every, reports.metrics, lambda: words_of(reports.balance({})), delivery.tell)
+    delivery.start()
+    watch.start()
+    return watch
 
 
 def main() -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,9 +22,10 @@ from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthentica
 from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
 from penstock.server.permitted_topics import PermittedTopics, answer
 from penstock.server.read_query import Query
+from penstock.server.search_pages import Found, Search, find
 from penstock.server.thread_results import LoopFutures
 from penstock.slogd.columns.decode import Append
-from penstock.slogd.errors import BadRequest, Stopping
+from penstock.slogd.errors import ApiError, BadRequest, Stopping
 
 READ_THREADS = 8
 INLINE_SIZE = 16 << 10
@@ -32,6 +34,7 @@ TELL_EVERY = 1.0
 """Seconds after which a stream says how far it has read, where a filter leaves out all that came."""
 
 T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
 Render = Callable[[list[pa.RecordBatch], int], T]
 """Makes an answer of batches, and of the offset at which to go on where a filter left entries out (else 0)."""
 
@@ -52,9 +55,9 @@ class EntriesApi:
         self.topics.gone = self._gone
         self.guard = guard or TokenAuthenticator()
         self.manage = AdminApi(self.topics, post)
-        self._threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
+        self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
         self._arrivals: LoopFutures | None = None
-        self._wakes: set[_Wake] = set()
+        self._wakes: set[Wake] = set()
         self._closed = False
 
     @property
@@ -76,28 +79,45 @@ class EntriesApi:
 
     async def start(self, request: Append, source: str, caller: Principal = NOBODY_ASKED) -> Awaitable[Accepted]:
         """As ``append``, but already when the log has the request: one that is started later comes behind it."""
+        if self.at_once(request):
+            begun = self._begin(request, source, caller)
+        else:
+            begun = await self.run(lambda: self._begin(request, source, caller))
+        return _now(begun) if isinstance(begun, Accepted) else self._later(begun, request.topic)
+
+    def at_once(self, request: Append) -> bool:
+        """Whether the log takes the request without waiting for the disk."""
+        return not request.transaction_id and self.topics.known(request.topic)
+
+    def _begin(self, request: Append, source: str, caller: Principal) -> Accepted | Future[Appended]:
         producer = _producer(request)
         if request.transaction_id:
-            one, name, body = request.transaction_id, request.topic, request.body
-            await self.run(lambda: self.topics.stage(one, name, body, source, caller, producer))
-            return _now(Accepted(range(0), "staged"))
-        topic = await self._writable(request.topic, caller)
+            self.topics.stage(request.transaction_id, request.topic, request.body, source, caller, producer)
+            return Accepted(range(0), "staged")
+        topic = self.topics.writable(request.topic, caller)
         if not request.body.num_rows:
-            return _now(Accepted(range(0), "synced" if topic.settings.durability == "synced" else "written"))
-        return self._later(self.topics.append(topic, request.body, source, producer), topic.name)
+            return Accepted(range(0), "synced" if topic.settings.durability == "synced" else "written")
+        return self.topics.append(topic, request.body, source, producer)
 
-    async def _writable(self, name: str, caller: Principal) -> Topic:
-        if self.topics.known(name):
-            return self.topics.writable(name, caller)
-        return await self.run(lambda: self.topics.writable(name, caller))
+    def hand_over(
+        self, request: Append, source: str, caller: Principal, told: Callable[[Accepted | ApiError], None]
+    ) -> None:
+        """As ``append``, on any thread; ``told`` is called on the thread that commits, and must not wait.
+
+        Raises what ``told`` is not told. It waits for the disk unless the request is ``at_once``.
+        """
+        begun = self._begin(request, source, caller)
+        if isinstance(begun, Accepted):
+            told(begun)
+        else:
+            begun.add_done_callback(lambda done: told(_outcome(done, request.topic)))
 
     async def _later(self, appended: Future[Appended], topic: str) -> Accepted:
         self._arrivals = self._arrivals or LoopFutures(asyncio.get_running_loop())
         try:
-            done = await self._arrivals.of(appended)
+            return _accepted(await self._arrivals.of(appended))
         except LogError as error:
             raise answer(error, topic) from error
-        return Accepted(range(done.first, done.first + done.count), done.durability)
 
     async def get(self, query: Query, render: Render[T], caller: Principal = NOBODY_ASKED) -> T:
         """One page of SCHEMA batches as ``render`` makes it, on a reader thread.
@@ -114,6 +134,16 @@ class EntriesApi:
         with self.topics.reader(topic) as reader:
             page = read_page(topic, reader, start_of(query, topic, reader), query.page, budget, query)
             return render(page.batches, page.next if query.filter is not None else 0)
+
+    async def search(self, search: Search, render: Callable[[Found], T], caller: Principal = NOBODY_ASKED) -> T:
+        """A page of what is looked for, as ``render`` makes it. Raises NotAllowed, NoSuchTopic, BadRequest, Damaged."""
+
+        def found() -> T:
+            topic = self.topics.readable(search.topic, caller)
+            with self.topics.reader(topic) as reader:
+                return render(find(topic, reader, search))
+
+        return await self.run(found)
 
     async def follow(self, query: Query, render: Render[T], caller: Principal = NOBODY_ASKED) -> AsyncGenerator[T]:
         """Pages from the start asked for, then what is appended, until the caller leaves or the server stops.
@@ -143,10 +173,8 @@ class EntriesApi:
             return page.next, shown(page.batches, page.next) if page.batches else None
 
         loop = asyncio.get_running_loop()
-        wake, told, due = _Wake(loop, topic.name), offset, loop.time() + TELL_EVERY
-        self._wakes.add(wake)
-        topic.subscribe(wake.on_stored)
-        try:
+        told, due = offset, loop.time() + TELL_EVERY
+        with self.waking([topic]) as wake:
             while not self._closed:
                 # Cleared before reading: what is stored from here on is either read or wakes us again.
                 wake.clear()
@@ -161,9 +189,25 @@ class EntriesApi:
                     yield rendered
                     told, due = offset, loop.time() + TELL_EVERY
             raise Stopping("The server is stopping")
+
+    @contextlib.contextmanager
+    def waking(self, topics: Collection[Topic]) -> Iterator[Wake]:
+        """What wakes when something is stored in one of ``topics``, one of them is deleted, or the server stops."""
+        wake = Wake(asyncio.get_running_loop(), {topic.name for topic in topics})
+        self._wakes.add(wake)
+        for topic in topics:
+            topic.subscribe(wake.on_stored)
+        try:
+            yield wake
         finally:
-            topic.unsubscribe(wake.on_stored)
+            for topic in topics:
+                topic.unsubscribe(wake.on_stored)
             self._wakes.discard(wake)
+
+    @property
+    def closed(self) -> bool:
+        """Whether streams have ended."""
+        return self._closed
 
     async def names(self, caller: Principal = NOBODY_ASKED) -> list[str]:
         """The names of all topics but internal ones, sorted."""
@@ -172,7 +216,7 @@ class EntriesApi:
     def _gone(self, topic: str) -> None:
         """Wake the streams of a topic that was deleted. On any thread."""
         for wake in list(self._wakes):
-            if wake.topic == topic:
+            if topic in wake.topics:
                 wake.on_stored()
 
     def close(self) -> None:
@@ -183,11 +227,11 @@ class EntriesApi:
 
     def release(self) -> None:
         """Let the reader threads go, once no request is left."""
-        self._threads.shutdown(wait=False)
+        self.threads.shutdown(wait=False)
 
     async def run(self, call: Callable[[], T]) -> T:
         """``call``, which may wait for the disk, on a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+        return await asyncio.get_running_loop().run_in_executor(self.threads, call)
 
 
 def _check_there(topic: Topic) -> None:
@@ -204,15 +248,29 @@ def _producer(request: Append) -> ProducerSequence | None:
         raise BadRequest(str(error)) from None
 
 
+def _accepted(done: Appended) -> Accepted:
+    return Accepted(range(done.first, done.first + done.count), done.durability)
+
+
+def _outcome(done: Future[Appended], topic: str) -> Accepted | ApiError:
+    error = done.exception()
+    if error is None:
+        return _accepted(done.result())
+    if isinstance(error, LogError):
+        return answer(error, topic)
+    _LOGGER.error("an append failed", exc_info=error)
+    return ApiError("Internal error")
+
+
 async def _now(accepted: Accepted) -> Accepted:
     return accepted
 
 
-class _Wake:
+class Wake:
     """Wakes a stream from the log's threads; one call to the loop however many batches are stored meanwhile."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, topic: str) -> None:
-        self._loop, self.topic = loop, topic
+    def __init__(self, loop: asyncio.AbstractEventLoop, topics: Collection[str]) -> None:
+        self._loop, self.topics = loop, topics
         self._event = asyncio.Event()
         self.clear, self.set = self._event.clear, self._event.set
 

@@ -72,7 +72,7 @@ def read_page(topic: Topic, reader: TopicReader, offset: int, limit: int, budget
 
 def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
     if query.filter is None:
-        for stored in reader.read(page.next, max_rows=limit, max_bytes=budget):
+        for stored in reader.read(page.next, max_rows=limit):
             if not page.take(_wanted(stored, query), limit, budget):
                 break
             page.next = stored.end

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
-import pyarrow as pa
-
 from penstock.counts import BucketClock, Name, Origin
 from penstock.log import (
     Appended,
@@ -33,6 +31,7 @@ from penstock.log import (
     UnknownTopic,
     UnknownTransaction,
 )
+from penstock.records import Body, as_batch
 from penstock.server.auth.rights import Principal
 from penstock.slogd.errors import (
     Aborted,
@@ -130,21 +129,21 @@ class PermittedTopics:
         return found
 
     def append(
-        self, topic: Topic, body: pa.RecordBatch, source: str, producer: ProducerSequence | None = None
+        self, topic: Topic, body: Body, source: str, producer: ProducerSequence | None = None
     ) -> Future[Appended]:
-        """Append a BODY batch. ``source`` names the door in the balance: ``grpc``, ``http`` or ``flight``."""
+        """Append rows. ``source`` names the door in the balance: ``grpc``, ``http`` or ``flight``."""
         return topic.append(body, self._origin(body, source), producer=producer)
 
     def stage(
         self,
         transaction: str,
         name: str,
-        body: pa.RecordBatch,
+        body: Body,
         source: str,
         caller: Principal,
         producer: ProducerSequence | None = None,
     ) -> None:
-        """Keep a BODY batch aside for a transaction; its topic is created by the commit, when there is none.
+        """Keep rows aside for a transaction; its topic is created by the commit, when there is none.
 
         Raises NotFound, Aborted, Exhausted, BadRequest, NotAllowed, OutOfOrder.
         """
@@ -153,11 +152,13 @@ class PermittedTopics:
             return
         try:
             origin = self._origin(body, source)
-            self.log.transactions.append(transaction, name, body, origin, producer=producer, owner=caller.name)
+            self.log.transactions.append(
+                transaction, name, as_batch(body), origin, producer=producer, owner=caller.name
+            )
         except LogError as error:
             raise answer(error, name) from error
 
-    def _origin(self, body: pa.RecordBatch, source: str) -> Origin:
+    def _origin(self, body: Body, source: str) -> Origin:
         with self._lock:
             bucket, now = self._clock.stamp()
         return Origin(source, bucket, now, now, counts={Name.ACCEPTED: body.num_rows})

@@ -1,4 +1,4 @@
-"""gRPC and HTTP of one daemon in one event loop, Arrow Flight on its own threads beside it."""
+"""gRPC, HTTP and Kafka's protocol of one daemon in one event loop, Arrow Flight on its own threads beside it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import grpc.aio
 import uvicorn
 from fastapi import FastAPI
 
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
+from penstock.process.http_limits import HttpLimits, limited_protocol
 from penstock.server.auth.server_tls import ServerTls
 from penstock.server.entries_api import EntriesApi
+from penstock.server.grpc.call_server import CallServer
 from penstock.server.grpc.service import Rpc, create_server
-from penstock.server.http.body_limits import HttpLimits, limited_protocol
 
 if TYPE_CHECKING:
     from penstock.server.flight.server import FlightServer
+    from penstock.server.kafka.door import KafkaDoor
 
 GRACE = 5
 """Seconds that requests under way have to finish once the server stops."""
@@ -37,11 +38,12 @@ class AddressUnavailable(PenstockError, OSError):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The addresses listened on, ports filled in, as ``host:port``; ``flight`` is empty when it is off."""
+    """The addresses listened on, ports filled in, as ``host:port``; ``flight`` and ``kafka`` are empty when off."""
 
     grpc: str
     http: str
     flight: str = ""
+    kafka: str = ""
 
 
 async def serve(
@@ -51,6 +53,8 @@ async def serve(
     grpc_address: str,
     http_address: str,
     flight_address: str = "",
+    kafka_address: str = "",
+    kafka_advertised: str = "",
     stop: asyncio.Event,
     security: SecurityConfig | None = None,
     ready: Callable[[Bound], None] | None = None,
@@ -63,6 +67,7 @@ async def serve(
     """
     security = security or SecurityConfig()
     tls = ServerTls(security)
+    http_limits = http_limits or HttpLimits()
     with contextlib.ExitStack() as opened:
         listener = opened.enter_context(_listening(http_address, "HTTP"))
         rpc = create_server(api, security)
@@ -70,9 +75,15 @@ async def serve(
         flight = _open_flight(api, flight_address, tls)
         opened.callback(flight.close if flight else lambda: None)
         at_flight = _name(flight_address, flight.port) if flight else ""
-        bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight)
+        kafka = _open_kafka(api, kafka_address, kafka_advertised, http_limits)
+        at_kafka = ""
+        if kafka is not None:
+            socket_of_kafka = opened.enter_context(_listening(kafka_address, "Kafka"))
+            at_kafka = _name(kafka_address, socket_of_kafka.getsockname()[1])
+            await kafka.start(socket_of_kafka, tls.for_http())
+        bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight, at_kafka)
         await rpc.start()
-        web = _Uvicorn(_config(app, tls, http_limits or HttpLimits()))
+        web = _Uvicorn(_config(app, tls, http_limits))
         served = asyncio.create_task(web.serve(sockets=[listener]))
         _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
@@ -80,7 +91,7 @@ async def serve(
         try:
             await _first(served, asyncio.create_task(stop.wait()))
         finally:
-            await _stop(api, rpc, web, served, flight)
+            await _stop(api, rpc, web, served, flight, kafka)
 
 
 async def _first(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> None:
@@ -94,12 +105,19 @@ async def _first(served: asyncio.Task[None], stopped: asyncio.Task[bool]) -> Non
 
 
 async def _stop(
-    api: EntriesApi, rpc: Rpc, web: uvicorn.Server, served: asyncio.Task[None], flight: FlightServer | None
+    api: EntriesApi,
+    rpc: Rpc,
+    web: uvicorn.Server,
+    served: asyncio.Task[None],
+    flight: FlightServer | None,
+    kafka: KafkaDoor | None,
 ) -> None:
     await rpc.health.enter_graceful_shutdown()
     api.close()
     web.should_exit = True
-    closing = [asyncio.to_thread(flight.close)] if flight else []
+    closing: list[Awaitable[None]] = [asyncio.to_thread(flight.close)] if flight else []
+    if kafka is not None:
+        closing.append(kafka.close(GRACE))
     await asyncio.gather(rpc.server.stop(GRACE), served, *closing, return_exceptions=True)
     api.release()
 
@@ -144,7 +162,17 @@ def _open_flight(api: EntriesApi, address: str, tls: ServerTls) -> FlightServer 
         raise AddressUnavailable(f"Flight: cannot listen on {address}: {error}") from None
 
 
-def _bind(server: grpc.aio.Server, address: str, tls: ServerTls) -> str:
+def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimits) -> KafkaDoor | None:
+    if not address:
+        return None
+    # Imported here: a daemon without it is smaller.
+    from penstock.server.kafka.door import KafkaDoor
+    from penstock.server.kafka.limits import KafkaLimits
+
+    return KafkaDoor(api, KafkaLimits(limits.most, limits.timeout, limits.connections), advertised)
+
+
+def _bind(server: CallServer, address: str, tls: ServerTls) -> str:
     # Tried with a plain socket first: gRPC says why it failed only in its own log.
     with _listening(address, "gRPC"):
         pass

@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import penstock.process.warm_heap  # noqa: F401
 from penstock import config
 from penstock.errors import PenstockError
 from penstock.landing.checkpoint_repair import mend, sweep
@@ -30,8 +31,12 @@ from penstock.landing.deletion.maintenance import Maintenance, Upkeep
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import take_lock
 from penstock.landing.proof.ledger_posts import LedgerClient
+from penstock.landing.storage.absence import through_absence
+from penstock.landing.storage.object_errors import TablesAway
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
+from penstock.landing.typed.columns import typed_tables
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, start_landing
@@ -64,12 +69,14 @@ def run(
     """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
 
     ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere.
-    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers, BadTransform.
+    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers, BadTransform, TablesRefused, AnotherWriter.
     """
     landing.transform.check()
     stop = stop or threading.Event()
     handle = take_lock(landing.layout, stop)
     try:
+        if landing.layout.at is not None:
+            through_absence(lambda: begin_table(landing.layout, landing.table_format), stop)
         proof_worker = _begin(landing, ledger)
         packages = package_settings(landing.packages)
         session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
@@ -77,6 +84,10 @@ def run(
             return _land(session, landing, proof_worker, once, stop)
         finally:
             session.stop()
+    except TablesAway:
+        if stop.is_set():
+            return 0
+        raise
     finally:
         os.close(handle)
 
@@ -115,7 +126,7 @@ def _query_ended(
     """Run the query until it ends or ``stop`` is set, again where only a worker was slow; and why it failed, or ""."""
     for _ in range(TRIES):
         try:
-            query = start_landing(session, landing, available_now=once)
+            query = start_landing(session, landing, available_now=once, stop=stop)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
             error = _watch(query, proof_worker, stop)
             if SLOW_WORKER not in error:
@@ -197,6 +208,7 @@ def landing_of(settings: config.Settings) -> Landing:
         keep_payload=pipeline.keep_payload,
         transform=TransformRules.of(pipeline),
         schemas=pipeline.schemas,
+        typed=typed_tables(pipeline),
         duplicate_window=pipeline.duplicate_window,
         target_lag=pipeline.target_lag,
         merge_files_every=pipeline.merge_files_every,
@@ -229,7 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
     ledger = None if given.no_ledger else LedgerClient.of(settings)
     try:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=given.once, stop=stop)
-    except (RuntimeError, ValueError) as error:
+    except (PenstockError, RuntimeError, ValueError) as error:
         _LOGGER.critical("%s", error)
         return 1
 

@@ -59,6 +59,18 @@ logger.submit.level = error
 """Log4j's settings. The streaming engine warns that adaptive execution is off for streams: it always is."""
 
 
+_KEPT = str(128 << 20)
+WORKER_ENVIRONMENT = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": _KEPT,
+    "MALLOC_TRIM_THRESHOLD_": _KEPT,
+    "MALLOC_ARENA_MAX": "2",
+}
+"""Of the Python workers: memory that a task frees is used again by the next one instead of faulted in anew, which was a
+seventh of their time, and less is held than by Arrow's own allocator.
+"""
+
+
 def build_session(
     settings: Mapping[str, object] | None = None,
     *,
@@ -80,7 +92,8 @@ def build_session(
     master = given.pop("spark.master", DEFAULT_MASTER)
     _prepare_environment(master, given.get("spark.pyspark.python"))
     local = LOCAL_SETTINGS if is_here(master) else {}
-    options = {**SETTINGS, **local, **given, "spark.master": master, "spark.app.name": name}
+    workers = {f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
+    options = {**SETTINGS, **workers, **local, **given, "spark.master": master, "spark.app.name": name}
     options["spark.driver.extraJavaOptions"] = _java_options(options.get("spark.driver.extraJavaOptions", ""), scratch)
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))

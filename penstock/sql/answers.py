@@ -7,6 +7,7 @@ import datetime as dt
 import io
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ from penstock.sql.query import BadQuery, Query
 
 CELL = 60
 """Characters of a value that are shown."""
+SOON = 1.0
+"""Seconds. An answer that took longer says so, and why."""
 
 
 def rows_of(rows: pa.Table) -> list[dict[str, Any]]:
@@ -62,6 +65,23 @@ def scope(query: Query) -> str:
         return ""
     newer = f", and {query.newer:,} newer messages of the log" if query.newer else ""
     return f"the table through batch {query.batch:,}{newer}" if query.batch >= 0 else f"no table yet{newer}"
+
+
+def slowness(query: Query) -> str:
+    """How long the answer took, of how much, and what helps; "" where it came soon."""
+    if query.took <= SOON:
+        return ""
+    size = sum(map(_size, query.files))
+    table = f"{len(query.files):,} files, {size / 1e6:,.0f} MB"
+    return f"that took {query.took:.1f} s" + (f" ({table}); a condition on date leaves files out" if size else "")
+
+
+def _size(path: object) -> int:
+    """Bytes of a file; 0 for one that is elsewhere, or gone."""
+    try:
+        return path.stat().st_size if isinstance(path, Path) else 0
+    except FileNotFoundError:
+        return 0
 
 
 def _number(value: Any) -> Any:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.landing.backfill.requests import OffsetRange, Request, requests, without
+from penstock.landing.backfill.requests import Request, requests, without
 from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.journal import read_journal, read_plan
+from penstock.landing.offset_runs import OffsetRange
+from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.begun_table import begun_as, table_of
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import all_typed
 from penstock.landing.writing.batch_commit import TableMovedOn, runs_through
 
 ATTEMPTS = 50
@@ -26,17 +28,22 @@ class TableTooBusy(PenstockError, RuntimeError):
     """Batch after batch was committed while the table was looked at."""
 
 
+class StateElsewhere(PenstockError, RuntimeError):
+    """The tables are at a URL, and what their pipeline keeps is on another machine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """``files``: those of the table through ``batch`` (-1 for none). ``ended``: by topic, and by request to land out of
-    turn, how far they had landed. ``keys``: those of the events that landed.
+    turn, how far they had landed. ``keys``: those of the events that landed. ``typed``: the files of typed tables.
     """
 
     batch: int = -1
-    files: list[Path] = field(default_factory=list)
+    files: list[TablePath] = field(default_factory=list)
     ended: Mapping[str, int] = field(default_factory=dict)
     keys: list[HashRun] = field(default_factory=list)
     requests: Mapping[str, Request] = field(default_factory=dict)
+    typed: Mapping[str, list[TablePath]] = field(default_factory=dict)
 
     def beyond(self, topic: str, start: int, end: int) -> list[OffsetRange]:
         """What of the offsets [start, end) of a topic has not landed, by its own turn or by a request."""
@@ -53,9 +60,11 @@ class Cut:
 def take_cut(layout: Layout, window: int) -> Cut:
     """The table as it is now. ``window``: that of duplicates, in microseconds.
 
-    Raises TableTooBusy, FormatDiffers, DamagedFile.
+    Raises TableTooBusy, FormatDiffers, DamagedFile, StateElsewhere.
     """
     if begun_as(layout) is None:
+        if layout.at is not None and table_of(layout).newest() >= 0:
+            raise StateElsewhere(f"{layout.landed}: its pipeline knows how far it has landed: ask where that runs")
         return Cut()
     damaged: DamagedFile | None = None
     for _ in range(ATTEMPTS):
@@ -73,8 +82,9 @@ def _cut(layout: Layout, window: int) -> Cut:
     table = table_of(layout)
     batch = table.newest()
     files = [layout.landed / name for name in table.active()]
+    typed = {one.folder.name: [one.folder / name for name in sorted(one.through(batch))] for one in all_typed(layout)}
     keys = runs_through(table, layout.keys, window, batch, lambda: Record(layout).keys())
-    found = Cut(batch, files, _ended(layout, batch), keys, requests(layout.refills))
+    found = Cut(batch, files, _ended(layout, batch), keys, requests(layout.refills), typed)
     if table.newest() != batch:
         raise TableMovedOn
     return found

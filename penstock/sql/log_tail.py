@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.stream_judge import StreamJudge
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
+from penstock.landing.rows.engine import as_mask
 from penstock.landing.table_schema import LANDED
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import Transformation
@@ -31,8 +32,7 @@ def rows_beyond(
     judge, transformation, done = StreamJudge(cut.keys, tables.window), Transformation(tables.transform.steps()), 0
     for source in gathered(_sources(tables, ranges)):
         for kind, rows in rows_to_land(source.rows, tables.rules, transformation, None):
-            kept = rows.filter(_fresh(rows, judge)) if kind is MessageKind.EVENT else rows
-            yield _with_folders(kind, kept)
+            yield _with_folders(kind, rows.filter(_fresh(rows, judge)) if _may_repeat(kind, rows) else rows)
         done += source.rows.num_rows
         tell(done)
 
@@ -50,9 +50,16 @@ def _sources(tables: Tables, ranges: Sequence[Range]) -> Iterator[Source]:
             yield Source(of_the_log(rows))
 
 
+def _may_repeat(kind: MessageKind, rows: pa.RecordBatch) -> bool:
+    return kind in WITH_UUID and rows["uuid"].null_count < rows.num_rows
+
+
 def _fresh(rows: pa.RecordBatch, judge: StreamJudge) -> pa.Array[Any]:
-    before, repeats = judge.judged(EventsSeen.of(rows))
-    return pa.array(np.logical_not(before | repeats))
+    has = as_mask(pc.is_valid(rows["uuid"]))
+    before, repeats = judge.judged(EventsSeen.of(rows.filter(pa.array(has))))
+    fresh = np.ones(rows.num_rows, bool)
+    fresh[has] = ~(before | repeats)
+    return pa.array(fresh)
 
 
 def _with_folders(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,25 +7,30 @@ import itertools
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.from_kafka.rows import LOG_ROW
 from penstock.landing.rows.engine import quoted
+from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
+from penstock.landing.typed.columns import TAKEN, TypedTable
 from penstock.landing.watermarks import WATERMARKS, kept_watermarks
 from penstock.sql.cut import ATTEMPTS, Cut, TableTooBusy, take_cut
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
 from penstock.sql.tables import Tables
-from penstock.tables import dataset_of
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 LOOK = 0.1
 TOPICS = "topics"
@@ -47,12 +52,17 @@ class BadQuery(PenstockError, ValueError):
 class Query:
     """A connection to the tables as they were when it was opened, for one query; close it, or use it in a ``with``.
 
-    ``batch``: through which the table was read, None where nobody asked for it; ``newer``: how many messages of the
-    log were read besides.
+    ``batch``: through which the table was read, None where nobody asked for it; ``files``: those it has; ``newer``: how
+    many messages of the log were read besides; ``took``: seconds until the answer.
     """
 
     def __init__(
-        self, tables: Tables, text: str, tell: Callable[[int], None] = lambda _: None, seconds: float | None = None
+        self,
+        tables: Tables,
+        text: str,
+        tell: Callable[[int], None] = lambda _: None,
+        seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``seconds``: how long it may take in all, None for ever.
 
@@ -60,7 +70,10 @@ class Query:
         """
         self._tables, self._text, self._tell = tables, text, tell
         self.batch: int | None = None
+        self.files: Sequence[TablePath] = ()
         self.newer = 0
+        self.took = 0.0
+        self._clock, self._began = clock, clock()
         self._aside = tempfile.TemporaryDirectory(prefix="penstock-sql-")
         self._connection = duckdb.connect(":memory:", config=_SETTINGS)
         self._seconds = seconds
@@ -76,7 +89,7 @@ class Query:
             self._make_views({word.casefold() for word in re.findall(r"\w+", _TEXTS.sub("", text))})
         except duckdb.Error as error:
             self.close()
-            raise BadQuery(_words(error, self._text, self._seconds)) from None
+            raise BadQuery(self._words(error)) from None
         except BaseException:
             self.close()
             raise
@@ -100,9 +113,13 @@ class Query:
         try:
             rows = self._connection.sql(self._text)
             found: pa.Table = (rows if limit is None else rows.limit(limit)).to_arrow_table()
+            self.took = self._clock() - self._began
             return found.rename_columns(_different(found.column_names))
         except duckdb.Error as error:
-            raise BadQuery(_words(error, self._text, self._seconds)) from None
+            raise BadQuery(self._words(error)) from None
+
+    def _words(self, error: duckdb.Error) -> str:
+        return _words(error, self._text, self._seconds, [*VIEWS, *(one.view for one in self._tables.typed)])
 
     def _stop_in_time(self, seconds: float) -> None:
         """Again and again: between two statements there is nothing to interrupt."""
@@ -117,31 +134,57 @@ class Query:
             self._make_topics(words)
         if "watermarks" in words:
             self._keep("watermarks", _watermarks(self._tables))
-        if words & {"landed", "show", *VIEWS}:
+        if words & {"landed", "show", *VIEWS, *(one.view for one in self._tables.typed)}:
             self._make_landed()
         for statement in _CLOSED:
             self._connection.execute(statement)
 
     def _make_landed(self) -> None:
         cut = self._with_what_waits()
-        self.batch = cut.batch
+        self.batch, self.files = cut.batch, cut.files
         columns = ", ".join(f'"{name}"' for name in LANDED.names)
         table = f"UNION ALL SELECT {columns} FROM {self._files(cut)}" if cut.files else ""  # noqa: S608  our own words
         self._connection.execute(f"CREATE VIEW landed AS SELECT {columns} FROM _tail {table}")  # noqa: S608
         for view, kind in VIEWS.items():
             named = ", ".join("data::JSON AS data" if n == "data" else f'"{n}"' for n in VIEW_COLUMNS[view].split(", "))
             self._connection.execute(f"CREATE VIEW {view} AS SELECT {named} FROM landed WHERE kind = '{kind.value}'")  # noqa: S608
+        for one in self._tables.typed:
+            self._make_typed(one, cut.typed.get(one.view, []))
+
+    def _make_typed(self, table: TypedTable, files: Sequence[TablePath]) -> None:
+        """What is in the table, and what it is about to have."""
+        waits, rows = f"_tail_{table.view}", f"_files_{table.view}"
+        given = ", ".join(f'{value} AS "{name}"' for name, value in table.given.items())
+        own = ", ".join(f'{value} AS "{name}"' for name, value in table.values.items())
+        taken = ", ".join(f'"{name}"' for name in (*TAKEN, "date"))
+        tail = f"(SELECT *, {given} FROM _tail WHERE kind = 'event' AND type = {quoted(table.type)})"  # noqa: S608
+        self._connection.execute(f"CREATE VIEW {waits} AS SELECT {taken}, {own} FROM {tail}")  # noqa: S608
+        columns = ", ".join(f'"{one.name}"' for one in table.schema)
+        union = f"UNION ALL SELECT {columns} FROM {rows}" if files else ""  # noqa: S608
+        if files:
+            self._connection.register(rows, self._dataset(self._tables.layout.typed(table.name), files, table.schema))
+        self._connection.execute(f"CREATE VIEW {table.view} AS SELECT {columns} FROM {waits} {union}")  # noqa: S608
+
+    def _dataset(self, folder: TablePath, files: Sequence[TablePath], schema: pa.Schema = LANDED) -> ds.Dataset:
+        """Rows of topics that who asks may read."""
+        import pyarrow.dataset as ds
+
+        from penstock.tables import dataset_of
+
+        rows = dataset_of(folder, files, schema)
+        if self._tables.readable is None:
+            return rows
+        topics = pa.array(sorted(self._tables.readable), pa.string())
+        return rows.filter(ds.field("topic").isin(topics) & ds.field("partition").is_null())
 
     def _files(self, cut: Cut) -> str:
         """The rows of the table, for a FROM. Who may not read all topics gets no files that a query could name."""
         folder, readable = self._tables.layout.landed, self._tables.readable
-        if readable is None:
+        if readable is None and isinstance(folder, Path):
             self._connection.execute(f"SET allowed_directories = [{quoted(str(folder))}]")
             files = ", ".join(quoted(str(path)) for path in cut.files)
             return f"read_parquet([{files}], hive_partitioning = true, hive_types = {{'kind': VARCHAR, 'date': DATE}})"
-        topics = pa.array(sorted(readable), pa.string())
-        rows = dataset_of(folder, cut.files).filter(ds.field("topic").isin(topics) & ds.field("partition").is_null())
-        self._connection.register("_files", rows)
+        self._connection.register("_files", self._dataset(folder, cut.files))
         return "_files"
 
     def _with_what_waits(self) -> Cut:
@@ -199,13 +242,13 @@ def _check_one_select(text: str) -> None:
         raise BadQuery("the tables can only be asked: SELECT")
 
 
-def _words(error: duckdb.Error, text: str, seconds: float | None) -> str:
+def _words(error: duckdb.Error, text: str, seconds: float | None, views: Sequence[str]) -> str:
     """What DuckDB says, and what may be meant."""
     if isinstance(error, duckdb.InterruptException):
         return f"stopped after {seconds or 0:.0f} s: ask for less, by date or topic"
     words = str(error).strip().replace("\n\n", "\n")
     if isinstance(error, duckdb.CatalogException):
-        words = f"{words.splitlines()[0]} There are landed, {', '.join(VIEWS)}, watermarks and {TOPICS}.NAME."
+        words = f"{words.splitlines()[0]} There are landed, {', '.join(views)}, watermarks and {TOPICS}.NAME."
     elif isinstance(error, duckdb.ParserException) and re.search(r"\boffset\b", text, re.IGNORECASE):
         words += '\nthe column "offset" is written in quotes: it is a word of SQL'
     return words

@@ -9,13 +9,14 @@ from penstock.landing.rows.table_rows import Rules
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.topic_store import TopicStore
 from penstock.landing.transform.rules import TransformRules
+from penstock.landing.typed.columns import TypedTable
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
     """What can be asked. ``store`` and ``patterns``: where topics are read, and which of them the pipeline lands; None
     where it lands no topics of the log. ``window``: that of duplicates, in microseconds. ``readable``: the topics that
-    who asks may read, None for all.
+    who asks may read, None for all. ``typed``: the typed tables.
     """
 
     layout: Layout
@@ -25,6 +26,7 @@ class Tables:
     transform: TransformRules = field(default_factory=TransformRules)
     window: int = 600_000_000
     readable: frozenset[str] | None = None
+    typed: tuple[TypedTable, ...] = ()
 
     def may_read(self, topic: str) -> bool:
         """Whether who asks may read a topic."""

@@ -1,9 +1,9 @@
 """The supervisor: it opens sockets, starts the processes of the pipe, and starts them again when they die.
 
 Read ``supervisor``, ``handler_checks``, ``listener_processes``, ``reload`` with ``listener_swap`` and
-``removed_handlers``, then ``daemon_channel`` with ``timeline``, ``endpoints`` and ``sd_notify``. Imports ``config``,
-``process``,
-``logbuffer``, ``handover`` and ``ingest.sockets``, and starts its children by module name.
+``removed_handlers`` (``waiting_frames``), then ``daemon_channel`` with ``timeline``, ``endpoints`` and ``sd_notify``.
+Imports ``config``, ``process``, ``logbuffer``, ``handover`` and ``ingest.sockets``, and starts its children by module
+name. It does without numpy and Arrow, and is half as large so.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -13,6 +13,7 @@ __all__ = [  # noqa: RUF022 reading order
     "reload",
     "listener_swap",
     "removed_handlers",
+    "waiting_frames",
     "daemon_channel",
     "timeline",
     "endpoints",

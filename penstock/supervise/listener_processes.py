@@ -12,7 +12,7 @@ from typing import Any
 from penstock.config import BufferConfig, ForwardedHandler, ListenerConfig
 from penstock.handover.paths import LOG, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.ingest.sockets import ask_buffer, cannot_listen, granted_buffer, open_socket, turn_away
+from penstock.ingest.sockets import ask_buffer, cannot_listen, granted_buffer, open_socket, share_port, turn_away
 from penstock.process.child import Child
 
 RECEIVER = "penstock.ingest.receiver"
@@ -81,6 +81,7 @@ class ListenerProcesses:
             raise cannot_listen(listener, error) from None
         if not self._wakes:
             self._wakes[LOG] = self._spare.pop(LOG)
+        share_port(self.sock, listener)
 
     def withdraw(self) -> None:
         """Close what was prepared and is not needed."""
@@ -167,11 +168,6 @@ def takes(listener: ListenerConfig) -> Any:
     """What a receiver is started with, as far as it looks at it: of handlers, who reads and what may be dropped."""
     handlers = [(handler.label, handler.overflow, handler in listener.routed) for handler in listener.handlers]
     return listener.model_dump(exclude={"handlers"}), handlers, listener.log
-
-
-def address(listener: ListenerConfig) -> tuple[str, str, int]:
-    """Where it listens; the same socket does as long as this is the same."""
-    return listener.protocol, listener.host, listener.port
 
 
 def _event() -> int:

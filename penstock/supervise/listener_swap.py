@@ -16,7 +16,7 @@ from pathlib import Path
 from penstock.config import BufferConfig, ListenerConfig, Settings
 from penstock.ingest.sockets import CannotListen, cannot_listen, let_in
 from penstock.process.child import Child
-from penstock.supervise.listener_processes import ListenerProcesses, address, takes
+from penstock.supervise.listener_processes import ListenerProcesses, takes
 from penstock.supervise.removed_handlers import settle_removed
 
 LOOK_EVERY = 0.05
@@ -29,7 +29,7 @@ class ListenerSwap:
     def __init__(self, intakes: dict[str, ListenerProcesses], settings: Settings) -> None:
         self._intakes, self._settings = intakes, settings
         wanted = {listener.name: listener for listener in settings.listener}
-        stay = {name for name, one in intakes.items() if name in wanted and _same_place(one.listener, wanted[name])}
+        stay = {name for name, one in intakes.items() if name in wanted and one.listener.place == wanted[name].place}
         self._gone = [one for name, one in intakes.items() if name not in stay]
         self._changed = [(intakes[n], wanted[n]) for n in intakes if n in stay and intakes[n].listener != wanted[n]]
         self._opened: list[ListenerProcesses] = []
@@ -52,8 +52,8 @@ class ListenerSwap:
 
     def _who_has(self, listener: ListenerConfig) -> list[ListenerProcesses]:
         """Those that go and have its port."""
-        place = (listener.protocol, listener.port)
-        return [one for one in self._gone if (one.listener.protocol, one.sock.getsockname()[1]) == place]
+        place = (listener.transport, listener.port)
+        return [one for one in self._gone if (one.listener.transport, one.sock.getsockname()[1]) == place]
 
     def _withdraw(self) -> None:
         for one in self._opened:
@@ -89,6 +89,8 @@ class ListenerSwap:
     def _let_in(self) -> None:
         """The addresses of those that are gone are those of the new ones now."""
         for one in self._shut:
+            if one.listener.protocol == "otlp_grpc" or one.listener.shares_port:
+                continue  # its receiver's gRPC listens; or it was never turned away
             try:
                 let_in(one.sock)
             except OSError as error:
@@ -126,7 +128,3 @@ def _start(children: Iterable[Child]) -> None:
     for child in children:
         with contextlib.suppress(OSError):  # the supervisor tries again, and says so
             child.start()
-
-
-def _same_place(old: ListenerConfig, new: ListenerConfig) -> bool:
-    return address(old) == address(new)

@@ -6,21 +6,10 @@ out: it empties all log buffers, those of listeners that are gone among them.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.handover.accounts import Accounts
-from penstock.handover.buffer import HandlerPosition, newest_receipt
-from penstock.handover.dropped_frames import DroppedFrameCounts
-from penstock.handover.paths import LOG, buffer_file, handlers_in, listeners_in, position_file, state_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.state_page import StatePage
-from penstock.handover.writer import missed_counts
-from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
-
-_LOGGER = logging.getLogger(__name__)
+from penstock.handover.paths import LOG, handlers_in, listeners_in
 
 
 def settle_removed(folder: Path, configured: Mapping[str, set[str]]) -> None:
@@ -28,69 +17,6 @@ def settle_removed(folder: Path, configured: Mapping[str, set[str]]) -> None:
     for listener in listeners_in(folder):
         gone = set(handlers_in(folder, listener)) - configured.get(listener, set()) - {LOG}
         if gone:
-            _see_off(folder, listener, sorted(gone))
+            from penstock.supervise.waiting_frames import see_off  # with Arrow: a supervisor without it is smaller
 
-
-def _see_off(folder: Path, listener: str, handlers: list[str]) -> None:
-    page = StatePage(state_file(folder, listener))
-    try:
-        newest = newest_receipt(folder, listener)
-        missed = DroppedFrameCounts(page, newest.missed if newest else 0, _floors(folder, listener))
-        for handler in handlers:
-            with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was reported when it broke
-                waited = _leave(folder, listener, handler, missed)
-                text = "listener %r: handler %r is gone; %d messages for it are dropped"
-                _LOGGER.warning(text, listener, handler, waited)
-    finally:
-        page.close()
-
-
-def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts) -> int:
-    """Move the reader to the end and close its account; how many messages waited."""
-    place = position_file(folder, listener, handler)
-    with ReaderPosition(place) as position:
-        reader = HandlerPosition(handler, True, position)
-        frames, end = _rest(buffer_file(folder, listener), reader.reached)
-        counts, mark = missed_counts(frames, reader)
-        missed.skip(handler, end, counts, mark)
-        position.floor_mark, position.floor = mark, end
-        missed.skipped()
-        _close(folder, listener, handler, position, mark)
-    place.unlink()
-    return sum(counts.values())
-
-
-def _close(folder: Path, listener: str, handler: str, position: ReaderPosition, mark: int) -> None:
-    accounts = Accounts(folder, listener, handler)
-    account = accounts.read()
-    if account.in_hand and position.claim != account.end:
-        account = account.withdrawn()
-    if account.base == UNKNOWN:
-        account = account.begun(position.mark, position.stored)
-    accounts.write(account.gone(mark if mark != UNKNOWN else account.mark))
-    accounts.close()
-
-
-def _rest(path: Path, position: int) -> tuple[list[Frame], int]:
-    """All frames from ``position`` on, and where the last of them ends."""
-    frames: list[Frame] = []
-    with Subscription(path, position, in_order=True) as subscription:
-        before = -1
-        while subscription.position > before:
-            before = subscription.position
-            try:
-                frames += subscription.poll()
-            except Lapped:
-                subscription.position = subscription.oldest() or subscription.position
-        return frames, subscription.position
-
-
-def _floors(folder: Path, listener: str) -> dict[str, int]:
-    floors = {}
-    for handler in handlers_in(folder, listener):
-        with (
-            contextlib.suppress(LogBufferError, OSError),
-            ReaderPosition(position_file(folder, listener, handler)) as position,
-        ):
-            floors[handler] = position.floor
-    return floors
+            see_off(folder, listener, sorted(gone))

@@ -16,7 +16,7 @@ from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
-from penstock.handover.frame import frame_length, least_frame
+from penstock.handover.frame_size import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
 from penstock.process.file_limit import raise_file_limit
@@ -72,9 +72,8 @@ class Supervisor:
         _report_left_out(settings)
         settle_removed(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
         try:
-            for key in ("http", "grpc", "flight"):
-                if address := getattr(settings.log, key):
-                    check_address(f"log.{key}", address)
+            for key, address in settings.log.addresses.items():
+                check_address(key, address)
             for listener in settings.listener:
                 self._intakes[listener.name] = ListenerProcesses(listener, settings.buffer, settings.buffers)
         except CannotListen:
@@ -266,7 +265,7 @@ def _check_frame(listener: ListenerConfig, term_length: int) -> None:
         too_small = f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes"
         if listener.protocol == "udp" and not listener.defragments:
             raise ConfigError(f"{too_small} that a datagram of listener {listener.name!r} may need: make it larger")
-        key = "max_line" if listener.protocol == "tcp" else "defrag.max_size"
+        key = "max_line" if listener.transport == "tcp" else "defrag.max_size"
         raise ConfigError(
             f"{too_small} that listener.{listener.name}.{key} may need: make one larger or the other smaller"
         )

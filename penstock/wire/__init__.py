@@ -1,8 +1,10 @@
 """Protocols without I/O: bytes in, batches and counts out.
 
 Read ``decoded`` (what a decoder gives back), ``datagrams`` and ``lines`` with ``multiline`` (what came in, as
-columns), the codecs ``raw``, ``syslog/`` and ``plog/``, then ``source_annotations``, ``sender_text`` and ``meters``.
-Imports ``records`` and ``counts``.
+columns), ``unpacking``, ``message_ids``, the codecs ``raw``, ``syslog/``, ``plog/``, ``gelf/`` and ``forward/``, then
+``source_annotations``, ``sender_text``, ``growth``, ``meters``, ``own_codec`` (a user's) and ``codecs`` (all of them
+by name). Protocols of requests: ``requests`` (what a door makes of one), ``protobuf``, ``otlp/``, ``json_documents``,
+``hec``, ``bulk``, ``loki``, then ``doors``, the table of them. Imports ``records``, ``counts`` and ``errors``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -10,10 +12,25 @@ __all__ = [  # noqa: RUF022 reading order
     "datagrams",
     "lines",
     "multiline",
+    "unpacking",
+    "message_ids",
     "raw",
     "syslog",
     "plog",
+    "gelf",
+    "forward",
     "source_annotations",
     "sender_text",
+    "growth",
     "meters",
+    "own_codec",
+    "codecs",
+    "requests",
+    "protobuf",
+    "otlp",
+    "json_documents",
+    "hec",
+    "bulk",
+    "loki",
+    "doors",
 ]

@@ -29,13 +29,15 @@ NO_ROWS: Ints = np.zeros(0, np.int64)
 class Decoded:
     """Messages in order of arrival (schema ``records.BODY``), the round's counts, and its commands.
 
-    ``rows``: int64, one entry a message, the datagram that brought it, or completed it.
+    ``rows``: int64, one entry a message, the datagram that brought it, or completed it. ``taken``: how many of the
+    datagrams this is all of, where it is not the whole round: the others are to be handed over once more.
     """
 
     body: pa.RecordBatch
     counts: Counts
     commands: list[Command] = field(default_factory=list)
     rows: Ints = field(default_factory=lambda: NO_ROWS)
+    taken: int | None = None
 
 
 class Piece(NamedTuple):

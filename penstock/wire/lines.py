@@ -8,7 +8,8 @@ either says its length first, in octets, or ends with a newline: its first chara
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -39,12 +40,14 @@ _BEFORE_COUNT = re.compile(rb"\n(?=[1-9][0-9]{0,9} )")
 class Lines:
     """``lines``: type binary, without their ends; ``overlong``: how many were dropped for their length.
 
-    ``joined``: how many are a part of one of ``lines`` that another one began.
+    ``joined``: how many are a part of one of ``lines`` that another one began; ``refused``: how many more there were
+    that no message could be made of, by reason.
     """
 
     lines: pa.Array[Any]
     overlong: int = 0
     joined: int = 0
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 NO_LINES = pa.array([], pa.binary())
@@ -245,6 +248,8 @@ def line_counts(
     counts = Counts({Name.LINES: len(lines) + joined + overlong, Name.LINE_COMMAND: count})
     counts.absorb({Name.LINE_JOINED: joined, Name.LINE_OVERLONG: overlong})
     counts.absorb(dict.fromkeys((Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), len(lines) - count))
+    for reason, number in given.refused.items():
+        counts.absorb(dict.fromkeys((Name.LINES, Name.LINE_MESSAGE, Name.SEEN, f"{Name.REFUSED}{reason}"), number))
     if not count:
         return lines, [], counts
     at = pc.indices_nonzero(reserved)

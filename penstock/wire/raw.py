@@ -30,7 +30,10 @@ def whole_lines(lines: pa.Array[Any], statistics: Statistics) -> Decoded:
 
 
 class RawDecoder:
-    """No protocol at all. ``statistics`` has plog's keys."""
+    """No protocol at all: what comes is whole, and nothing waits for its rest. ``statistics`` has plog's keys.
+
+    Other decoders of this kind are made of it, with a ``_decoded`` of their own.
+    """
 
     open_messages = 0
     open_fragments = 0
@@ -40,14 +43,17 @@ class RawDecoder:
         self.statistics = Statistics()
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
-        """One message per datagram that is not empty."""
-        payloads, rows, counts = whole_datagrams(datagrams, self.statistics)
-        return Decoded(body(payloads), counts, rows=rows)
+        """One message per datagram that is not empty, and not refused."""
+        return self._decoded(*whole_datagrams(datagrams, self.statistics))
 
     def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
-        """One message per line."""
-        return whole_lines(lines, self.statistics)
+        """One message per line that is not refused; the counts say by how much the lines' own change."""
+        self.statistics.udp_simple_messages += len(lines)
+        return self._decoded(lines, np.arange(len(lines)), Counts())
 
     def expire(self, now: float) -> Counts:
         """Nothing waits here."""
         return Counts()
+
+    def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
+        return Decoded(body(payloads), counts, rows=rows)

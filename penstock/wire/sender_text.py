@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.wire.growth import MOST_GROWTH
+
 QUESTION = "penstock.question"
 REPLACE = "penstock.replace"
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-MOST_GROWTH = 1024
-"""Bytes that a text may grow by for what cannot be read in it, so that a message's size bounds its annotations'."""
 
 
 def _question(error: UnicodeError) -> tuple[str, int]:

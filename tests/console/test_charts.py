@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.console.charts import bars, heat, rates, stacked
+from typing import Any
+
+from penstock.console.charts import bars, behind, heat, rates, stacked
+from penstock.console.wording import COLOURS
 
 
 def test_the_balance_over_time_is_stacked_by_end() -> None:
@@ -33,10 +36,29 @@ def test_a_heat_map_has_a_cell_for_each_count_that_is_not_zero() -> None:
 
 def test_bars_and_lines_have_all_their_values() -> None:
     assert bars([1, 2], "x")["series"][0]["data"] == [1, 2]
-    assert rates({"a": [(10.0, 2.0), (70.0, 3.0)]}, 70.0)["series"][0]["data"] == [[-1.0, 2.0], [0.0, 3.0]]
+    assert rates({"duplicate": [(10.0, 2.0), (70.0, 3.0)]}, 70.0)["series"][0]["data"] == [[-1.0, 2.0], [0.0, 3.0]]
+    assert behind({"a": [(10.0, 2)]}, 70.0)["series"][0]["data"] == [[-1.0, 2]]
 
 
-RESTART = {"at": 130_000, "kind": "restart", "text": "receiver in was killed by SIGKILL, back after 0.4 s"}
+def test_every_axis_has_a_name_and_counts_are_whole() -> None:
+    series = {"step": 60, "series": []}
+    charts = [stacked(series, 60, 300), rates({}, 0.0), behind({}, 0.0), bars([1], "fragments"), heat([[1]], "a", "b")]
+    assert all(chart[axis]["name"] for chart in charts for axis in ("xAxis", "yAxis"))
+    assert all(chart["yAxis"]["minInterval"] == 1 for chart in charts[:-1])
+
+
+def test_a_fate_has_one_colour_in_every_chart() -> None:
+    over_time = {"step": 60, "series": [{"bucket": 60, "counts": dict.fromkeys(COLOURS, 1)}]}
+    bars_ = {one["name"]: one["itemStyle"]["color"] for one in stacked(over_time, 60, 120)["series"]}
+    lines = rates({fate: [(1.0, 1.0)] for fate in COLOURS}, 1.0)["series"]
+    assert bars_ == {one["name"]: one["itemStyle"]["color"] for one in lines}
+
+
+RESTART: dict[str, Any] = {
+    "at": 130_000,
+    "kind": "restart",
+    "text": "receiver in was killed by SIGKILL, back after 0.4 s",
+}
 
 
 def test_events_are_lines_across_the_bars_of_their_time() -> None:
@@ -51,6 +73,7 @@ def test_events_are_lines_across_the_bars_of_their_time() -> None:
 
 def test_events_are_lines_across_rates_in_minutes_before_now() -> None:
     now = RESTART["at"] / 1000 + 90
-    events = rates({"a": [(10.0, 2.0)]}, 10.0, [RESTART, RESTART | {"at": 0, "kind": "start"}], now)["series"][-1]
+    started = RESTART | {"at": 0, "kind": "start"}
+    events = rates({"duplicate": [(10.0, 2.0)]}, 10.0, [RESTART, started], now)["series"][-1]
     assert [line["xAxis"] for line in events["markLine"]["data"]] == [-1.5, -3.67]
     assert rates({}, 10.0, [RESTART], now + 3600)["series"] == []

@@ -34,10 +34,10 @@ def test_losses_of_the_hour_are_told_with_what_to_do() -> None:
     assert said(seen) == [
         "in: 7 lost within the hour: datagrams that the kernel dropped: the receive buffer was full "
         "(the receive buffer holds 213k bytes)",
-        "in: 1 lost within the hour: messages larger than defrag.max_size",
+        "in: 1 lost within the hour: messages that are too large",
         "in: 2 lost within the hour: fragments whose header cannot be",
     ]
-    assert [one.advice for one in findings(seen)][1] == "raise listener.in.defrag.max_size"
+    assert [one.advice for one in findings(seen)][1] == "raise listener.in.defrag.max_size (udp), or its max_line"
     seen.hour = balance(1000)
     assert said(seen) == []
 
@@ -56,6 +56,15 @@ def test_a_topic_nobody_reads_and_one_that_stands_still_are_told() -> None:
     assert findings(daemon(unread), lands=True) == [], "its first batch is under way"
     still = [balance() for _ in range(20)]
     assert said(daemon(*still)) == ["events: 10 messages wait, nothing has landed for 2 min"]
+
+
+def test_many_topics_that_nobody_reads_are_one_finding() -> None:
+    unread = balance()
+    unread["topics"] = [{**unread["topics"][0], "topic": f"t{n}", "read_by_pipeline": False} for n in range(1000)]
+    assert said(daemon(unread)) == ["t0, t1, t2, t3, t4 and 995 topics more: no pipeline has read them yet"]
+    seen = daemon(unread)
+    seen.latest.names = frozenset(["t7"])
+    assert said(seen) == ["t7: no pipeline has read it yet"], "those that were deleted are none of them"
 
 
 def test_what_another_handler_missed_is_told_beside_what_is_lost() -> None:

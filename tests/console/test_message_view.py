@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.console.pages.topics import LONGEST, payload, preview, whole
+from penstock.console.message_view import LONGEST, line, payload, preview, whole
 from tests.fuzzed import JSON, RAW, json_texts
 
 
 def shown(data: bytes) -> str:
     entry = {"offset": "7", "timestamp": "2026-11-22T00:00:00Z", "rawBytes": base64.b64encode(data).decode()}
-    return whole(entry)
+    view = whole("t", entry)
+    return view.text
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 900 + b"]" * 900])
@@ -35,8 +36,26 @@ def test_json_is_shown_in_lines_and_nothing_is_markup() -> None:
 
 @given(RAW | json_texts("a"))
 def test_any_message_is_shown(data: bytes) -> None:
-    assert "<pre>" in shown(data)
+    assert ("<pre>" in shown(data)) == bool(data)
     assert preview({"rawBytes": base64.b64encode(data).decode()}).count("\n") == 0
+
+
+def test_a_message_has_its_address_its_hex_and_its_headers() -> None:
+    entry = {
+        "offset": "1007",
+        "timestamp": "2026-11-22T10:11:12.345Z",
+        "raw_bytes": base64.b64encode(b"hi<").decode(),
+        "annotations": {"tags": "a\0b", "<i>": "<b>"},
+        "key": base64.b64encode(b"k1").decode(),
+    }
+    view = whole("a/b", entry)
+    assert "offset 1,007, 2026-11-22T10:11:12.345Z, 3 B" in view.place
+    assert 'href="/find?q=a/b%3A1007"' in view.place
+    assert "68 69 3c" in view.hex
+    assert "<code>a</code>, <code>b</code>" in view.headers
+    assert "&lt;b&gt;" in view.headers
+    assert "<code>k1</code>" in view.headers
+    assert line(entry) == "1007  10:11:12.345  hi<"
 
 
 @given(st.dictionaries(st.sampled_from(["rawBytes", "raw_bytes", "protobuf"]), JSON))

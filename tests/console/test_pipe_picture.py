@@ -33,7 +33,7 @@ def test_rates_of_a_daemon_that_does_not_answer_are_unknown() -> None:
     seen.at -= 3600
     boxes = [*listeners(seen), *topics(seen), *tables(seen)]
     assert {box.rate for box in boxes} == {None}
-    assert "".join(ElementTree.fromstring(draw(seen)).itertext()).count("?") == len(boxes)
+    assert "".join(ElementTree.fromstring(draw(seen)).itertext()).count("?") == 2 * len(boxes)
 
 
 def test_what_leaks_is_shown() -> None:
@@ -57,3 +57,16 @@ def test_many_topics_share_the_last_box() -> None:
     many["topics"] = [{**many["topics"][0], "topic": f"t{n}"} for n in range(30)]
     boxes = topics(daemon(many))
     assert (len(boxes), boxes[-1].name) == (MOST_ROWS, "23 more")
+
+
+def test_a_topic_that_was_deleted_goes_and_partitions_of_kafka_stay() -> None:
+    seen = daemon(balance())
+    seen.balance["topics"] += [{**seen.balance["topics"][0], "topic": name} for name in ("gone", "orders/0")]
+    assert [box.name for box in topics(seen)] == ["events", "gone", "orders/0"]
+    seen.latest.names = frozenset(["events"])
+    assert [box.name for box in topics(seen)] == ["events", "orders/0"]
+
+
+def test_quarantine_is_no_loss_and_a_loss_is_none_of_quarantine() -> None:
+    picture = draw(daemon(balance(kernel_dropped=7)))
+    assert picture.count('class="box lost"') == picture.count('class="box aside"') == 2, "in both pictures"

@@ -50,6 +50,13 @@ def test_folder_addresses_and_foreign_handlers_are_replaced(tmp_path: Path) -> N
     assert left_out == ["events: handler kafka (kafka) is replaced by one that discards"]
 
 
+def test_tables_at_a_url_are_left_alone(tmp_path: Path) -> None:
+    given = load(None, ["pipeline.tables=s3://lake/t", "pipeline.storage_options.AWS_REGION=x"])
+    copy, _ = copied(given, tmp_path / "data")
+    assert copy.tables == tmp_path / "data" / "tables"
+    assert copy.pipeline.storage_options == {}
+
+
 def test_with_a_broker_of_the_drill_messages_for_kafka_go_there(tmp_path: Path) -> None:
     copy, left_out = copied(loaded(tmp_path), tmp_path / "data", "127.0.0.1:9")
     kafka = copy.listener[0].handlers[1]

@@ -1,6 +1,7 @@
 """Reads the uuids of all events with one engine, without Penstock: ``python read_uuids.py ENGINE FOLDER OUTPUT``.
 
-For ``spark`` the environment has the session's settings as JSON in SPARK_SETTINGS.
+For ``spark`` the environment has the session's settings as JSON in SPARK_SETTINGS; for a FOLDER that is a URL the
+options of the store in STORAGE_OPTIONS.
 """
 
 from __future__ import annotations
@@ -9,60 +10,67 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
+
+OPTIONS: dict[str, str] = json.loads(os.environ.get("STORAGE_OPTIONS", "{}"))
 
 
 def of(folder: str) -> Any:
     """PyArrow's own file system; with that of delta-rs an interpreter may abort as it ends, after all is read."""
-    from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+    from pyarrow.fs import LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
-    return SubTreeFileSystem(folder, LocalFileSystem())
+    if not OPTIONS:
+        return SubTreeFileSystem(folder, LocalFileSystem())
+    store = S3FileSystem(
+        access_key=OPTIONS["AWS_ACCESS_KEY_ID"],
+        secret_key=OPTIONS["AWS_SECRET_ACCESS_KEY"],
+        endpoint_override=OPTIONS["AWS_ENDPOINT_URL"],
+        region=OPTIONS["AWS_REGION"],
+    )
+    return SubTreeFileSystem(folder.removeprefix("s3://"), store)
+
+
+def delta(folder: str) -> Any:
+    import deltalake
+
+    return deltalake.DeltaTable(folder, storage_options=OPTIONS or None)
 
 
 def with_deltalake(folder: str) -> Iterable[str]:
-    import deltalake
-
-    return (
-        deltalake.DeltaTable(folder)
-        .to_pyarrow_table(filesystem=of(folder), filters=[("kind", "=", "event")])["uuid"]
-        .to_pylist()
-    )
+    return delta(folder).to_pyarrow_table(filesystem=of(folder), filters=[("kind", "=", "event")])["uuid"].to_pylist()
 
 
 def with_pyarrow(folder: str) -> Iterable[str]:
-    import deltalake
     import pyarrow.dataset as ds
 
-    rows = deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=of(folder))
+    rows = delta(folder).to_pyarrow_dataset(filesystem=of(folder))
     return rows.to_table(columns=["uuid"], filter=ds.field("kind") == "event")["uuid"].to_pylist()
 
 
 def with_pandas(folder: str) -> Iterable[str]:
-    import deltalake
-
-    frame = deltalake.DeltaTable(folder).to_pandas(columns=["kind", "uuid"], filesystem=of(folder))
+    frame = delta(folder).to_pandas(columns=["kind", "uuid"], filesystem=of(folder))
     return list(frame[frame["kind"] == "event"]["uuid"])
 
 
 def with_polars(folder: str) -> Iterable[str]:
     import polars
 
-    rows = polars.scan_delta(folder).filter(polars.col("kind") == "event")
+    rows = polars.scan_delta(folder, storage_options=OPTIONS or None).filter(polars.col("kind") == "event")
     return rows.select("uuid").collect()["uuid"].to_list()
 
 
 def with_duckdb(folder: str) -> Iterable[str]:
-    import deltalake
     import duckdb
 
-    rows = deltalake.DeltaTable(folder).to_pyarrow_dataset(filesystem=of(folder))  # noqa: F841  named in the statement
+    rows = delta(folder).to_pyarrow_dataset(filesystem=of(folder))  # noqa: F841  named in the statement
     return [uuid for (uuid,) in duckdb.sql("select uuid from rows where kind = 'event'").fetchall()]
 
 
-def with_spark(folder: str) -> Iterable[str]:
+def with_spark(folder: str, connected: bool = False) -> Iterable[str]:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master("local[1]")
+    builder = SparkSession.builder.remote("local[1]") if connected else SparkSession.builder.master("local[1]")
     for name, value in json.loads(os.environ["SPARK_SETTINGS"]).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -81,6 +89,7 @@ ENGINES: dict[str, Callable[[str], Iterable[str]]] = {
     "polars": with_polars,
     "duckdb": with_duckdb,
     "spark": with_spark,
+    "spark-connect": partial(with_spark, connected=True),
 }
 
 if __name__ == "__main__":

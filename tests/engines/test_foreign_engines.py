@@ -83,11 +83,14 @@ def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
 
 def read_with(engine: str, landed: Landed, output: Path) -> list[str]:
     environment = dict(os.environ)
-    if engine == "spark":
+    if engine.startswith("spark"):
         jars = {name: value for name, value in package_settings([DELTA]).items() if name == "spark.jars"}
-        settings = {name: v for name, v in session_settings(DELTA).items() if name != "spark.jars.packages"} | jars
+        settings = {
+            name: v for name, v in session_settings(DELTA, landed.layout).items() if name != "spark.jars.packages"
+        } | jars
         warehouse = {"spark.sql.warehouse.dir": str(output.parent / "warehouse"), "spark.ui.enabled": "false"}
-        environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse})
+        quick = {"spark.databricks.delta.snapshotPartitions": "2", "spark.sql.shuffle.partitions": "2"}
+        environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse, **quick})
         environment["SPARK_STATEMENTS"] = json.dumps(statements(landed.layout, DELTA))
     command = [sys.executable, str(SCRIPT), engine, str(landed.layout.landed), str(output)]
     subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)

@@ -16,7 +16,7 @@ import pytest
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover.drain import RECEIPTS, Drain
-from penstock.handover.frame import frame_length
+from penstock.handover.frame_size import frame_length
 from penstock.handover.paths import buffer_file, position_file, state_file
 from penstock.handover.position import ReaderPosition
 from penstock.log import Log, TopicSettings

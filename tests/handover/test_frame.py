@@ -11,20 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import ListenerConfig, load
 from penstock.counts import Counts, Origin
 from penstock.handover.frame import (
     TRAILER,
     TRAILER_MARK,
-    FrameEncoder,
     Receipt,
     decode_frame,
     encode_frame,
     frame_head,
-    frame_length,
     frame_receipt,
     is_whole,
-    least_frame,
     published,
     reserved_value,
 )
@@ -68,29 +64,6 @@ def test_round_and_slots_are_read_back_from_the_reserved_value(round_number: int
     reserved = reserved_value(round_number, slot_end)
     assert published(reserved) == (round_number, slot_end)
     assert reserved < 2**63
-
-
-def test_the_default_frame_holds_what_the_default_listeners_may_need() -> None:
-    settings = load(environment={})
-    assert all(least_frame(listener) <= frame_length(settings.buffer.term_length) for listener in settings.listener)
-
-
-@pytest.mark.parametrize(("codec", "fits"), [("plog", False), ("syslog", True), ("raw", True)])
-def test_only_where_fragments_are_put_together_a_frame_holds_the_largest_message(codec: str, fits: bool) -> None:
-    given = {"name": "a", "protocol": "udp", "codec": codec, "defrag": {"max_size": "64MiB"}}
-    assert (least_frame(ListenerConfig.model_validate(given)) <= frame_length(2 << 20)) is fits
-
-
-def test_an_encoder_that_uses_its_memory_again_gives_the_same_frames() -> None:
-    encoder = FrameEncoder(1 << 16)
-    for payloads in ([b"x" * 9000, b""], [], [b"one", b"two"] * 50):
-        batch = body(payloads)
-        assert b"".join(encoder.encode(batch, RECEIPT)) == b"".join(bytes(p) for p in encode_frame(batch, RECEIPT))
-
-
-def test_a_frame_of_the_largest_length_fits_an_encoder() -> None:
-    length = len(b"".join(bytes(part) for part in encode_frame(body([b"x" * 9000]), RECEIPT)))
-    assert len(b"".join(FrameEncoder(length).encode(body([b"x" * 9000]), RECEIPT))) == length
 
 
 RECEIPTS = objects("open", "socket", "slots", "incarnation", "total", "missed", "epoch", "source", "bucket", "counts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +12,14 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.config.keys.listeners import DefragConfig
-from penstock.counts import open_books
+from penstock.counts import Counts, open_books
 from penstock.handover.frame import published
 from penstock.handover.paths import slots_file
 from penstock.ingest.plog_commands import Commands
+from penstock.ingest.receiver import decoder_of
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.udp import UdpReceiver
-from penstock.wire.plog.codec import PlogDecoder
 from penstock.wire.plog.cutting import fragment
 from tests.ingest.ingest_life import Life, live
 
@@ -43,7 +44,7 @@ class Receiving:
         self.life: Life = live(folder, listener, TERM)
         self.slots = Slots(slots_file(folder, "events"), slots, self.life.publisher.published[0])
         self.woken = 0
-        decoder = PlogDecoder()
+        decoder = decoder_of(listener)
         commands = Commands(listener, decoder.statistics.as_dict, list)
         self.receiver = UdpReceiver(listener, sock, self.slots, self.life.publisher, decoder, commands, self._wake)
 
@@ -71,6 +72,21 @@ def test_datagrams_of_which_nothing_is_put_together_need_no_room_for_it(tmp_path
     send(sock, b"one", b"two", b"three")
     receiving.receiver.receive(1)
     assert len(receiving.life.frames()) == 1
+
+
+def test_what_unpacks_to_more_than_a_frame_holds_is_several_each_with_its_own_counts(
+    tmp_path: Path, sock: socket.socket
+) -> None:
+    receiving = Receiving(tmp_path, sock, codec="gelf")
+    large = [zlib.compress(json.dumps({"_n": number, "_x": "x" * 16_000}).encode()) for number in range(40)]
+    send(sock, b'{"_n":"a"}', *large, b'{"_n":"b"}')
+    receiving.receiver.receive(1)
+    rows, frames = receiving.life.rows(), receiving.life.frames()
+    assert [dict(row["annotations"])["_n"] for row in rows] == ["a", *map(str, range(40)), "b"]
+    assert len(frames) > 10
+    assert [len(payloads) for payloads, _ in frames] == [receipt.origin.counts["accepted"] for _, receipt in frames]
+    assert all(open_books(Counts(receipt.origin.counts)) == [] for _, receipt in frames)
+    assert [receipt.slots[1] for _, receipt in frames][-1] == 42
 
 
 def test_order_is_kept_over_rounds_and_frames(tmp_path: Path, sock: socket.socket) -> None:
@@ -241,6 +257,36 @@ def test_messages_get_the_address_they_came_from_where_asked(tmp_path: Path, soc
         for host in ("127.0.0.1", "127.0.0.2")
         for times in (1, 10)
     ]
+
+
+def test_datagrams_from_elsewhere_are_counted_and_nothing_else(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, allow_from=("127.0.0.2",))
+    with socket.socket(type=socket.SOCK_DGRAM) as known:
+        known.bind(("127.0.0.2", 0))
+        for datagram in (b"one", b"", PARTS[0], b"two"):
+            known.sendto(datagram, sock.getsockname())
+            send(sock, datagram)
+        send(sock, b"\x00\x00PING")
+        receiving.receiver.receive(1)
+        for part in PARTS[1:]:
+            known.sendto(part, sock.getsockname())
+        receiving.receiver.receive(1)
+    assert receiving.life.payloads() == [b"one", b"two", b"m" * 4000]
+    totals = receiving.life.totals()
+    found = {name: totals[name] for name in ("taken", "unboxed", "empty", "command", "invalid.network")}
+    assert found == {"taken": 12, "unboxed": 2, "empty": 1, "command": 0, "invalid.network": 5}
+    assert open_books(totals) == []
+
+
+def test_what_a_killed_receiver_left_is_judged_by_its_sender_as_well(tmp_path: Path, sock: socket.socket) -> None:
+    before = Receiving(tmp_path, sock, allow_from=("10.0.0.0/8",))
+    send(sock, b"from elsewhere")
+    assert before.slots.receive(sock, 0) == 1
+    before.life.end()
+    after = Receiving(tmp_path, sock, allow_from=("10.0.0.0/8",))
+    after.receiver.take_over()
+    assert (after.life.payloads(), after.life.totals()["invalid.network"]) == ([], 1)
+    assert after.life.totals()["unverified"] == 0
 
 
 def test_frames_say_which_slots_of_which_round_they_hold(tmp_path: Path, sock: socket.socket) -> None:

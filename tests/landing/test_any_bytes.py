@@ -27,6 +27,7 @@ from penstock.landing.rows.type_schemas import kept_schemas
 from penstock.landing.table.begun_table import PARQUET, begin_table, begun_as
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_since import since
 from penstock.landing.watermarks import kept_watermarks
 from tests.fuzzed import RAW, Bytes, documents, journals, json_texts
 from tests.landing.test_damaged_files import Sink
@@ -110,6 +111,11 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         "_checkpoints/landed.schemas.json",
         documents("written", "schemas") | SCHEMAS.map(_schemas),
         lambda layout, _: [one.fits for schema in kept_schemas(layout.type_schemas, WRITTEN) for one in schema.fields],
+    ),
+    "since when there are typed tables": (
+        "_checkpoints/typed.json",
+        documents("since"),
+        lambda layout, _: since(layout),
     ),
     "a plan": (
         "_checkpoints/landed/offsets/0",

@@ -72,6 +72,25 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
     made.log.close()
 
 
+def test_a_count_that_is_seen_on_both_sides_while_it_is_handed_over_is_told_once(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, twice = watched.ledger.balance, [True]
+
+    def balance(*within: Any) -> Any:
+        now = real(*within)
+        if twice:
+            twice.clear()
+            for listener in now.listeners:
+                listener.counts["kernel_dropped"] += 5
+        return now
+
+    watched.lose(kernel_dropped=5)
+    monkeypatch.setattr(watched.ledger, "balance", balance)
+    assert watched.look() == ["in: 5 dropped by the kernel"]
+    assert watched.look() == watched.said()
+
+
 def test_a_loss_is_named_as_it_grows_until_it_is_quiet(watched: Watched) -> None:
     watched.lose(kernel_dropped=5)
     assert watched.look() == ["in: 5 dropped by the kernel"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from penstock.records import EMPTY_BODY, body
 from penstock.testing import FakeClock
 
 ORIGIN = Origin("events-udp", 60, 0, 0, "plog", Counts({"taken": 3, "unboxed": 3, "seen": 3, "accepted": 3}))
-LANDED = {
+LANDED: dict[str, Any] = {
     "tier": "landed",
     "topic": "events",
     "version": 0,
@@ -63,6 +64,25 @@ def test_what_landed_is_known_and_moves_the_cursor(log: Log, tmp_path: Path) -> 
     assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
     assert log.topic("events").cursors.all() == {CURSOR: 2}
     assert not ledger.post(LANDED)
+
+
+def test_files_of_topics_of_which_nothing_waits_are_not_opened(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    one = Origin("grpc", 60, 0, 0, counts={"accepted": 1})
+    log.topic("unread", create=True).append(body([b"x"]), one).result()
+    log.topic("unread").settle()
+    ledger.post({**LANDED, "through": 3, "counts": [{**LANDED["counts"][0], "counts": {"landed.message": 3}}]})
+    before = ledger.balance()
+
+    def opens(_: Path) -> None:
+        raise AssertionError("there may be thousands, and the balance is asked for every second")
+
+    monkeypatch.setattr("penstock.ledger.ledger.TopicReader", opens)
+    assert ledger.balance() == before
+    assert (before.unaccounted, before.pending, len(before.topics)) == (0, 0, 2)
 
 
 def test_a_post_that_an_earlier_version_took_does_not_stop_the_start(log: Log, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import ItemsView
+
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts, TopicFates
@@ -48,6 +50,26 @@ def test_losses_of_a_source_are_divided_over_its_topics() -> None:
     lossy = pages(kernel_dropped=10)
     lossy.logged["other"] = {("in", 60): 110}
     assert watermarks(lossy, {}, {}, NOW)[0].share == round(90 / 95, 6)
+
+
+class Rows(dict[tuple[str, int], int]):
+    """Counts how often it was read."""
+
+    read = 0
+
+    def items(self) -> ItemsView[tuple[str, int], int]:
+        Rows.read += 1
+        return super().items()
+
+
+def test_a_topic_is_read_as_often_among_many_as_among_few() -> None:
+    for topics in (2, 200):
+        many = pages(kernel_dropped=10)
+        many.logged = {f"t{number}": Rows(many.logged["t"]) for number in range(topics)}
+        many.landed = {f"t{number}": many.landed["t"].copy() for number in range(topics)}
+        Rows.read = 0
+        assert len(watermarks(many, {}, {}, NOW)) == topics
+        assert Rows.read <= 3 * topics
 
 
 def test_quarantined_rows_are_missing_events() -> None:

@@ -15,9 +15,9 @@ from fastapi import APIRouter, HTTPException
 
 from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
+from penstock.process.http_limits import HttpLimits
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.body_limits import HttpLimits
 from penstock.server.http.routes import OPEN_PATHS, create_app
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
@@ -41,9 +41,17 @@ def posted(document: dict[str, int]) -> dict[str, Any]:
 class Running:
     """A daemon's API in a thread of its own."""
 
-    def __init__(self, folder: Path, security: SecurityConfig | None = None, limits: HttpLimits | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        security: SecurityConfig | None = None,
+        limits: HttpLimits | None = None,
+        *,
+        kafka: bool = False,
+    ) -> None:
         self.folder = folder
         self.limits = limits or HttpLimits()
+        self._kafka = kafka
         self._security = security or SecurityConfig()
         self.log = Log(folder, TopicSettings())
         self.bound = Bound("", "")
@@ -78,6 +86,7 @@ class Running:
             grpc_address="127.0.0.1:0",
             http_address="127.0.0.1:0",
             flight_address="127.0.0.1:0",
+            kafka_address="127.0.0.1:0" if self._kafka else "",
             security=self._security,
             stop=self._stop,
             ready=self._started,

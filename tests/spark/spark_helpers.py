@@ -19,7 +19,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter, WrittenFile
 from penstock.log import Log
-from penstock.records import body
+from penstock.records import ANNOTATIONS, body
 
 BUCKET = 1_700_000_040
 LANDED_AT = 1_700_000_100_000
@@ -40,6 +40,7 @@ def append(
     codec: str = "plog",
     source: str = "events-udp",
     bucket: int = BUCKET,
+    annotations: Sequence[dict[str, str]] | None = None,
 ) -> int:
     """Append batches to a topic in a log of its own; the topic's end."""
     log = Log(topics)
@@ -48,7 +49,8 @@ def append(
         for payloads in batches:
             counts = dict.fromkeys(("taken", "unboxed", "seen", "accepted"), len(payloads))
             origin = Origin(source, bucket, bucket * 1_000_000 + 5, bucket * 1_000_000 + 9, codec, counts)
-            opened.append(body(list(payloads)), origin).result(20)
+            said = pa.array([list(each.items()) for each in annotations], ANNOTATIONS) if annotations else None
+            opened.append(body(list(payloads), annotations=said), origin).result(20)
         return opened.end
     finally:
         log.close()

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -44,11 +45,11 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
         yield found
 
 
-def start(data: Path, http: str, *options: str) -> subprocess.Popen[str]:
+def start(data: Path, http: str, *options: str, stderr: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "penstock.spark.pipeline", "-o", f"data_dir={data}", "-o", f"log.http={http}"]
     settings = ["pipeline.spark.driver.memory=1g", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}"]
     settings = [part for one in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", one)]
-    return subprocess.Popen([*command, *settings, *options], stderr=subprocess.PIPE, text=True, cwd=data)
+    return subprocess.Popen([*command, *settings, *options], stderr=stderr, text=True, cwd=data)
 
 
 def descendants(pid: int) -> list[int]:

@@ -101,6 +101,8 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Any:
         tmp_path_factory.mktemp("narrow"),
         "listener.events-udp.commands_from=['10.0.0.0/8']",
         "listener.events-udp.so_rcvbuf=16KiB",
+        "listener.syslog-udp.allow_from=['10.0.0.0/8']",
+        "listener.syslog-tcp.allow_from=['10.0.0.0/8']",
         "topic.events.message_size_limit=1000",
     )
     pipe.start()
@@ -147,6 +149,14 @@ def test_commands_from_elsewhere_are_refused_by_name(narrow: Pipe) -> None:
     until(lambda: grown(narrow, before) == {"taken": 1, "invalid.command_refused": 1})
     line = "receiver events-udp: commands from where commands_from does not allow them: 1\n"
     until(lambda: line in narrow.output.read_text())
+    assert narrow.settled()["unaccounted"] == 0
+
+
+def test_what_comes_from_elsewhere_is_refused_by_name(narrow: Pipe) -> None:
+    narrow.datagrams(b"<13>one", b"<13>two", listener="syslog-udp")
+    until(lambda: narrow.counts("syslog-udp") == {"taken": 2, "invalid.network": 2})
+    narrow.lines(b"<13>three\n", "syslog-tcp")
+    until(lambda: narrow.counts("syslog-tcp") == {"connection_closed.network": 1})
     assert narrow.settled()["unaccounted"] == 0
 
 

@@ -36,16 +36,19 @@ def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: 
     one_pipe.settled()
     page, wrong = opened(chromium, console)
     expect(page.get_by_text("Every message is accounted for")).to_be_visible(timeout=WAIT)
-    expect(page.locator("svg.pipe")).to_contain_text("events-udp", timeout=WAIT)
-    expect(page.locator("svg.pipe")).to_contain_text("2 accepted", timeout=WAIT)
-    expect(page.locator("svg.pipe")).to_contain_text("2 logged", timeout=WAIT)
-    page.locator("svg.pipe a", has_text="2 logged").click()
+    expect(page.locator("svg.pipe:visible")).to_contain_text("events-udp", timeout=WAIT)
+    expect(page.locator("svg.pipe:visible")).to_contain_text("2 accepted", timeout=WAIT)
+    expect(page.locator("svg.pipe:visible")).to_contain_text("2 logged", timeout=WAIT)
+    expect(page.locator("canvas")).to_be_visible(timeout=WAIT)
+    page.locator("svg.pipe:visible a", has_text="2 logged").click()
     line = page.get_by_role("button").filter(has_text="my-own-message")
     line.click(timeout=WAIT)
     expect(page.locator("pre").first).to_contain_text('"uuid": "my-own-message"', timeout=WAIT)
     expect(page.locator("pre").first).to_be_in_viewport()
-    page.get_by_text("hex", exact=True).click()
-    expect(page.locator("details pre")).to_contain_text("00000000  7b 22 74", timeout=WAIT)
+    page.get_by_role("tab", name="hex").click()
+    expect(page.locator("pre", has_text="00000000  7b 22 74")).to_be_visible(timeout=WAIT)
+    page.get_by_role("tab", name="headers").click()
+    expect(page.get_by_text("neither a key nor annotations")).to_be_visible(timeout=WAIT)
     assert wrong == []
 
 
@@ -147,11 +150,11 @@ def test_a_daemon_that_stands_still_makes_the_page_unknown_and_no_rate_is_left(
     one_pipe: Pipe, console: str, chromium: Browser
 ) -> None:
     page, wrong = opened(chromium, console)
-    expect(page.locator("svg.pipe .rate").first).to_contain_text("/s", timeout=WAIT)
+    expect(page.locator("svg.pipe:visible .rate").first).to_contain_text("/s", timeout=WAIT)
     with one_pipe.paused("log daemon"):
         expect(page.get_by_text("Unknown since")).to_be_visible(timeout=WAIT)
         expect(page.locator(".page")).to_have_class(re.compile("unknown"), timeout=WAIT)
-        expect(page.locator("svg.pipe .rate").first).to_have_text("?", timeout=WAIT)
+        expect(page.locator("svg.pipe:visible .rate").first).to_have_text("?", timeout=WAIT)
         assert "grayscale" in page.locator(".page > .panel").first.evaluate("one => getComputedStyle(one).filter")
     expect(page.get_by_text("Unknown since")).to_be_hidden(timeout=WAIT)
     assert wrong == []

@@ -71,6 +71,13 @@ def test_a_token_that_may_watch_logs_in_and_sees_its_topics(console: str, chromi
     page.goto(f"{console}/topics")
     expect(page.get_by_role("link", name="open-a")).to_be_visible(timeout=WAIT)
     expect(page.get_by_text("payroll")).to_have_count(0)
+    page.get_by_label("topic", exact=True).fill("open-a")
+    page.get_by_role("button", name="send").click()
+    expect(page.get_by_role("alert").filter(has_text="may not be written")).to_be_visible(timeout=WAIT)
+    page.goto(f"{console}/topic/payroll?q=x")
+    expect(page.get_by_role("alert").filter(has_text="may not be read")).to_be_visible(timeout=WAIT)
+    page.goto(f"{console}/quarantine?topic=payroll")
+    expect(page.get_by_text("No message.")).to_be_visible(timeout=WAIT)
     assert wrong == []
     assert WATCHER not in json.dumps(page.context.cookies())
     page.get_by_role("link", name="Log out").click()

@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from textwrap import dedent
 
+import httpx
 import pytest
 
+from docsite.hooks import GENERATED
+from docsite.pictures import meant
 from penstock.testing.pipe import Pipe
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("index", "listeners", "logbuffer", "tables", "balance", "coming", "operating")
+PAGES = (
+    *("index", "tutorial", "listeners", "logbuffer", "tables", "balance", "coming"),
+    *("operating", "troubleshooting", "upgrading", "metrics"),
+)
+ELSEWHERE = {"log": "test_docs_log", "kafka": "test_docs_kafka", "tail": "test_tail"}
+"""Pages with a file of their own."""
+
+
+def blocks_of(page: str, language: str) -> list[str]:
+    file = f"{page}.md"
+    text = GENERATED[file]() if file in GENERATED else (DOCS / file).read_text()
+    return [dedent(block) for block in re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)]
 
 
 def commands_of(page: str) -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line]
-
-
-def here(pipe: Pipe, command: str) -> str:
-    """The command with this pipe's addresses in the place of those that ``penstock up`` has."""
-    command = command.replace("127.0.0.1:8844", pipe.http)
-    return command.replace("--port 5514", f"--port {pipe.address('syslog-tcp')[1]}")
+    return [line for block in blocks_of(page, "sh") for line in block.splitlines() if line]
 
 
 def run(pipe: Pipe, command: str) -> str:
-    return pipe.run("bash", "-c", here(pipe, command))
+    return pipe.run("bash", "-c", meant(pipe, command))
+
+
+def test_every_page_with_commands_is_tested() -> None:
+    pages = {path.stem for path in DOCS.glob("*.md")} | {name.removesuffix(".md") for name in GENERATED}
+    assert {page for page in pages if commands_of(page)} == {*PAGES, *ELSEWHERE}
+    assert all((Path(__file__).parent / f"{name}.py").exists() for name in ELSEWHERE.values())
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -37,7 +52,25 @@ def test_the_commands_of_a_page_work_in_their_order(one_pipe: Pipe, page: str) -
     assert [command for command, text in told.items() if text not in said[command]] == []
 
 
+def test_the_program_of_the_tutorial_reads_what_was_sent(one_pipe: Pipe) -> None:
+    one_pipe.run("bash", "-c", "echo kite | penstock produce kites")
+    (program,) = blocks_of("tutorial", "python")
+    program = meant(one_pipe, program).replace('"events"', '"kites"')
+    assert one_pipe.run(sys.executable, "-c", program).endswith("b'kite'\n")
+
+
+def test_the_metrics_of_a_pipe_are_on_their_page(one_pipe: Pipe) -> None:
+    one_pipe.datagrams(b"x")
+    one_pipe.settled()
+    answered = re.findall(r"^# TYPE (\w+)", httpx.get(f"http://{one_pipe.http}/metrics").text, re.MULTILINE)
+    assert len(answered) > 30
+    assert [name for name in answered if f"`{name}`" not in GENERATED["metrics.md"]()] == []
+
+
 SAID = {
+    "penstock topics": "events",
+    "penstock trace events:0": "waits in the log",
+    "penstock doctor || true": "disk",
     "penstock consume notes --from earliest -n 1": "straight into the log",
     "penstock inspect events-udp --batches": "accepted 1",
     "penstock inspect events-udp 48 --format ascii --skip-default-header": "DATA Header{frame-length=",

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.testing.pipe import Pipe, until
 from penstock.testing.processes import alive
+from tests.cli import command_line
 
 README = Path(__file__).parents[2] / "README.md"
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
@@ -32,11 +33,12 @@ def test_the_demo_accounts_for_everything_within_three_minutes() -> None:
         assert name in result.stdout
 
 
-def test_the_demo_without_spark_ends_in_the_log() -> None:
-    result = run("up", "--demo", "--no-spark")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.splitlines()[-1] == "unaccounted: 0"
-    assert "no pipeline reads it" in result.stdout
+def test_the_demo_where_spark_is_not_installed_says_so_and_ends_in_the_log(tmp_path: Path) -> None:
+    ended = command_line.run("up", "--demo", folder=tmp_path, without=["pyspark"], seconds=170)
+    assert ended.status == 0, ended.said
+    assert "the demo goes without tables: this needs Spark: pip install 'penstock[spark]'" in ended.errors
+    assert ended.output.splitlines()[-1] == "unaccounted: 0"
+    assert "no pipeline reads it" in ended.output
 
 
 def test_up_stays_until_it_is_interrupted_and_stops_everything(tmp_path: Path) -> None:

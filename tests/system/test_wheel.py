@@ -60,8 +60,8 @@ def test_it_says_what_it_is_for(wheel: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("extras", "options"), [("", ["--no-spark"]), ("[spark,java]", [])], ids=["plain", "spark"])
-def test_it_is_installed_and_runs_the_demo(wheel: Path, tmp_path: Path, extras: str, options: list[str]) -> None:
+@pytest.mark.parametrize("extras", ["", "[spark,java]"], ids=["plain", "spark"])
+def test_it_is_installed_and_runs_the_demo(wheel: Path, tmp_path: Path, extras: str) -> None:
     venv.create(tmp_path / "venv", with_pip=True)
     programs = tmp_path / "venv" / "bin"
     install = ["install", "--quiet", "--constraint", str(CONSTRAINTS), f"{wheel}{extras}"]
@@ -72,8 +72,9 @@ def test_it_is_installed_and_runs_the_demo(wheel: Path, tmp_path: Path, extras: 
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert run("--version").stdout == f"{__version__}\n"
-    demo = run("up", "--demo", *options)
+    demo = run("up", "--demo")
     assert (demo.returncode, demo.stdout.splitlines()[-1:]) == (0, ["unaccounted: 0"]), demo.stdout + demo.stderr
     if not extras:
-        assert "pip install 'penstock[spark]'" in run("up", "--demo").stderr
+        assert "pip install 'penstock[spark]'" in demo.stderr
+        assert "pip install 'penstock[sql]'" in run("sql", "select 1").stderr
         assert "pip install 'penstock[console]'" in run("console").stderr

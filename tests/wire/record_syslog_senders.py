@@ -1,9 +1,9 @@
 """Records what real senders put on the wire, into ``vectors/syslog_senders.json``.
 
-    python -m tests.wire.record_syslog_senders ROOT
+    python -m tests.wire.record_syslog_senders NODE
 
-``ROOT``: a folder that the packages rsyslog and syslog-ng-core, with what they need, are unpacked in (``apt-get
-download`` and ``dpkg -x``); ``logger`` is the machine's own. Bytes are kept as texts in Latin-1.
+``NODE``: a folder in which ``npm install winston winston-syslog`` was run. The daemons are those of
+``tests.syslog_daemons``, ``logger``, ``node`` and ``java`` the machine's own. Bytes are kept as texts in Latin-1.
 """
 
 from __future__ import annotations
@@ -16,22 +16,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from penstock.java.jars import Library, fetch
+from tests import syslog_daemons as daemons
 
 OUT = Path(__file__).parent / "vectors" / "syslog_senders.json"
 TEXTS = ("first message", "second: with a colon", "third one, grüße")
 TRACE = "Traceback (most recent call last):\n  File x\nValueError: no"
 PATIENCE = 15.0
 
-RSYSLOG = """
-module(load="imuxsock" SysSock.Use="off")
-input(type="imuxsock" Socket="{folder}/log.sock" CreatePath="on" UseSysTimeStamp="off")
-template(name="withlf" type="string" string="<%PRI%>%TIMESTAMP:::date-rfc3339% %HOSTNAME% %syslogtag%%msg%\\n")
-action(type="omfwd" target="127.0.0.1" port="{port}" {options})
-"""
 RSYSLOG_KINDS = {
     "rsyslog udp, traditional": ("udp", 'protocol="udp" template="RSYSLOG_TraditionalForwardFormat"'),
     "rsyslog udp, default": ("udp", 'protocol="udp"'),
@@ -45,12 +41,6 @@ RSYSLOG_KINDS = {
         'protocol="tcp" TCP_Framing="octet-counted" template="withlf"',
     ),
 }
-SYSLOG_NG = """@version: 3.38
-options {{ keep-hostname(yes); flush-lines(1); }};
-source s {{ unix-dgram("{folder}/log.sock"); }};
-destination d {{ {driver} }};
-log {{ source(s); destination(d); }};
-"""
 ISO = r"<$PRI>$ISODATE $HOST $MSGHDR$MSG\n"
 SYSLOG_NG_KINDS = {
     "syslog-ng network udp": ("udp", 'network("127.0.0.1" port({port}) transport("udp"));'),
@@ -66,6 +56,35 @@ LOGGER_KINDS = {
     "logger tcp, RFC 3164": ("tcp", ["--rfc3164"]),
     "logger tcp, octet-counted": ("tcp", ["--octet-count"]),
 }
+LOGBACK = (
+    Library("ch.qos.logback", "logback-classic", "1.5.18", alone=True),
+    Library("ch.qos.logback", "logback-core", "1.5.18", alone=True),
+    Library("org.slf4j", "slf4j-api", "2.0.17", alone=True),
+)
+LOGBACK_XML = """<configuration>
+  <appender name="S" class="ch.qos.logback.classic.net.SyslogAppender">
+    <syslogHost>127.0.0.1</syslogHost><port>%s</port><facility>USER</facility>
+    <suffixPattern>shop[77]: %%msg</suffixPattern>
+  </appender>
+  <root level="INFO"><appender-ref ref="S"/></root>
+</configuration>"""
+SAY_JAVA = r"""public class Say {
+    public static void main(String[] arguments) throws Exception {
+        org.slf4j.Logger log = org.slf4j.LoggerFactory.getLogger("shop");
+        String[] texts = {"first message", "second: with a colon", "third one, gr\u00fc\u00dfe"};
+        for (String text : texts) log.info(text);
+        Thread.sleep(300);
+    }
+}"""
+WINSTON = """
+const winston = require('winston'); require('winston-syslog');
+const to = new winston.transports.Syslog({
+  host: '127.0.0.1', port: %(port)s, protocol: '%(protocol)s4', app_name: 'shop', pid: 77, localhost: 'vm',
+  facility: 'user', type: '%(form)s', eol: '%(end)s', format: winston.format.printf(i => i.message)});
+const log = winston.createLogger({levels: winston.config.syslog.levels, transports: [to]});
+for (const text of ['first message', 'second: with a colon', 'third one, grüße']) log.info(text);
+setTimeout(() => process.exit(0), 700);
+"""
 
 
 class Recorder:
@@ -102,79 +121,52 @@ class Recorder:
         return [piece.decode("latin-1") for piece in pieces]
 
 
-@contextmanager
-def running(command: list[str], root: Path, ready: Path) -> Iterator[None]:
-    """A daemon of the unpacked packages, once the socket that it reads is there."""
-    paths = (root / "usr/lib/x86_64-linux-gnu", root / "lib/x86_64-linux-gnu", root / "usr/lib/syslog-ng")
-    environment = os.environ | {"LD_LIBRARY_PATH": ":".join(map(str, paths))}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    try:
-        until = time.monotonic() + PATIENCE
-        while not ready.exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def say(path: Path, texts: tuple[str, ...]) -> None:
-    """Log ``texts`` as a program of this machine does."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        for text in texts:
-            stamp = time.strftime("%b %e %H:%M:%S")
-            sock.sendto(f"<14>{stamp} shop[77]: {text}".encode(), str(path))
-            time.sleep(0.1)
-
-
 def all_said(data: bytes) -> bool:
     return all(text.encode() in data for text in TEXTS)
 
 
-def rsyslog(root: Path, kind: str) -> dict[str, Any]:
+def rsyslog(kind: str) -> dict[str, Any]:
     protocol, options = RSYSLOG_KINDS[kind]
     recorder = Recorder(protocol)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "conf").write_text(RSYSLOG.format(folder=folder, port=recorder.port, options=options))
-        modules = root / "usr/lib/x86_64-linux-gnu/rsyslog"
-        command = [
-            str(root / "usr/sbin/rsyslogd"),
-            "-n",
-            "-f",
-            f"{folder}/conf",
-            "-i",
-            f"{folder}/pid",
-            "-M",
-            str(modules),
-        ]
-        long = tuple(f"{text} {'x' * 200}" for text in TEXTS) if "compressed" in kind else TEXTS
-        with running(command, root, folder / "log.sock"):
-            say(folder / "log.sock", long)
-            enough = (lambda _: len(recorder.pieces) == len(TEXTS)) if "compressed" in kind else all_said
-            return recorded(kind, recorder, enough)
+    long = tuple(f"{text} {'x' * 200}" for text in TEXTS) if "compressed" in kind else TEXTS
+    with tempfile.TemporaryDirectory() as name, daemons.rsyslog(Path(name), [action(recorder.port, options)]) as log:
+        daemons.say(log, long)
+        enough = (lambda _: len(recorder.pieces) == len(TEXTS)) if "compressed" in kind else all_said
+        return recorded(kind, recorder, enough)
 
 
-def syslog_ng(root: Path, kind: str) -> dict[str, Any]:
+def action(port: int, options: str) -> str:
+    return f'action(type="omfwd" target="127.0.0.1" port="{port}" {options})'
+
+
+def syslog_ng(kind: str) -> dict[str, Any]:
     protocol, driver = SYSLOG_NG_KINDS[kind]
     recorder = Recorder(protocol)
+    drivers = [driver.format(port=recorder.port, iso=ISO)]
+    with tempfile.TemporaryDirectory() as name, daemons.syslog_ng(Path(name), drivers) as log:
+        daemons.say(log, TEXTS)
+        return recorded(kind, recorder, all_said)
+
+
+def winston(node: Path, protocol: str, form: str) -> dict[str, Any]:
+    recorder = Recorder(protocol)
+    end = "" if protocol == "udp" else r"\n"
+    script = WINSTON % {"port": recorder.port, "protocol": protocol, "form": form, "end": end}
+    # Its RFC 5424 has UTC with the offset of the zone behind it, so it is right in UTC alone.
+    zone = os.environ | ({"TZ": "UTC"} if form == "5424" else {})
+    subprocess.run(["node", "-e", script], cwd=node, check=True, env=zone)
+    return recorded(f"winston {protocol}, {form}", recorder, all_said)
+
+
+def logback() -> dict[str, Any]:
+    recorder = Recorder("udp")
+    jars = [str(jar) for library in LOGBACK for jar in fetch(library)]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        text = SYSLOG_NG.format(folder=folder, driver=driver.format(port=recorder.port, iso=ISO))
-        (folder / "conf").write_text(text)
-        command = [
-            str(root / "usr/sbin/syslog-ng"),
-            "-F",
-            "--no-caps",
-            "-f",
-            f"{folder}/conf",
-            "-R",
-            f"{folder}/persist",
-        ]
-        command += ["-p", f"{folder}/pid", "-c", f"{folder}/ctl", f"--module-path={root}/usr/lib/syslog-ng/3.38"]
-        with running(command, root, folder / "log.sock"):
-            say(folder / "log.sock", TEXTS)
-            return recorded(kind, recorder, all_said)
+        (Path(name) / "logback.xml").write_text(LOGBACK_XML % recorder.port)
+        (Path(name) / "Say.java").write_text(SAY_JAVA)
+        configured = f"-Dlogback.configurationFile={name}/logback.xml"
+        subprocess.run(["java", "-cp", ":".join(jars), configured, f"{name}/Say.java"], check=True)
+    return recorded("logback udp", recorder, all_said)
 
 
 def logger(kind: str) -> dict[str, Any]:
@@ -192,12 +184,14 @@ def recorded(kind: str, recorder: Recorder, enough: Callable[[bytes], bool]) -> 
     return {"sender": kind, "protocol": recorder.protocol, "received": int(time.time()), "pieces": pieces}
 
 
-def main(root: Path) -> None:
+def main(node: Path) -> None:
     os.environ["TZ"] = "Europe/Berlin"
     time.tzset()
-    found = [rsyslog(root, kind) for kind in RSYSLOG_KINDS]
-    found += [syslog_ng(root, kind) for kind in SYSLOG_NG_KINDS]
+    found = [rsyslog(kind) for kind in RSYSLOG_KINDS]
+    found += [syslog_ng(kind) for kind in SYSLOG_NG_KINDS]
     found += [logger(kind) for kind in LOGGER_KINDS]
+    found.append(logback())
+    found += [winston(node, protocol, form) for protocol in ("udp", "tcp") for form in ("BSD", "5424")]
     OUT.write_text(json.dumps(found, indent=1) + "\n")
 
 

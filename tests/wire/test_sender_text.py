@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.sender_text import MOST_GROWTH, strings, text
+from penstock.wire.growth import MOST_GROWTH
+from penstock.wire.sender_text import strings, text
 
 
 @given(st.text(st.characters(codec="utf-8")))

@@ -51,7 +51,7 @@ class Listened:
 
     def connected(self) -> Asking:
         """A connection to it. Raises NoAnswer."""
-        return Asking(*address_of(self.settings, self.config), self.config.protocol, self.timeout)
+        return Asking(*address_of(self.settings, self.config), self.config.transport, self.timeout)
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[Asking]:

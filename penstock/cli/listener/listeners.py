@@ -11,11 +11,15 @@ ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 def listener_of(settings: Settings, name: str | None) -> ListenerConfig:
-    """The listener called ``name``, else the first; or the end with the names there are."""
-    found = [listener for listener in settings.listener if name in (None, listener.name)]
+    """The listener called ``name``, else the first of datagrams or lines; or the end with the names there are."""
+    found = [each for each in settings.listener if each.name == name or (name is None and not each.asks_answers)]
     if not found:
         known = ", ".join(listener.name for listener in settings.listener)
         fail(f"there is no listener {name!r}: known are {known}" if known else "no listener is configured", 2)
+    if found[0].asks_answers:
+        fail(
+            f"listener {name!r} takes requests ({found[0].protocol}), no commands and no lines: see docs/requests.md", 2
+        )
     return found[0]
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
 
 from penstock.cli.common import answer_of, ask_daemon, console, document_of
 from penstock.cli.log.figures import SIZES, age, document, size, stamp
@@ -90,7 +89,7 @@ def topics(
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        _wide().print(topic_table(found))
+        print("\n".join(map(_cut, topic_lines(found))))
 
 
 def _over_http(keys: DaemonKeys) -> Asked:
@@ -159,18 +158,19 @@ def _measure(asked: Asked, found: Sequence[Document], seconds: float) -> None:
         one["entries_per_second"] = round((later.get(one["name"], one["end"]) - one["end"]) / took, 1)
 
 
-def topic_table(found: Sequence[Document]) -> Table:
-    """A line for each topic."""
-    rated = any("entries_per_second" in one for one in found)
-    columns = ["entries", "first", "next", "size", "segments", "oldest", "newest", *(["per second"] if rated else [])]
-    table = Table(box=None)
-    table.add_column("topic", no_wrap=True)
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("cursors, with their lag", no_wrap=True)
-    for one in found:
-        table.add_row(one["name"], *_figures(one), _lags(one))
-    return table
+def topic_lines(found: Sequence[Document]) -> list[str]:
+    """A line of heads, and one for each topic: numbers are set right, what is of any length stands last."""
+    rated = ["per second"] if any("entries_per_second" in one for one in found) else []
+    heads = ["topic", "entries", "first", "next", "size", "segments", "oldest", "newest", *rated]
+    rows = [heads, *([one["name"], *_figures(one)] for one in found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lags = ["cursors, with their lag", *map(_lags, found)]
+    return [_line(row, widths, last) for row, last in zip(rows, lags, strict=True)]
+
+
+def _line(row: Sequence[str], widths: Sequence[int], last: str) -> str:
+    name, *figures = (text.rjust(width) for text, width in zip(row, widths, strict=True))
+    return "  ".join([row[0].ljust(len(name)), *figures, last]).rstrip()
 
 
 def _figures(one: Document) -> list[str]:
@@ -184,8 +184,6 @@ def _lags(one: Document) -> str:
     return ", ".join(f"{cursor['name']} {cursor['lag_entries']:,}" for cursor in one["cursors"])
 
 
-def _wide() -> Any:
-    """As wide as it needs where it is no terminal: lines must not be cut for another program."""
-    if not console.is_terminal:
-        console.width = 1000
-    return console
+def _cut(line: str) -> str:
+    """To the width of a terminal; lines for another program are whole."""
+    return line[: console.width] if console.is_terminal else line

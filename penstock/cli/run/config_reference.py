@@ -11,9 +11,12 @@ EXAMPLES = (
     'listener.events-udp.handlers=[{type="log"}, {type="console"}, {type="discard"}, {type="kafka", '
     'default_topic="", producer={"bootstrap.servers"="127.0.0.1:9092"}, '
     'encryption={algorithm="AES", key="0123456789abcdef"}}]',
+    'pipeline.typed.click.columns={path="string"}',
 )
 """One of each group that may be there several times."""
 GROUPS = {
+    "pipeline.typed.click": "[pipeline.typed.click]",
+    "pipeline.typed.click.columns.path": "[pipeline.typed.click.columns.path]",
     "listener.events-udp.handlers.0": '[[listener.handlers]] type = "log"',
     "listener.events-udp.handlers.1": '[[listener.handlers]] type = "console"',
     "listener.events-udp.handlers.2": '[[listener.handlers]] type = "discard"',
@@ -37,7 +40,8 @@ be, stops the start and is named. Sizes are written as `16MiB`, times as `10s`, 
 `penstock config check` says what is wrong. `penstock config explain` shows every key with its value and where that
 comes from, `penstock config explain --changed` only the changed ones.
 
-`[defaults.udp]` and `[defaults.tcp]` have the keys of a listener, for all listeners of that protocol that do not say
+`[defaults.udp]`, `[defaults.tcp]`, `[defaults.http]` and `[defaults.otlp_grpc]` have the keys of a listener, for all
+listeners of that protocol that do not say
 otherwise; `[topic.NAME]` has those of `[log.topic_defaults]` for one topic, `[security.tokens.NAME]` has `token`,
 `read`, `write`, `cursor`, `admin`, `ledger` and `monitor`: see [security](security.md).
 

@@ -54,10 +54,8 @@ def addresses(settings: Settings) -> Iterator[Finding]:
         return
     for listener in settings.listener:
         yield _listener_address(listener)
-    named = {"log.grpc": settings.log.grpc, "log.http": settings.log.http, "log.flight": settings.log.flight}
-    for key, address in {**named, "console.http": settings.console.http}.items():
-        if address:
-            yield _address(key, address)
+    for key, address in {**settings.log.addresses, "console.http": settings.console.http}.items():
+        yield _address(key, address)
 
 
 def _listener_address(listener: ListenerConfig) -> Finding:
@@ -65,7 +63,7 @@ def _listener_address(listener: ListenerConfig) -> Finding:
     try:
         open_socket(listener).close()
     except CannotListen as error:
-        return Finding(check, "bad", _reason(error), _who_has(listener.protocol, listener.port))
+        return Finding(check, "bad", _reason(error), _who_has(listener.transport, listener.port))
     return Finding(check, "good", f"{listener.protocol} {listener.host}:{listener.port} can be listened on")
 
 

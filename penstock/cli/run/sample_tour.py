@@ -83,7 +83,7 @@ class Show:
             views = "events, syslog, messages and quarantine are views on `landed`"
             console.print(f"tables:  {settings.tables} ({views})", soft_wrap=True)
             query = "select type, count(*) from events group by type"
-            console.print(f"query:   penstock pipeline query '{query}'", soft_wrap=True)
+            console.print(f"query:   penstock sql '{query}'", soft_wrap=True)
         if console_too:
             console.print(f"look:    http://{settings.console.http}", markup=False)
         console.print("Ctrl-C stops everything.", style="dim")

@@ -21,7 +21,7 @@ from penstock.cli.common import errors, fail, file_of
 from penstock.cli.options import Config, Override, settings_of
 from penstock.cli.run.ledger_door import LedgerDoor
 from penstock.cli.run.sample_tour import Show
-from penstock.cli.tables.spark_session import need_spark
+from penstock.cli.tables.spark_session import spark_lacking
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
 from penstock.ingest.sockets import CannotListen, check_address, open_socket
@@ -67,10 +67,13 @@ def up(
     settings = settings_of(config, override)
     if not demo:
         _need_ports(settings)
-    if not no_spark:
-        _need_java()
+    lacking = "" if no_spark else _lacking()
     if demo:
-        sys.exit(_demo(config, override, spark=not no_spark))
+        if lacking:
+            _LOGGER.warning("the demo goes without tables: %s", lacking)
+        sys.exit(_demo(config, override, spark=not (no_spark or lacking)))
+    if lacking:
+        fail(f"{lacking}{OTHERWISE}")
     with_console = not no_console and _can_show(settings)
     with Up(settings, config, override, spark=not no_spark, console=with_console) as running:
         show = Show(settings, spark=not no_spark)
@@ -89,12 +92,11 @@ def _need_ports(settings: Settings) -> None:
 
 
 def _taken(settings: Settings) -> Iterator[CannotListen]:
-    for key in ("http", "grpc", "flight"):
-        if address := getattr(settings.log, key):
-            try:
-                check_address(f"log.{key}", address)
-            except CannotListen as error:
-                yield error
+    for key, address in settings.log.addresses.items():
+        try:
+            check_address(key, address)
+        except CannotListen as error:
+            yield error
     for listener in settings.listener:
         try:
             open_socket(listener).close()
@@ -102,15 +104,17 @@ def _taken(settings: Settings) -> Iterator[CannotListen]:
             yield error
 
 
-def _need_java() -> None:
-    """End the command where Spark, or a Java for it, is not there."""
+def _lacking() -> str:
+    """Why there can be no tables: Spark, or a Java for it, is not there; empty where there can."""
     from penstock.java.runtime import NoJava, find_java
 
-    need_spark(OTHERWISE)
+    if lacking := spark_lacking():
+        return lacking
     try:
         find_java()
     except NoJava as error:
-        fail(f"{error}{OTHERWISE}")
+        return str(error)
+    return ""
 
 
 def _can_show(settings: Settings) -> bool:

@@ -8,12 +8,10 @@ import sys
 import threading
 from collections import Counter
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -22,13 +20,19 @@ from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, Configured
 from penstock.cli.progress import Progress
 from penstock.cli.tables.delete import delete
+from penstock.cli.tables.fill import fill
+from penstock.config.tables_url import TablesPlace
 from penstock.landing.event_rules import VIEWS
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import parquet_file, read_metadata
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout, partition_value
+from penstock.landing.typed.typed_delta import TypedDelta, all_typed, typed_names
 from penstock.process.terminal import visible
 
 tables = Commands(no_args_is_help=True, help="The tables, looked at without Spark.")
 tables.command()(delete)
+tables.command()(fill)
 COLUMNS = ("offset", "payload")
 PAYLOAD_SHOWN = 48
 
@@ -43,16 +47,15 @@ def files(
     as_json: AsJson = False,
 ) -> None:
     """The committed files of the table, for tools that read Parquet: one a line."""
-    if view is not None and view not in VIEWS:
-        fail(f"--view: there is no view {view!r} (known are {', '.join(VIEWS)})", 2)
     layout = Layout.of(settings.tables)
-    names = [
-        name
-        for name in _files(layout)
-        if (view is None or partition_value(name, "kind") == VIEWS[view])
-        and (type_ is None or _has_type(layout.landed / name, type_))
-    ]
-    paths = [str(layout.landed / name) for name in names]
+    typed = {table.folder.name: table for table in all_typed(layout)}
+    if view is not None and view not in (*VIEWS, *typed):
+        fail(f"--view: there is no view {view!r} (known are {', '.join([*VIEWS, *typed])})", 2)
+    if view in typed:
+        found = [typed[view].folder / name for name in typed[view].active()]
+    else:
+        found = [layout.landed / n for n in _files(layout) if view in (None, *_views(n))]
+    paths = [str(path) for path in found if type_ is None or _has_type(path, type_)]
     if as_json:
         print(json.dumps(paths))
     else:
@@ -61,7 +64,7 @@ def files(
 
 @tables.command()
 def rows(settings: Configured, as_json: AsJson = False) -> None:
-    """How many rows each view has."""
+    """How many rows each view has, and each typed table."""
     counted = rows_by_view(settings.tables)
     if as_json:
         print(json.dumps(counted))
@@ -80,7 +83,7 @@ def spark_config(settings: Configured, as_json: AsJson = False) -> None:
 
     layout = Layout.of(settings.tables)
     form = begun_as(layout) or settings.pipeline.format
-    given, lines = session_settings(form), statements(layout, form)
+    given, lines = session_settings(form, layout), statements(layout, form, typed_names(layout))
     if as_json:
         print(json.dumps({"settings": given, "statements": lines}, indent=2))
         return
@@ -107,16 +110,26 @@ def upgrade(settings: Configured) -> None:
     console.print(f"{done:,} batches carried over" if done else "nothing to do: these tables are of this version")
 
 
-def rows_by_view(tables: Path) -> dict[str, int]:
+def rows_by_view(tables: TablesPlace) -> dict[str, int]:
     """The number of rows of each view."""
     layout = Layout.of(tables)
     rows: Counter[str] = Counter()
     for name in _files(layout):
-        rows[partition_value(name, "kind")] += pq.read_metadata(layout.landed / name).num_rows
-    return {view: rows[kind] for view, kind in VIEWS.items()}
+        rows[partition_value(name, "kind")] += read_metadata(layout.landed / name).num_rows
+    typed = {table.folder.name: _rows(table) for table in all_typed(layout)}
+    return {**{view: rows[kind] for view, kind in VIEWS.items()}, **typed}
 
 
-def some_rows(tables: Path, count: int) -> Table:
+def _rows(table: TypedDelta) -> int:
+    return sum(read_metadata(table.folder / name).num_rows for name in table.active())
+
+
+def _views(name: str) -> list[str]:
+    """The view that a file of the table is for."""
+    return [view for view, kind in VIEWS.items() if kind == partition_value(name, "kind")]
+
+
+def some_rows(tables: TablesPlace, count: int) -> Table:
     """A row of each of a few types, as a table for people; what has no type stands by its kind."""
     layout = Layout.of(tables)
     shown = Table("type", *COLUMNS, box=None)
@@ -132,7 +145,7 @@ def _files(layout: Layout) -> list[str]:
     return table_of(layout).active()
 
 
-def _has_type(path: Path, wanted: str) -> bool:
+def _has_type(path: TablePath, wanted: str) -> bool:
     return bool(pc.any(pc.equal(_columns(path, "type")["type"], pa.scalar(wanted))).as_py())
 
 
@@ -149,6 +162,6 @@ def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _columns(path: Path, *names: str) -> pa.Table:
-    with pq.ParquetFile(path) as file:
+def _columns(path: TablePath, *names: str) -> pa.Table:
+    with parquet_file(path) as file:
         return file.read(columns=list(names))

@@ -58,12 +58,12 @@ def delete(
 def _carry_out(settings: Settings, layout: Layout, number: int) -> None:
     """Have it done: by the pipeline that runs, or here."""
     from penstock.landing.landing_lock import PipelineRunning, is_running, take_lock
-    from penstock.landing.table.delta_table import DeltaTable
+    from penstock.landing.table.begun_table import table_of
 
     with errors.status("deleting"):
-        while is_running(layout) and DeltaTable(layout.landed).deleted() < number:
+        while is_running(layout) and table_of(layout).deleted() < number:
             time.sleep(LOOK_EVERY)
-        if DeltaTable(layout.landed).deleted() >= number:
+        if table_of(layout).deleted() >= number:
             return None
         try:
             handle = take_lock(layout, threading.Event(), 0)

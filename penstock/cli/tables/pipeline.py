@@ -118,7 +118,7 @@ def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
     from penstock.landing.table.begun_table import DELTA, begun_as
     from penstock.landing.table_paths import Layout
-    from penstock.landing.writing.compaction import compact_table
+    from penstock.landing.typed.upkeep import compact_all, remove_old_typed
 
     layout = Layout.of(settings.tables)
     if begun_as(layout) != DELTA:
@@ -127,7 +127,8 @@ def compact(settings: Configured) -> None:
             'pipeline.format = "delta" and another folder of tables'
         )
     with errors.status("merging small files"):
-        removed, added = compact_table(layout.landed)
+        removed, added = compact_all(layout)
+        remove_old_typed(layout)
     console.print(f"{removed:,} files became {added:,}")
 
 

@@ -19,10 +19,15 @@ WORDS = 3
 """Lines shown of a JVM that does not start."""
 
 
+def spark_lacking() -> str:
+    """What to do where Spark is not installed; empty where it is."""
+    return "" if importlib.util.find_spec("pyspark") else "this needs Spark: pip install 'penstock[spark]'"
+
+
 def need_spark(otherwise: str = "") -> None:
     """End the command where Spark is not installed; ``otherwise`` says what else there is to do."""
-    if importlib.util.find_spec("pyspark") is None:
-        fail(f"this needs Spark: pip install 'penstock[spark]'{otherwise}")
+    if lacking := spark_lacking():
+        fail(f"{lacking}{otherwise}")
 
 
 @contextlib.contextmanager

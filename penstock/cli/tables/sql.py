@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from penstock.cli.common import console, errors
 from penstock.cli.options import AsJson, Configured
@@ -26,7 +24,8 @@ def sql(
     query: Annotated[
         str,
         typer.Argument(
-            help="A SELECT over landed, events, syslog, messages, quarantine, watermarks and topics.NAME (of DuckDB)."
+            help="A SELECT (of DuckDB) over landed, events, syslog, messages, quarantine, events_NAME of typed tables, "
+            "watermarks and topics.NAME."
         ),
     ],
     limit: Annotated[int, typer.Option("-n", min=1, help="Most rows shown as a table.")] = 40,
@@ -38,7 +37,7 @@ def sql(
     ] = None,
 ) -> None:
     """Ask the tables, and what of the log is not in them yet, with SQL and without Spark."""
-    from penstock.sql.answers import csv_text, json_text
+    from penstock.sql.answers import csv_text, json_text, slowness
     from penstock.sql.configured import tables_of  # DuckDB takes a moment to import
     from penstock.sql.query import Query
 
@@ -54,9 +53,14 @@ def sql(
         print(json_text(rows))
     else:
         _show(rows, limit, asked)
+    if told := slowness(asked):
+        errors.print(told, style="yellow")
 
 
 def _show(rows: pa.Table, limit: int, asked: Query) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     from penstock.sql.answers import cell, is_number, rows_of, scope
 
     shown = Table(box=None)

@@ -6,7 +6,6 @@ A handler's ``type`` says which keys it has. Types that are not Penstock's own a
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, field_v
 
 from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.values import OwnTopic, Seconds, Section
+from penstock.config.nearest_name import nearest
 
 ENTRY_POINTS = "penstock.handlers"
 HANDLER_NAME = r"^[a-z0-9_\-]+$"
@@ -115,7 +115,7 @@ class EncryptionConfig(Section):
         if (self.key is None) == (self.key_file is None):
             raise ValueError("needs key or key_file, and only one of them")
         if self.mode not in PADDINGS:
-            raise ValueError(f"mode {self.mode!r} is unknown{_nearest(self.mode, list(PADDINGS))}")
+            raise ValueError(f"mode {self.mode!r} is unknown{nearest(self.mode, list(PADDINGS))}")
         if self.padding is not None and self.padding not in PADDINGS[self.mode]:
             raise ValueError(f"padding {self.padding!r} is not one of {self.mode}: {', '.join(PADDINGS[self.mode])}")
         self.key_bytes()
@@ -200,7 +200,7 @@ class UserHandler(Forwarded):
 
         installed = {entry.name for entry in entry_points(group=ENTRY_POINTS)}
         if name not in installed:
-            raise ValueError(f"there is no handler {name!r}{_nearest(name, [*BUILT_IN, *sorted(installed)])}")
+            raise ValueError(f"there is no handler {name!r}{nearest(name, [*BUILT_IN, *sorted(installed)])}")
         if not re.fullmatch(HANDLER_NAME, name):
             raise ValueError(f"the name of the entry point {name!r} must match {HANDLER_NAME}")
         return name
@@ -241,8 +241,3 @@ def forwarded_handler(given: Any) -> ForwardedHandler:
     if isinstance(handler, LogHandler):
         raise ValueError("the log daemon is no forwarder")
     return handler
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})"

@@ -7,10 +7,18 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from penstock.config.default_listeners import Protocol
 from penstock.config.keys.handlers import ForwardedHandler, HandlerConfig, LogHandler
+from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.sender_tls import SenderTlsConfig
 from penstock.config.keys.values import NAME_PATTERN, Network, Port, Seconds, Section, Size
+from penstock.config.nearest_name import nearest
 
+CODECS = ("plog", "syslog", "gelf", "forward", "raw")
+"""Penstock's own; others are entry points of the group OWN_CODECS."""
+OWN_CODECS = "penstock.codecs"
+MOST_LETTERS = 32
+"""Of a listener's name."""
 TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
 """Sources of the balance that are no listeners."""
 
@@ -85,23 +93,49 @@ class MultilineConfig(Section):
         return self
 
 
+REQUEST_PROTOCOLS = ("http", "otlp_grpc")
+"""Protocols whose senders are answered once the log has what they sent."""
+
+
 class ListenerConfig(SenderTlsConfig):
     """One socket that messages come in by."""
 
-    name: str = Field(pattern=NAME_PATTERN, max_length=32, description="its name in statistics and the balance")
-    protocol: Literal["udp", "tcp"] = Field(description="udp or tcp")
+    name: str = Field(
+        pattern=NAME_PATTERN, max_length=MOST_LETTERS, description="its name in statistics and the balance"
+    )
+    protocol: Protocol = Field(description="udp, tcp, http (doors by path) or otlp_grpc")
     host: str = Field("127.0.0.1", description="address to listen on")
     port: Port = Field(23456, description="port to listen on; 0 takes a free one")
-    codec: Literal["plog", "syslog", "raw"] = Field("plog", description="how bytes become messages")
+    codec: str = Field("plog", description="how bytes become messages: plog, syslog, gelf, forward, raw, or your own")
     framing: Literal["auto", "lf", "nul", "octet"] = Field(
-        "auto", description="what ends a message of codec syslog or raw: auto = what the sender's first ones show (tcp)"
+        "auto",
+        description="what ends a message of codec syslog, gelf or raw: auto = what the sender's first ones show (tcp)",
     )
     timezone: str = Field("local", description="of times that name none; local = this machine's (syslog)")
     so_rcvbuf: Size = Field(4 << 20, description="receive buffer asked of the kernel")
-    max_line: Size = Field(1 << 20, description="longest line (tcp)")
+    receivers: int = Field(
+        1, ge=1, le=64, description="processes that receive at its port, each a listener NAME-2 and so on (udp)"
+    )
+    max_line: Size = Field(1 << 20, description="longest line (tcp), or message with its annotations (http, otlp_grpc)")
     max_connections: int = Field(10_000, ge=1, description="most connections at once; who holds most goes first (tcp)")
-    max_unfinished: Size = Field(64 << 20, description="most bytes of unfinished lines of all connections (tcp)")
+    max_unfinished: Size = Field(
+        64 << 20,
+        description="most bytes of unfinished lines (tcp), or requests (http, otlp_grpc), of all connections",
+    )
+    max_body: Size = Field(16 << 20, ge=1024, description="largest request, also unpacked (http, otlp_grpc)")
+    request_timeout: Seconds = Field(
+        30, gt=0, description="how long a client may take for a request's head or small body, or may be silent (http)"
+    )
+    tokens: tuple[str, ...] = Field(
+        (),
+        json_schema_extra=SECRET,
+        description="one of them comes with each request; empty = none is asked for (http, otlp_grpc)",
+    )
+    allow_from: tuple[Network, ...] = Field((), description="networks that may send; empty = all")
     idle_timeout: Seconds = Field(0, description="a connection silent for this long is closed; 0 = never (tcp)")
+    shared_key: str = Field(
+        "", json_schema_extra=SECRET, description="what senders have to know; empty = nothing is asked for (forward)"
+    )
     commands_from: tuple[Network, ...] = Field(("127.0.0.0/8",), description="networks that may send commands")
     kill: bool = Field(False, description="whether KILL is obeyed")
     annotate_source: bool = Field(False, description="whether messages get the address they came from as annotation")
@@ -130,6 +164,22 @@ class ListenerConfig(SenderTlsConfig):
     def _line_fits(self) -> ListenerConfig:
         if self.protocol == "tcp" and self.max_unfinished < self.max_line:
             raise ValueError("max_unfinished is less than one line may have (max_line)")
+        if self.asks_answers and self.max_unfinished < self.max_body:
+            raise ValueError("max_unfinished is less than one request may have (max_body)")
+        return self
+
+    @model_validator(mode="after")
+    def _doors_know_their_codec(self) -> ListenerConfig:
+        if not self.asks_answers:
+            if self.tokens:
+                raise ValueError("tokens are for http and otlp_grpc listeners only")
+            return self
+        if self.codec != "plog":
+            raise ValueError(f"codec is for udp and tcp listeners only: {self.protocol} knows what comes")
+        if self.joins_lines or self.framing != "auto":
+            raise ValueError("multiline and framing are for tcp listeners only")
+        if any(not token or not token.isascii() or not token.isprintable() for token in self.tokens):
+            raise ValueError("tokens: a token is some printable ASCII characters")
         return self
 
     @model_validator(mode="after")
@@ -138,15 +188,69 @@ class ListenerConfig(SenderTlsConfig):
             raise ValueError("tls_cert is for tcp listeners only")
         if self.protocol == "udp" and self.joins_lines:
             raise ValueError("multiline is for tcp listeners only")
+        if self.protocol == "udp" and self.codec == "forward":
+            raise ValueError("codec forward is for tcp listeners only")
+        if self.codec == "forward" and (self.framing != "auto" or self.joins_lines):
+            raise ValueError("framing and multiline mean nothing to codec forward")
+        if self.codec != "forward" and self.shared_key:
+            raise ValueError("shared_key is for codec forward only")
         if self.codec == "plog" and self.framing not in ("auto", "lf"):
             raise ValueError("framing: the lines of codec plog end with LF")
         return self
+
+    @field_validator("codec")
+    @classmethod
+    def _known_codec(cls, name: str) -> str:
+        if name not in CODECS:
+            from importlib.metadata import entry_points  # some megabytes that most processes do without
+
+            installed = {entry.name for entry in entry_points(group=OWN_CODECS)}
+            if name not in installed:
+                raise ValueError(f"there is no codec {name!r}{nearest(name, [*CODECS, *sorted(installed)])}")
+        return name
 
     @field_validator("timezone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
         zone_of(name)
         return name
+
+    @model_validator(mode="after")
+    def _port_can_be_shared(self) -> ListenerConfig:
+        if self.receivers > 1 and (self.protocol != "udp" or self.port == 0):
+            raise ValueError("receivers is for udp listeners with a port of their own")
+        if len(self.fellow(self.receivers)) > MOST_LETTERS:
+            raise ValueError(f"receivers: no room for their number in a name of {MOST_LETTERS} letters")
+        return self
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Where it listens; the same socket does as long as this is the same."""
+        return self.protocol, self.host, self.port
+
+    @property
+    def shares_port(self) -> bool:
+        """Whether several receivers have sockets at its port."""
+        return self.receivers > 1
+
+    def fellow(self, number: int) -> str:
+        """The name of the receiver of that number; the first one has the listener's."""
+        return self.name if number == 1 else f"{self.name}-{number}"
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The time zone of times that name none; None is this machine's."""
+        return zone_of(self.timezone)
+
+    @property
+    def asks_answers(self) -> bool:
+        """Whether its senders wait for an answer, which they get once the log has what they sent."""
+        return self.protocol in REQUEST_PROTOCOLS
+
+    @property
+    def transport(self) -> Literal["udp", "tcp"]:
+        """What its socket speaks."""
+        return "udp" if self.protocol == "udp" else "tcp"
 
     @property
     def joins_lines(self) -> bool:
@@ -156,7 +260,12 @@ class ListenerConfig(SenderTlsConfig):
     @property
     def defragments(self) -> bool:
         """Whether messages may come in fragments, and be larger than a datagram."""
-        return self.protocol == "udp" and self.codec == "plog"
+        return self.protocol == "udp" and self.codec in ("plog", "gelf")
+
+    @property
+    def most_beyond(self) -> int:
+        """Bytes of messages that a round may give beyond those of its datagrams: one more where they are unpacked."""
+        return self.defrag.max_size * (1 + (self.codec == "gelf")) if self.defragments else 0
 
     @property
     def routed(self) -> tuple[HandlerConfig, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from penstock.config.keys.values import Address, AddressOrOff, Seconds, Section, Size
 
@@ -42,9 +43,32 @@ class LogConfig(Section):
     grpc: Address = Field("127.0.0.1:8845", description="address of the gRPC server")
     http: Address = Field("127.0.0.1:8844", description="address of the HTTP server")
     flight: AddressOrOff = Field("127.0.0.1:8846", description='address of the Arrow Flight server; "" = off')
-    max_bodies: Size = Field(256 << 20, ge=1, description="most bytes of HTTP requests' bodies under way at once")
-    max_connections: int = Field(1000, ge=1, description="most connections of HTTP clients at once")
-    request_timeout: Seconds = Field(30, gt=0, description="how long an HTTP client may take for a head or small body")
+    kafka: AddressOrOff = Field("", description='address at which clients of Kafka are served; "" = off')
+    kafka_advertised: AddressOrOff = Field(
+        "", description='the address that clients of Kafka are told to connect to; "" = where they came'
+    )
+    max_bodies: Size = Field(
+        256 << 20,
+        ge=1,
+        description="most bytes of HTTP requests' bodies under way at once; of Kafka's requests as many",
+    )
+    max_connections: int = Field(1000, ge=1, description="most connections of HTTP clients at once; of Kafka's as many")
+    request_timeout: Seconds = Field(
+        30, gt=0, description="how long a client of HTTP may take for a head or small body, one of Kafka for a request"
+    )
     max_topics: int = Field(1000, ge=1, description="most topics there may be")
     max_bytes: Size = Field(0, description="appends are refused when all topics together are larger; 0 = no limit")
     topic_defaults: TopicConfig = Field(default_factory=TopicConfig, description="settings of every topic")
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where its servers listen, by their keys; those that are off are left out."""
+        doors = {"grpc": self.grpc, "http": self.http, "flight": self.flight, "kafka": self.kafka}
+        return {f"log.{name}": address for name, address in doors.items() if address}
+
+    @field_validator("kafka")
+    @classmethod
+    def _has_kio(cls, kafka: str) -> str:
+        if kafka and importlib.util.find_spec("kio") is None:
+            raise ValueError("this needs kio: pip install 'penstock[kafka]'")
+        return kafka

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.typed import TypedConfig
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
+from penstock.config.tables_url import UNSAFE, check_place, is_url
 
-KINDS = ("event", "syslog", "message", "quarantine")
+FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
+KINDS = ("event", "syslog", "message", "quarantine", "dropped")
+Option = Annotated[str, BeforeValidator(lambda given: str(given).lower() if isinstance(given, bool) else str(given))]
+Place = Annotated[str, BeforeValidator(lambda given: str(given or "")), AfterValidator(check_place)]
 
 
 class RedactConfig(Section):
@@ -53,7 +59,10 @@ class PipelineConfig(Section):
     kafka: dict[str, str] = Field(default_factory=dict, description="properties of Kafka's client, with that source")
     expiry_gap: int = Field(1000, ge=1, description="offsets that a large message may span in Kafka")
     topics: tuple[str, ...] = Field(("*",), description="topics read; * = all but internal ones")
-    tables: Path | None = Field(None, description="folder of the tables; default: data_dir/tables")
+    tables: Place = Field("", description="folder of the tables, or URL (s3, gs, abfss); default: data_dir/tables")
+    storage_options: dict[str, Option] = Field(
+        default_factory=dict, description="what delta-rs is told of the object store, with a URL: AWS_ENDPOINT_URL"
+    )
     format: Literal["delta", "parquet"] = Field("delta", description="format of the tables")
     merge_files_every: Seconds = Field(600.0, description="how often small files are merged (delta); 0: never")
     batch_rows: int = Field(500_000, ge=1, description="most messages of one batch")
@@ -65,16 +74,30 @@ class PipelineConfig(Section):
     duplicate_window: Seconds = Field(600.0, description="how long a uuid is remembered")
     event_types: tuple[str, ...] = Field((), description="types let in; empty: any")
     schemas: dict[str, str] = Field(default_factory=dict, description="what data is, by event type: Spark's DDL")
+    typed: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], TypedConfig] = Field(
+        default_factory=dict, description="tables of single event types (delta), by name: click is events_click"
+    )
     transform: str = Field(
         "",
-        pattern=r"^$|^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+        pattern=f"^$|^{FUNCTION}$",
         description="module:function that every batch of rows goes through before it lands: RecordBatch to RecordBatch",
+    )
+    fixes: tuple[str, ...] = Field(
+        (), description="functions (module:function) that the console offers to mend quarantine with: bytes to bytes"
     )
     redact: RedactConfig = Field(default_factory=RedactConfig)
     keep_payload: bool = Field(True, description="keep the raw payload of valid events")
     spark: dict[str, str | int | float | bool] = Field(
         default={"master": "local[2,3]"}, description="master, and anything else Spark takes"
     )
+
+    @field_validator("fixes")
+    @classmethod
+    def _named(cls, fixes: tuple[str, ...]) -> tuple[str, ...]:
+        for named in fixes:
+            if not re.fullmatch(FUNCTION, named):
+                raise ValueError(f"{named!r} is not module:function")
+        return fixes
 
     @model_validator(mode="after")
     def _kafka_can_be_reached(self) -> PipelineConfig:
@@ -90,6 +113,22 @@ class PipelineConfig(Section):
                 raise ValueError(f"retention.{name}: an age is of a kind ({', '.join(KINDS)}) or a type (event/click)")
         if self.retention and self.format != "delta":
             raise ValueError('retention is for format = "delta": files of a Parquet table stay as they were written')
+        return self
+
+    @model_validator(mode="after")
+    def _tables_can_be_there(self) -> PipelineConfig:
+        if self.storage_options and not is_url(self.tables):
+            raise ValueError("storage_options are for tables at a URL")
+        if is_url(self.tables) and self.format != "delta":
+            raise ValueError('tables at a URL have format = "delta": a commit has to be one request')
+        if any(name.lower() == UNSAFE for name in self.storage_options):
+            raise ValueError(f"storage_options.{UNSAFE.upper()}: a second writer would not be noticed")
+        return self
+
+    @model_validator(mode="after")
+    def _typed_tables_can_be(self) -> PipelineConfig:
+        if self.typed and self.format != "delta":
+            raise ValueError('typed tables are for format = "delta": commits of several tables need their numbers')
         return self
 
     @model_validator(mode="after")

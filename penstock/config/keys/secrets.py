@@ -12,7 +12,9 @@ from pydantic.fields import FieldInfo
 MASK = "********"
 SECRET: dict[str, Any] = {"secret": True}
 """Marks a field: ``Field(json_schema_extra=SECRET)``."""
-_SECRET_NAME = re.compile(r"passw|secret|token|credential|jaas|(^|[._-])key([._-]pem)?$|api[._-]?key", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"passw|secret|token|credential|jaas|(^|[._-])key([._-](pem|base64))?$|api[._-]?key", re.IGNORECASE
+)
 
 
 def is_secret(name: str, field: FieldInfo | None = None) -> bool:

@@ -128,7 +128,7 @@ def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
     """Raises ValueError, naming the key of an address that is open to others without TLS and tokens."""
     for key, address in addresses.items():
         missing = " and ".join(security.gaps())
-        if address and missing and not is_loopback(address):
+        if missing and not is_loopback(address):
             raise ValueError(f"{key}: {address} is not loopback: set security.{missing}, or security.insecure = true")
 
 

@@ -1,18 +1,22 @@
 """TLS contexts of ``[security]``, and whether its files fit each other: tried by a handshake in memory.
 
 The product's own processes trust the servers' certificate itself and, where client certificates are asked for,
-show the same one: so they need no authority of their own.
+show the same one: so they need no authority of their own. Of a file with a chain that is the first certificate alone:
+the authorities behind it vouch for many others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import ssl
 from pathlib import Path
 from typing import Any
 
 from penstock.config.units import ConfigError
 from penstock.errors import PenstockError
+
+_CERTIFICATE = re.compile(rb"-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----.*?-----END \1-----\n?", re.DOTALL)
 
 
 class Unusable(PenstockError, ValueError):
@@ -23,7 +27,7 @@ def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLCont
     """What the servers use. Raises Unusable."""
     context = sender_context(cert, key, client_ca)
     if client_ca is not None:
-        _trust(context, cert, "tls_cert")
+        _trust_itself(context, cert)
     return context
 
 
@@ -41,7 +45,7 @@ def client_context(cert: Path, key: Path | None) -> ssl.SSLContext:
     """What the product's own clients use: they trust ``cert`` alone, and show it with ``key``. Raises Unusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False  # the certificate itself is what is trusted, whatever name it has
-    _trust(context, cert, "tls_cert")
+    _trust_itself(context, cert)
     if key is not None:
         _load_pair(context, cert, key)
     return context
@@ -97,6 +101,23 @@ def _trust(context: ssl.SSLContext, path: Path, name: str) -> None:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
         raise Unusable(f"{name}: holds no certificates: {error}") from None
+
+
+def _trust_itself(context: ssl.SSLContext, cert: Path) -> None:
+    _check_readable("tls_cert", cert)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    own = first_certificate(cert.read_bytes())
+    try:
+        context.load_verify_locations(cadata=own.decode("ascii", "replace"))
+    except ssl.SSLError as error:
+        raise Unusable(f"tls_cert: holds no certificates: {error}") from None
+
+
+def first_certificate(pem: bytes) -> bytes:
+    """The first certificate of ``tls_cert``, which is the servers' own; others are of authorities. Raises Unusable."""
+    if (found := _CERTIFICATE.search(pem)) is None:
+        raise Unusable("tls_cert: holds no certificates")
+    return found[0]
 
 
 def _check_readable(name: str, path: Path) -> None:

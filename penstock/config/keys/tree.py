@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from penstock.config.default_listeners import default_listener_tables
+from penstock.config.keys.alarms import AlarmsConfig
 from penstock.config.keys.console import ConsoleConfig
 from penstock.config.keys.listeners import BufferConfig, ListenerConfig
 from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
@@ -14,6 +15,7 @@ from penstock.config.keys.otel import OtelConfig
 from penstock.config.keys.pipeline import PipelineConfig
 from penstock.config.keys.security import SecurityConfig, check_console, check_exposure
 from penstock.config.keys.values import Seconds, Section, TopicName
+from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
 
 
 class Settings(Section):
@@ -30,25 +32,39 @@ class Settings(Section):
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
     console: ConsoleConfig = Field(default_factory=ConsoleConfig)
     otel: OtelConfig = Field(default_factory=OtelConfig)
+    alarms: AlarmsConfig = Field(default_factory=AlarmsConfig)
 
-    @model_validator(mode="after")
-    def _names_differ(self) -> Settings:
-        names = [listener.name for listener in self.listener]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two listeners have the name {min(twice)!r}")
-        return self
+    @field_validator("listener")
+    @classmethod
+    def _one_for_each_receiver(cls, listeners: tuple[ListenerConfig, ...]) -> tuple[ListenerConfig, ...]:
+        """Those of a port that several share are there already in what was written out."""
+        found: dict[str, ListenerConfig] = {}
+        fellows: set[str] = set()
+        for one in listeners:
+            if one.name in fellows and found[one.name] == one:
+                continue
+            names = [one.fellow(number) for number in range(1, one.receivers + 1)]
+            if twice := found.keys() & names:
+                raise ValueError(f"two listeners have the name {min(twice)!r}")
+            if other := next((o.name for o in found.values() if one.receivers > 1 and o.place == one.place), None):
+                raise ValueError(f"listeners {other!r} and {one.name!r} have the same port")
+            found |= {name: one.model_copy(update={"name": name}) for name in names}
+            fellows.update(names[1:])
+        return tuple(found.values())
 
     @model_validator(mode="after")
     def _not_exposed(self) -> Settings:
-        addresses = {"log.grpc": self.log.grpc, "log.http": self.log.http, "log.flight": self.log.flight}
-        check_exposure(addresses, self.security)
+        check_exposure(self.log.addresses, self.security)
         check_console(self.console.http, self.security)
         return self
 
     @property
-    def tables(self) -> Path:
-        """The folder of the tables."""
-        return self.pipeline.tables or self.data_dir / "tables"
+    def tables(self) -> TablesPlace:
+        """The folder of the tables, or their URL."""
+        given = self.pipeline.tables
+        if is_url(given):
+            return TablesUrl.beside(given, self.data_dir, self.pipeline.storage_options)
+        return Path(given) if given else self.data_dir / "tables"
 
     @property
     def topics(self) -> Path:

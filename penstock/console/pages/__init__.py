@@ -4,4 +4,19 @@ Read ``overview``, the first page, with ``receipt``, then any other. Imports ``c
 ``landing``, ``sql`` and ``ledger``.
 """
 
-__all__ = ["overview", "receipt", "listeners", "topics", "pipeline", "find", "sql", "kafka", "configuration"]  # noqa: RUF022 reading order
+__all__ = [  # noqa: RUF022 reading order
+    "overview",
+    "receipt",
+    "listeners",
+    "topics",
+    "topic",
+    "send_message",
+    "pipeline",
+    "quarantine",
+    "send_back",
+    "find",
+    "sql",
+    "kafka",
+    "configuration",
+    "not_found",
+]

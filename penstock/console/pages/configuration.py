@@ -34,7 +34,8 @@ def listing(keys: list[dict[str, Any]], wanted: str) -> str:
     for group, of_group in groupby(found, lambda key: key["name"].rpartition(".")[0]):
         rows = [_row(key) for key in of_group]
         parts.append(
-            f'<h3 class="title">{escape(group) or "general"}</h3>' + table(["key", "value", "default", "meaning"], rows)
+            f'<h3 class="title">{escape(group) or "general"}</h3>'
+            + table(["key", "value", "default", "meaning"], rows, stack=True)
         )
     return "".join(parts) or '<div class="dim">No key has this.</div>'
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 from html import escape
 from urllib.parse import quote
 
 from nicegui import ui
 
 from penstock.config import Settings
+from penstock.console.asked import TIME, time_of
 from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.readable import readable_topics
 from penstock.console.theme import Html, frame, panel, table
@@ -26,7 +26,6 @@ from penstock.sql.search import Found, containing
 MOST = 50
 SECONDS = 30.0
 SHOWN = 160
-TIME = re.compile(r"(\d{4}-\d{2}-\d{2}[T ])?\d{2}:\d{2}(:\d{2}(\.\d+)?)?")
 STATIONS = ("received", "log buffer", "log", "micro-batch", "table", "proof")
 AS_MEANT = (PENDING, KEPT, PROMOTED, DUPLICATE, DROPPED, DELETED)
 """Fates of messages that are in no table, and should not be."""
@@ -60,7 +59,8 @@ def answer(settings: Settings, asked: str, readable: Readable) -> str:
     if place and tracer.has_topic(place["topic"]):
         return _traced(tracer, place["topic"], int(place["offset"]), readable)
     if TIME.fullmatch(asked):
-        return at_time(settings, asked, readable)
+        moment = time_of(asked)
+        return at_time(settings, moment, readable) if moment else f'<div class="bad">{escape(asked)} is no time</div>'
     at = tracer.landed(asked) or tracer.waiting(asked)
     if at is not None and may_read(at[0], readable):
         return _traced(tracer, *at, readable)
@@ -115,13 +115,8 @@ def _neighbours(topic: str, offset: int) -> str:
     return f'<div class="dim">{words} &middot; <a href="/topic/{quote(topic.partition("/")[0])}">the topic</a></div>'
 
 
-def at_time(settings: Settings, asked: str, readable: Readable) -> str:
-    """For each topic the first message from a time (UTC; today where there is no date) on."""
-    text = asked if "-" in asked else f"{datetime.now(UTC).date()} {asked}"
-    try:
-        moment = datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:
-        return f'<div class="bad">{escape(asked)} is no time</div>'
+def at_time(settings: Settings, moment: datetime, readable: Readable) -> str:
+    """For each topic the first message from a time on."""
     views = FolderStore(settings.topics).views(["*"])
     rows = []
     for name, view in views.items():
@@ -146,7 +141,7 @@ def listing(asked: str, found: list[Found]) -> str:
         for one in found
     ]
     more = f'<div class="dim">The newest {MOST}; there may be more.</div>' if len(found) == MOST else ""
-    return table(["message", "stored", "kind", "payload"], rows) + more
+    return table(["message", "stored", "kind", "payload"], rows, stack=True) + more
 
 
 def _around(payload: bytes, asked: str) -> str:

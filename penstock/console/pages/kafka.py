@@ -10,6 +10,16 @@ from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, rate
 
 HANDLER = "kafka"
+MOST = 200
+"""Partitions that are shown."""
+NO_SOURCE = (
+    "<div>Kafka is not read: messages land from the built-in log.</div>"
+    '<div class="dim">To go on with Kafka: <code>penstock promote</code>, then <code>[pipeline] source</code>.</div>'
+)
+NO_HANDLER = (
+    "<div>Nothing is sent to Kafka.</div>"
+    '<div class="dim">A listener sends there with a handler of type <code>kafka</code>.</div>'
+)
 
 
 def build(daemon: Daemon) -> None:
@@ -38,7 +48,7 @@ def partitions(balance: dict[str, Any]) -> str:
             numbers = (topic["end"], whole, fates.get("segment", 0), gone, topic["pending"])
             rows.append([escape(topic["topic"]), *map(exact, numbers)])
     heads = ["partition", "end", "messages", "segments of large ones", "absent", "waiting"]
-    return table(heads, rows, {1, 2, 3, 4, 5}) if rows else '<div class="dim">The pipeline reads no Kafka.</div>'
+    return table(heads, rows, {1, 2, 3, 4, 5}) if rows else NO_SOURCE
 
 
 def handlers(daemon: Daemon) -> str:
@@ -59,7 +69,7 @@ def handlers(daemon: Daemon) -> str:
             ]
         )
     heads = ["listener", "handler", "rate", "delivered", "failed", "dropped", "in the buffer"]
-    return table(heads, rows, {2, 3, 4, 5, 6}) if rows else '<div class="dim">No listener has a kafka handler.</div>'
+    return table(heads, rows, {2, 3, 4, 5, 6}) if rows else NO_HANDLER
 
 
 def _stat(daemon: Daemon, listener: str, handler: str) -> dict[str, Any] | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from nicegui import ui
 
-from penstock.console.charts import Options, bars, heat
+from penstock.console.charts import bars, heat
 from penstock.console.daemon_poll import Daemon
-from penstock.console.theme import Html, frame, live, panel, table
+from penstock.console.theme import Chart, Html, frame, live, panel, table
 from penstock.console.wording import exact, lasted, meaning, rate, size
 
 ARRAYS = {
@@ -42,7 +42,7 @@ def build(daemon: Daemon) -> None:
         with ui.tabs().props("dense no-caps align=left inline-label") as tabs:
             for name in names:
                 ui.tab(name)
-        with ui.tab_panels(tabs, value=names[0]).classes("w-full").style("background:transparent"):
+        with ui.tab_panels(tabs, value=names[0], animated=False).classes("w-full").style("background:transparent"):
             for name in names:
                 with ui.tab_panel(name).style("padding:0;gap:18px"):
                     _listener(daemon, name)
@@ -59,7 +59,7 @@ def _listener(daemon: Daemon, name: str) -> None:
     for key, (title, axis) in ARRAYS.items():
         with panel(title, "by powers of two"):
             none = ui.label("None.").classes("dim")
-            charts[key] = (none, ui.echart({"series": []}).style("height:260px;width:100%"), axis)
+            charts[key] = (none, Chart(260), axis)
     with panel("plog's statistics"):
         plain = Html()
 
@@ -120,17 +120,10 @@ def explained(counts: dict[str, int]) -> str:
     return " ".join(parts)
 
 
-def _draw(counts: list[Any], none: ui.label, chart: ui.echart, axis: str) -> None:
+def _draw(counts: list[Any], none: ui.label, chart: Chart, axis: str) -> None:
     flat = [n for row in counts for n in (row if isinstance(row, list) else [row])]
     none.set_visibility(not any(flat))
     chart.set_visibility(any(flat))
     if any(flat):
         two = isinstance(counts[0], list)
-        _update(chart, heat(counts, axis, "fragments of the message") if two else bars(counts, axis))
-
-
-def _update(chart: ui.echart, options: Options) -> None:
-    if options != dict(chart.options):
-        chart.options.clear()
-        chart.options.update(options)
-        chart.update()
+        chart.show(heat(counts, axis, "fragments of the message") if two else bars(counts, axis))

@@ -16,7 +16,7 @@ from penstock.console.daemon_poll import Away, Daemon
 from penstock.console.findings import Finding, findings
 from penstock.console.pages.receipt import ReceiptPanel
 from penstock.console.pipe_picture import draw
-from penstock.console.theme import Html, frame, live, panel, table
+from penstock.console.theme import Chart, Html, frame, live, panel, table
 from penstock.console.wording import clock, exact
 from penstock.landing.landing_lock import is_running
 from penstock.landing.table_paths import Layout
@@ -26,6 +26,8 @@ SPANS = {"1 hour": (3600, 60), "6 hours": (6 * 3600, 360), "24 hours": (86400, 1
 CHART_EVERY = 2.0
 MARKS_EVERY = 5.0
 MOST_EVENTS = 12
+MOST_FINDINGS = 20
+MOST_MARKS = 12
 BAD_KINDS = ("restart", "loss", "disk")
 
 
@@ -74,18 +76,18 @@ def _findings(found: list[Finding]) -> str:
         f'<div class="finding {one.level}-edge"><div>{escape(one.what)}</div>'
         + (f'<div class="dim">{escape(one.advice)}</div>' if one.advice else "")
         + "</div>"
-        for one in found
-    )
+        for one in found[:MOST_FINDINGS]
+    ) + (f'<div class="dim">and {exact(len(found) - MOST_FINDINGS)} more</div>' if len(found) > MOST_FINDINGS else "")
 
 
 def _chart(daemon: Daemon) -> None:
     with panel("What became of the messages", "by the minute they were received; dashed: what happened"):
         with ui.row().classes("items-center w-full"):
             span = ui.toggle(list(SPANS), value="1 hour").props(
-                "dense unelevated no-caps toggle-color=teal-8 toggle-text-color=white padding='2px 10px'"
+                "dense unelevated no-caps toggle-color=primary toggle-text-color=white padding='2px 10px'"
             )
             lost = ui.label().classes("dim chart-lost")
-        chart = ui.echart({"series": []}).style("height:280px;width:100%")
+        chart = Chart(280)
 
     async def refresh() -> None:
         seconds, step = SPANS[span.value]
@@ -96,11 +98,7 @@ def _chart(daemon: Daemon) -> None:
             return
         gone = sum(ends["lost"] for ends in ends_of(series, now - seconds, now).values())
         lost.set_text(f"{exact(gone)} lost within {span.value}" if gone else f"none lost within {span.value}")
-        options = stacked(series, now - seconds, now, daemon.events)
-        if options != dict(chart.options):
-            chart.options.clear()
-            chart.options.update(options)
-            chart.update()
+        chart.show(stacked(series, now - seconds, now, daemon.events))
 
     span.on_value_change(refresh)
     ui.timer(CHART_EVERY, refresh)
@@ -117,8 +115,10 @@ async def _watermarks(daemon: Daemon) -> str:
         return '<div class="dim">No pipeline has said so yet.</div>'
     rows = [
         [escape(one["table"]), escape(one.get("topic", "")), clock(one["until"]), f"{one.get('share', 1):.2%}"]
-        for one in tables
+        for one in sorted(tables, key=lambda one: (one["until"], one.get("share", 1)))  # the least complete first
+        if daemon.is_there(one.get("topic", ""))
     ]
+    more = f'<div class="dim">and {exact(len(rows) - MOST_MARKS)} more</div>' if len(rows) > MOST_MARKS else ""
     if not rows:
         return '<div class="dim">Nothing has landed yet.</div>'
-    return table(["table", "topic", "complete up to", "share"], rows, {3})
+    return table(["table", "topic", "complete up to", "share"], rows[:MOST_MARKS], {3}) + more

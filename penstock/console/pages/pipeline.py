@@ -1,28 +1,28 @@
-"""The pipeline: batches, lag, throughput, quarantine with replay."""
+"""The pipeline: batches, lag, throughput, and how much is in quarantine for which reason."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import Counter
 from html import escape
 
 from nicegui import ui
 
-from penstock.client import ClientError, Log
 from penstock.config import Settings
-from penstock.config.daemon_access import Access
 from penstock.console.charts import rates
-from penstock.console.daemon_poll import Away, Daemon
-from penstock.console.readable import readable_topics
-from penstock.console.theme import Html, frame, live, panel, table
+from penstock.console.daemon_poll import Daemon
+from penstock.console.pages.quarantine import address
+from penstock.console.theme import Chart, Html, frame, panel, table
 from penstock.console.wording import exact, lasted, short
-from penstock.landing.quarantine.send_back import Row, SendBack, rows
 from penstock.landing.status import Status, status
 from penstock.landing.table_paths import Layout
+from penstock.ledger.receipt import Receipt
+from penstock.sql.quarantined import Selection
 
-SAMPLE = 50
-FATES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message", "duplicates": "duplicate"}
+MOST = 50
+"""Topics that are shown: those furthest behind."""
+EVERY = 3.0
+FATES = ("landed.event", "landed.syslog", "landed.message", "quarantined", "duplicate")
 
 
 def build(daemon: Daemon, settings: Settings) -> None:
@@ -34,23 +34,24 @@ def build(daemon: Daemon, settings: Settings) -> None:
         with panel("Topics", "how far the tables are behind"):
             behind = Html()
         with panel("Landing", "rows a second, over the last hour"):
-            chart = ui.echart({"series": []}).style("height:240px;width:100%")
+            chart = Chart(240)
         with panel("Quarantine", "messages that look like events and are none"):
-            _quarantine(settings, layout, daemon)
+            reasons = Html()
 
     async def refresh() -> None:
         found = await asyncio.to_thread(status, settings.topics, layout, settings.pipeline.topics)
         now.show(described(found))
-        behind.show(topics(found))
+        behind.show(topics(found, daemon))
+        reasons.show(quarantined(daemon.receipt))
 
     def draw() -> None:
-        lines = {name: daemon.history.line(f"fate/{fate}") for name, fate in FATES.items()}
-        chart.options.clear()
-        moved = {name: line for name, line in lines.items() if any(rate for _, rate in line)}
-        chart.options.update(rates(moved, daemon.at, daemon.events, daemon.latest.seen))
-        chart.update()
+        lines = {fate: daemon.history.line(f"fate/{fate}") for fate in FATES}
+        moved = {fate: line for fate, line in lines.items() if any(rate for _, rate in line)}
+        chart.show(rates(moved, daemon.at, daemon.events, daemon.latest.seen))
 
-    live(refresh)
+    for one in (now, behind, reasons):
+        one.show('<div class="dim" role="status">Reading...</div>')
+    ui.timer(EVERY, refresh)
     ui.timer(10.0, draw)
 
 
@@ -72,69 +73,28 @@ def described(found: Status) -> str:
     return f'<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>'
 
 
-def topics(found: Status) -> str:
-    """A row for each topic."""
-    cells = [
-        [escape(t.topic), exact(t.end), exact(t.landed), exact(t.proved), exact(t.lag_rows), lasted(t.lag)]
-        for t in found.topics
-    ]
+def topics(found: Status, daemon: Daemon) -> str:
+    """A row for each topic that there is."""
+    there = [t for t in found.topics if daemon.is_there(t.topic)]
+    most = sorted(there, key=lambda t: (-t.lag_rows, t.topic))[:MOST]
+    cells = [[escape(t.topic), *map(exact, (t.end, t.landed, t.proved, t.lag_rows)), lasted(t.lag)] for t in most]
+    more = len(there) - len(cells)
     heads = ["topic", "end", "landed", "proved", "rows behind", "time behind"]
-    return table(heads, cells, {1, 2, 3, 4, 5}) if cells else '<div class="dim">There is no topic yet.</div>'
+    rest = f'<div class="dim">and {exact(more)} topics more, which are less behind</div>' if more else ""
+    return table(heads, cells, {1, 2, 3, 4, 5}) + rest if cells else '<div class="dim">There is no topic yet.</div>'
 
 
-def _quarantine(settings: Settings, layout: Layout, daemon: Daemon) -> None:
-    reason = ui.select({"": "all reasons"}, value="").props("dense outlined").style("min-width:220px")
-    shown = Html()
-
-    async def seen() -> list[Row]:
-        """Rows of topics that may be read."""
-        found = await asyncio.to_thread(lambda: list(rows(layout)))
-        readable = await readable_topics(daemon)
-        return [row for row in found if readable is None or row.topic in readable]
-
-    async def look() -> None:
-        try:
-            found = await seen()
-        except Away:  # said above
-            return
-        counted = Counter(row.reason for row in found)
-        reason.set_options({"": "all reasons", **{name: f"{name} ({n})" for name, n in counted.most_common()}})
-        chosen = [row for row in found if reason.value in ("", row.reason)]
-        shown.show(listing(chosen))
-
-    async def send_back() -> None:
-        try:
-            chosen = [row for row in await seen() if reason.value in ("", row.reason)]
-            sent = await asyncio.to_thread(replayed, settings, layout, chosen, daemon.token)
-        except (Away, ClientError, OSError) as error:
-            ui.notify(str(error), type="negative")
-            return
-        ui.notify(f"{sent:,} messages sent back into their topics")
-
-    reason.on_value_change(look)
-    ui.button("send these back into their topics", on_click=send_back).props("outline no-caps dense color=teal-8")
-    ui.timer(5.0, look)
+def quarantined(told: Receipt | None) -> str:
+    """By reason, with links to the messages."""
+    counted: Counter[str] = Counter()
+    for counts in told.quarantined.values() if told else ():
+        counted.update(counts)
+    links = [(name.partition(".")[2], n) for name, n in counted.most_common() if n]
+    chips = "".join(_chip(reason, n) for reason, n in links)
+    everything = '<div class="dim"><a href="/quarantine">See them, mend them and send them back</a></div>'
+    return f'<div class="chips">{chips}</div>{everything}' if links else '<div class="dim">Nothing.</div>'
 
 
-def replayed(settings: Settings, layout: Layout, chosen: list[Row], token: str = "") -> int:
-    """Send rows back, each once ever, with a token or our own; how many were sent now. Raises ClientError, OSError."""
-    access = Access(settings)
-    with Log(access.rpc_address, token=token or access.token, retry_for=5.0) as log:
-        return SendBack(layout, log).run(chosen)[0]
-
-
-def listing(chosen: list[Row]) -> str:
-    """The first of them, as a table."""
-    cells = [
-        [escape(row.topic), exact(row.offset), escape(row.reason), f"<code>{escape(_shown(row))}</code>"]
-        for row in itertools.islice(chosen, SAMPLE)
-    ]
-    more = f'<div class="dim">and {exact(len(chosen) - SAMPLE)} more</div>' if len(chosen) > SAMPLE else ""
-    if not cells:
-        return '<div class="dim">Nothing.</div>'
-    return table(["topic", "offset", "reason", "payload"], cells, {1}) + more
-
-
-def _shown(row: Row) -> str:
-    text = row.payload[:200].decode(errors="replace")
-    return text if len(text) <= 100 else f"{text[:100]}..."
+def _chip(reason: str, n: int) -> str:
+    named = escape(reason.replace("_", " "))
+    return f'<a class="chip" href="{escape(address(Selection(reason)))}">{named} <small>{exact(n)}</small></a>'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -12,13 +11,17 @@ from typing import Any
 from nicegui import ui
 
 from penstock.console.daemon_poll import Away, Daemon
+from penstock.console.readable import readable_topics
 from penstock.console.receipt_details import chip, detail, head, samples
 from penstock.console.theme import Html, panel
 from penstock.console.wording import PART_COLOURS
-from penstock.landing.quarantine.send_back import Row, rows
+from penstock.errors import PenstockError
+from penstock.landing.quarantine.send_back import Row
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import PARTS
 from penstock.ledger.receipt_words import unknown
+from penstock.sql.quarantined import Selection, newest
+from penstock.sql.tables import Tables
 
 DAY = 86_400
 SAMPLES = 3
@@ -89,15 +92,13 @@ class ReceiptPanel:
                 series = await self._daemon.get("/balance/series", since=int(time.time()) - DAY, step=60)
             if part == "quarantined" and not self._samples:
                 self._samples = samples(await self._newest())
-        except Away:
+        except (Away, PenstockError, OSError):
             return
         if part == self._open:
             self._detail.show(detail(part, told, self._daemon.balance, series) + self._samples)
 
     async def _newest(self) -> list[Row]:
-        """The newest rows in quarantine of topics that may be read."""
-        found = await asyncio.to_thread(lambda: list(deque(rows(self._layout), maxlen=100)))
-        if self._daemon.token:
-            readable = {topic["name"] for topic in (await self._daemon.get("/topics")).get("topic", ())}
-            found = [row for row in found if row.topic in readable]
-        return sorted(found, key=lambda row: row.timestamp, reverse=True)[:SAMPLES]
+        """The newest messages in quarantine of topics that may be read. Raises Away, PenstockError, OSError."""
+        readable = await readable_topics(self._daemon)
+        tables = Tables(self._layout, readable=readable)
+        return await asyncio.to_thread(newest, tables, Selection(), SAMPLES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from html import escape
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from penstock.console.readable import readable_topics
 from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import exact
 from penstock.errors import PenstockError
-from penstock.sql.answers import cell, csv_text, is_number, rows_of, scope
+from penstock.sql.answers import cell, csv_text, is_number, rows_of, scope, slowness
 from penstock.sql.configured import tables_of
 from penstock.sql.query import Query
 
@@ -32,8 +31,8 @@ def build(daemon: Daemon, settings: Settings) -> None:
     with frame("/sql", daemon), panel("Ask the tables", HINT):
         text = ui.textarea(value=EXAMPLE).props('outlined autogrow aria-label="query"').classes("w-full query")
         with ui.row().style("gap:10px"):
-            ask = ui.button("ask").props("outline no-caps dense color=teal-8")
-            save = ui.button("as CSV").props("outline no-caps dense color=teal-8")
+            ask = ui.button("ask").props("outline no-caps dense")
+            save = ui.button("as CSV").props("outline no-caps dense")
         shown = Html()
 
     async def found(limit: int) -> tuple[pa.Table, str]:
@@ -64,10 +63,9 @@ def build(daemon: Daemon, settings: Settings) -> None:
 
 def asked(settings: Settings, text: str, readable: frozenset[str] | None, limit: int) -> tuple[pa.Table, str]:
     """The rows, and what was asked in which time. Raises PenstockError, OSError."""
-    begun = time.monotonic()
     with Query(tables_of(settings, readable=readable), text, seconds=SECONDS) as query:
         rows = query.answer(limit)
-        return rows, "; ".join(filter(None, [f"{time.monotonic() - begun:.2f} s", scope(query)]))
+        return rows, "; ".join(filter(None, [slowness(query) or f"{query.took:.2f} s", scope(query)]))
 
 
 def answer(rows: pa.Table, told: str) -> str:

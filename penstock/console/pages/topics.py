@@ -1,10 +1,7 @@
-"""Topics: sizes, rates, retention, readers and their lag; one topic with its live tail."""
+"""Topics: sizes, rates, retention, readers and their lag."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -12,34 +9,52 @@ from urllib.parse import quote
 from nicegui import ui
 
 from penstock.console.daemon_poll import Away, Daemon
-from penstock.console.theme import Html, frame, live, panel, table
+from penstock.console.pages.send_message import send_panel
+from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import exact, lasted, rate, size
 
-TAIL = 50
-SHOWN = 120
-HEX_ROW = 16
-LONGEST = 200_000
-"""Characters of a message that are shown: more keeps a browser busy for minutes."""
+PAGE = 50
+"""Topics of a page: to describe one takes a look at its files."""
+EVERY = 3.0
+NONE = '<div class="dim">There is no such topic. One is made by its first message: send one below.</div>'
 
 
-def build(daemon: Daemon) -> None:
-    """The page of all topics."""
+def build(daemon: Daemon, begin: int = 0) -> None:
+    """The page of all topics, ``begin`` of which are on the pages before."""
     with frame("/topics", daemon):
         with panel("Topics"):
+            wanted = ui.input(placeholder="find a topic").props("dense outlined clearable").classes("w-full")
             shown = Html()
-        with panel("Readers", "named cursors: how far each has come"):
+        with panel("Readers", "named cursors of these topics: how far each has come"):
             readers = Html()
+        send_panel(daemon)
 
     async def refresh() -> None:
         try:
-            found = (await daemon.get("/describe")).get("topic", [])
+            names = [str(one["name"]) for one in (await daemon.get("/topics")).get("topic", ())]
+            names = [name for name in names if (wanted.value or "").strip().lower() in name.lower()]
+            here = names[begin : begin + PAGE]
+            found = (await daemon.ask("GET", "/describe", params={"topic": here}))["topic"] if here else []
         except Away as error:
             shown.show(f'<div class="bad">{escape(str(error))}</div>')
             return
-        shown.show(overview(daemon, found))
+        shown.show(overview(daemon, found) + turns(begin, len(names)))
         readers.show(cursors(found))
 
-    live(refresh)
+    shown.show('<div class="dim" role="status">Reading...</div>')
+    wanted.on_value_change(refresh)
+    ui.timer(EVERY, refresh)
+
+
+def turns(begin: int, count: int) -> str:
+    """Links to the pages before and after; HTML."""
+    links = []
+    if begin > 0:
+        links.append(f'<a href="/topics?begin={max(begin - PAGE, 0)}">before</a>')
+    if begin + PAGE < count:
+        links.append(f'<a href="/topics?begin={begin + PAGE}">after</a>')
+    here = f"{exact(min(begin + 1, count))} to {exact(min(begin + PAGE, count))} of {exact(count)}"
+    return f'<div class="turn"><span class="dim">{here}</span>{" ".join(links)}</div>' if links else ""
 
 
 def overview(daemon: Daemon, found: list[dict[str, Any]]) -> str:
@@ -60,7 +75,7 @@ def overview(daemon: Daemon, found: list[dict[str, Any]]) -> str:
             ]
         )
     heads = ["topic", "rate", "entries", "offsets", "size", "gaps", "retention"]
-    return table(heads, rows, {1, 2, 3, 4, 5}) if rows else '<div class="dim">There is no topic yet.</div>'
+    return table(heads, rows, {1, 2, 3, 4, 5}, stack=True) if rows else NONE
 
 
 def cursors(found: list[dict[str, Any]]) -> str:
@@ -79,100 +94,3 @@ def cursors(found: list[dict[str, Any]]) -> str:
     ]
     heads = ["reader", "topic", "offset", "entries behind", "bytes", "time"]
     return table(heads, rows, {2, 3, 4, 5}) if rows else '<div class="dim">Nobody has committed a cursor.</div>'
-
-
-def build_topic(daemon: Daemon, name: str) -> None:
-    """The page of one topic: its newest messages as they come, and one of them whole."""
-    with frame("/topics", daemon):
-        with panel(name, "the newest messages, as they come"):
-            with ui.row().classes("items-center w-full").style("gap:14px"):
-                wanted = ui.input(placeholder="filter, such as k:pk v:vip-.*").props("dense outlined clearable")
-                wanted.style("min-width:320px")
-                going = ui.switch("follow", value=True)
-            wrong = ui.label().classes("bad")
-            tail = ui.element("div").classes("wide tail")
-        with panel("The message", "click on one above, or Tab and Enter") as chosen:
-            message = Html()
-        seen: list[str] | None = None
-
-    def choose(entry: dict[str, Any]) -> None:
-        message.show(whole(entry))
-        ui.run_javascript(f"getHtmlElement({chosen.id}).scrollIntoView({{block: 'nearest'}})")
-
-    def fill(entries: list[dict[str, Any]]) -> None:
-        tail.clear()
-        with tail:
-            if not entries:
-                ui.label("No message.").classes("dim")
-            for entry in reversed(entries):
-                text = f"{entry['offset']}  {entry['timestamp'][11:23]}  {preview(entry)}"
-                line = ui.label(text).classes("tail-line").props('tabindex=0 role="button"')
-                line.on("click", lambda entry=entry: choose(entry))
-                line.on("keydown.enter", lambda entry=entry: choose(entry))
-
-    async def refresh() -> None:
-        nonlocal seen
-        if not going.value:
-            return
-        try:
-            given = {"filter": wanted.value} if wanted.value else {}
-            path = f"/topic/{quote(name)}/logs"
-            answer = await daemon.get(path, position="LATEST", max_messages=TAIL, **given)
-        except Away as error:
-            wrong.set_text(str(error))
-            return
-        wrong.set_text("")
-        entries = [{"offset": "0", **entry} for entry in answer.get("logs", [])]
-        offsets = [entry["offset"] for entry in entries]
-        if offsets != seen:
-            seen = offsets
-            fill(entries)
-
-    live(refresh)
-
-
-def payload(entry: dict[str, Any]) -> bytes:
-    """The bytes of an entry of the HTTP API; an Any as the JSON it is shown as."""
-    raw = entry.get("rawBytes", entry.get("raw_bytes"))
-    if raw is None:
-        return json.dumps(entry.get("protobuf", {})).encode()
-    try:
-        return base64.b64decode(str(raw))
-    except (binascii.Error, ValueError):
-        return b""
-
-
-def preview(entry: dict[str, Any]) -> str:
-    """The beginning of a message, in one line."""
-    text = payload(entry)[: SHOWN * 2].decode(errors="replace").replace("\n", " ")
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
-
-
-def whole(entry: dict[str, Any]) -> str:
-    """A message as JSON where it is some, as hex, and with its annotations; HTML."""
-    data = payload(entry)
-    try:
-        text = json.dumps(json.loads(data), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):  # no JSON, or deeper than anybody reads
-        text = data.decode(errors="replace")
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]}\n... and {exact(len(text) - LONGEST)} characters more"
-    marks = [[escape(key), escape(value)] for key, value in sorted(entry.get("annotations", {}).items())]
-    place = f"offset {entry['offset']}, {entry['timestamp']}, {size(len(data))}"
-    parts = [
-        f'<div class="dim">{escape(place)}</div>',
-        f"<pre>{escape(text)}</pre>",
-        table(["annotation", "value"], marks) if marks else "",
-        f'<details><summary class="dim">hex</summary><pre>{escape(hexdump(data[:4096]))}</pre></details>',
-    ]
-    return "".join(parts)
-
-
-def hexdump(data: bytes) -> str:
-    """Offset, bytes and characters, sixteen a line."""
-    lines = []
-    for begin in range(0, len(data), HEX_ROW):
-        row = data[begin : begin + HEX_ROW]
-        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        lines.append(f"{begin:08x}  {row.hex(' '):<{HEX_ROW * 3}} {shown}")
-    return "\n".join(lines)

@@ -1,4 +1,9 @@
 // Keys: 1-7 change the page, d switches light and dark, / goes to the box that finds a message.
+function shortNumber(n) {
+  for (const [unit, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
+    if (Math.abs(n) >= unit) return `${+(n / unit).toPrecision(3)}${letter}`;
+  return `${+n.toPrecision(3)}`;
+}
 function switchDark() {
   Quasar.Dark.set(!Quasar.Dark.isActive);
   localStorage.setItem("penstock-dark", Quasar.Dark.isActive);

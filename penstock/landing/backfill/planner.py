@@ -6,8 +6,6 @@ The rest becomes a request (``penstock.landing.backfill.requests``), which the l
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,26 +15,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.counts import Name
 from penstock.errors import PenstockError
-from penstock.landing.backfill.requests import (
-    OffsetRange,
-    Request,
-    inside,
-    of_topic,
-    offsets_of,
-    progress,
-    runs_of,
-    write,
-)
-from penstock.landing.deletion.deletions import Record, within_runs
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.backfill.requests import Request, of_topic, progress, write
+from penstock.landing.deletion.deletions import Record
+from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import committed_batches, landed_ends, read_plan
-from penstock.landing.proof.evidence import Offsets, in_gaps
+from penstock.landing.landing_lock import alone_with
+from penstock.landing.offset_runs import NO_RUNS, Offsets, inside, length, offsets_of, runs_of
+from penstock.landing.proof.evidence import in_gaps
 from penstock.landing.proof.proofs import proved_refills, read_proofs
 from penstock.landing.proof.reread import LogRecords, Reread, Suspect
+from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.read.topic_reader import TopicReader
@@ -76,7 +67,7 @@ class BackfillPlanner:
     def __init__(self, topics: Path, layout: Layout, selected: Sequence[str], *, running: bool) -> None:
         self._topics, self._layout, self._selected, self._running = topics, layout, set(selected), running
         self._committed, self._planned = positions(layout)
-        self._runs: Sequence[OffsetRange] = ()
+        self._runs = NO_RUNS
 
     def survey(self, topic: str, begin: OffsetOrTime, end: OffsetOrTime | None) -> BackfillPlan:
         """Raises CannotBackfill where there is no such topic."""
@@ -88,14 +79,13 @@ class BackfillPlanner:
         found = BackfillPlan(topic, first, max(first, min(last, reader.end)))
         left = np.arange(found.begin, found.end)
         left = self._strike(found, Name.LANDED.rstrip("."), left, np.isin(left, self._in_table(found)))
-        self._runs = Record(self._layout).runs().get(topic, [])
-        left = self._strike(found, DELETED, left, within_runs(left, self._runs))
-        before = len(left)
-        left, gone = in_gaps(left, reader.gaps())
+        self._runs = Record(self._layout).runs().get(topic, NO_RUNS)
+        left = self._strike(found, DELETED, left, inside(left, self._runs))
+        runs, gone = in_gaps(runs_of(left), reader.gaps())
         for reasons in gone.values():
             found.known.update({f"{Name.GAP}{reason}": count for reason, count in reasons.items()})
-        assert before - len(left) == sum(sum(reasons.values()) for reasons in gone.values())
-        self._divide(found, left)
+        assert len(left) - length(runs) == sum(sum(reasons.values()) for reasons in gone.values())
+        self._divide(found, offsets_of(runs))
         return found
 
     def _divide(self, found: BackfillPlan, left: Offsets) -> None:
@@ -116,7 +106,7 @@ class BackfillPlanner:
 
     def _lost(self, found: BackfillPlan, missing: Offsets) -> None:
         """Of what was committed and is in no file: what is no duplicate of a row in the table."""
-        again = LogRecords(self._topics).again(found.topic, missing)
+        again = LogRecords(self._topics).again(found.topic, runs_of(missing))
         uuids = {suspect.event.uuid for suspect in again.suspects if suspect.event}
         known = self._uuids(found.topic, uuids) | (self._uuids_deleted(found.topic) if uuids else set())
         kept = list(_first_of_each(again.suspects, known))
@@ -146,23 +136,23 @@ class BackfillPlanner:
         """Those that are in the table."""
         values = pa.array(list(wanted), pa.string())
         found: set[str] = set()
-        for rows in self._columns(topic, ["uuid"], MessageKind.EVENT) if wanted else ():
+        for rows in self._columns(topic, ["uuid"], WITH_UUID) if wanted else ():
             here = rows["uuid"].filter(pc.is_in(rows["uuid"], value_set=values))
             found.update(here.to_pylist())  # type: ignore[arg-type]  # what is among the wanted is not null
         return found
 
     def _uuids_deleted(self, topic: str) -> set[str]:
         """Those that were taken out of the table, as far as the log still has them: they do not come back."""
-        again = LogRecords(self._topics).again(topic, offsets_of(self._runs)) if self._runs else Reread()
+        again = LogRecords(self._topics).again(topic, self._runs) if len(self._runs) else Reread()
         return {suspect.event.uuid for suspect in again.suspects if suspect.event}
 
-    def _columns(self, topic: str, names: list[str], kind: str | None = None) -> Iterator[pa.Table]:
+    def _columns(self, topic: str, names: list[str], kinds: Sequence[str] = tuple(MessageKind)) -> Iterator[pa.Table]:
         """Columns of the rows of a topic of the log, file by file; a file that is gone has none."""
         for name in table_of(self._layout).active():
-            if kind not in (None, partition_value(name, "kind")):
+            if partition_value(name, "kind") not in kinds:
                 continue
             try:
-                with pq.ParquetFile(self._layout.landed / name) as file:
+                with parquet_file(self._layout.landed / name) as file:
                     known = set(file.schema_arrow.names)
                     rows = file.read(columns=[c for c in (*names, "topic", "partition") if c in known])
             except FileNotFoundError:
@@ -234,12 +224,5 @@ def outcome(layout: Layout, asked: Sequence[Request]) -> Counter[str]:
 @contextmanager
 def one_at_a_time(layout: Layout) -> Iterator[None]:
     """Raises CannotBackfill while another one is at it."""
-    layout.refills.mkdir(parents=True, exist_ok=True)
-    handle = os.open(layout.refills / "lock", os.O_RDWR | os.O_CREAT, 0o640)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with alone_with(layout.refills / "lock", CannotBackfill(f"another backfill is at work on {layout.tables}")):
         yield
-    except BlockingIOError:
-        raise CannotBackfill(f"another backfill is at work on {layout.tables}") from None
-    finally:
-        os.close(handle)

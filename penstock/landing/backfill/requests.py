@@ -13,16 +13,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.journal import REFILL_MARK
-from penstock.landing.proof.evidence import Offsets
+from penstock.landing.offset_runs import OffsetRange, Runs, as_runs, outside
 from penstock.landing.table_paths import Layout
-
-OffsetRange = tuple[int, int]
-"""Offsets from the first to before the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +73,12 @@ def _read(path: Path) -> Request:
 
 
 def write(
-    folder: Path, topic: str, runs: Sequence[OffsetRange], *, again: bool = False, owed: Iterable[int] = ()
+    folder: Path, topic: str, runs: Sequence[OffsetRange] | Runs, *, again: bool = False, owed: Iterable[int] = ()
 ) -> Request:
     """Keep a new request; it is on the disk when this returns. One process at a time."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 1 + max((request.number for request in requests(folder).values()), default=0)
-    told = {"topic": topic, "runs": list(runs), "again": again, "owed": list(owed)}
+    told = {"topic": topic, "runs": as_runs(runs).tolist(), "again": again, "owed": list(owed)}
     path = folder / f"{number:06d}.json"
     write_document(path, told)
     return _read(path)
@@ -95,29 +90,9 @@ def of_topic(layout: Layout, topic: str, *, again: bool | None = None) -> list[R
     return [one for one in found if one.topic == topic and again in (None, one.again)]
 
 
-def runs_of(offsets: Offsets) -> list[OffsetRange]:
-    """Ascending offsets as runs."""
-    if not len(offsets):
-        return []
-    parts = np.split(offsets, np.flatnonzero(np.diff(offsets) > 1) + 1)
-    return [(int(part[0]), int(part[-1]) + 1) for part in parts]
-
-
-def offsets_of(runs: Iterable[OffsetRange]) -> Offsets:
-    """Runs as offsets."""
-    return np.concatenate([np.zeros(0, np.int64), *(np.arange(begin, end) for begin, end in runs)])
-
-
 def without(begin: int, end: int, taken: Iterable[OffsetRange]) -> list[OffsetRange]:
     """[begin, end) without the runs ``taken`` (any order)."""
-    left, at = [], begin
-    for low, high in sorted(taken):
-        if low >= end:
-            break
-        if low > at:
-            left.append((at, low))
-        at = max(at, high)
-    return [*left, (at, end)] if at < end else left
+    return [(low, high) for low, high in outside(as_runs([(begin, end)]), taken).tolist()]
 
 
 def own_turn(
@@ -128,14 +103,6 @@ def own_turn(
     """
     taken = [known[name].runs for name in planned if name in known and known[name].topic == topic]
     return without(first, last, chain.from_iterable(taken))
-
-
-def inside(offsets: Offsets, runs: Iterable[OffsetRange]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which of the offsets lie in one of the runs."""
-    found = np.zeros(len(offsets), bool)
-    for begin, end in runs:
-        found |= (offsets >= begin) & (offsets < end)
-    return found
 
 
 def progress(end: Mapping[str, int], request: Request) -> int:

@@ -1,8 +1,8 @@
 """Rows that are taken out of the table: those asked for, and those older than their retention.
 
-Read ``conditions`` (which rows), ``deletions`` (what is to be done, and what was), ``removal`` (doing it, once),
-``maintenance`` (when).
-Imports ``landing``, ``landing.proof``, ``landing.duplicates``, ``landing.table``, ``landing.writing`` and ``ledger``.
+Read ``conditions`` (which rows), ``deletions`` (what is to be done, and what was), ``removal`` (doing it, once) with
+``typed_removal``, ``maintenance`` (when). Imports ``landing``, ``landing.proof``, ``landing.duplicates``,
+``landing.table``, ``landing.typed``, ``landing.writing`` and ``ledger``.
 """
 
-__all__ = ["conditions", "deletions", "removal", "maintenance"]  # noqa: RUF022 reading order
+__all__ = ["conditions", "deletions", "removal", "typed_removal", "maintenance"]  # noqa: RUF022 reading order

@@ -6,16 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table_paths import partition_value
 
 IN, NOT_IN, BEFORE = "in", "not in", "<"
@@ -91,14 +91,14 @@ def _day(text: str) -> str:
         raise BadCondition(f"{text!r} is no date: 2026-01-31 is one") from None
 
 
-def rows_of(table: Path, name: str, conditions: Sequence[Condition]) -> Mask:
+def rows_of(table: TablePath, name: str, conditions: Sequence[Condition]) -> Mask:
     """Which rows of a file all conditions hold for. Raises DamagedFile, OSError."""
     of_folder = [one for one in conditions if one.column in OF_FOLDER]
     of_row = [one for one in conditions if one.column in OF_ROW]
     if not all(one.of_text(partition_value(name, one.column)) for one in of_folder):
         return np.zeros(0, bool)
     try:
-        with pq.ParquetFile(table / name) as file:
+        with parquet_file(table / name) as file:
             found: Mask = np.ones(file.metadata.num_rows, bool)
             columns = file.read(columns=sorted({one.column for one in of_row})) if of_row else None
     except pa.ArrowInvalid as error:

@@ -14,22 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.files.checked_document import encode, read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import create_once, sync_written
-from penstock.landing.deletion.conditions import Condition, Mask
+from penstock.landing.deletion.conditions import Condition
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
+from penstock.landing.offset_runs import Runs, as_runs
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 
 ASKED, RETENTION = "asked", "retention"
-Runs = list[tuple[int, int]]
-Offsets = npt.NDArray[np.int64]
 _OFFSETS = pa.schema({"topic": pa.dictionary(pa.int32(), pa.string()), "begin": pa.int64(), "end": pa.int64()})
 
 
@@ -99,11 +98,15 @@ def ask(layout: Layout, why: str, conditions: Sequence[Condition]) -> Deletion:
 
 def all_deletions(layout: Layout) -> list[Deletion]:
     """All that were asked for, in order. Raises DamagedFile."""
+    return [_read(layout.deletions / name) for name in sorted(_asked(layout))]
+
+
+def _asked(layout: Layout) -> list[str]:
+    """The files of what was asked for: none that is still being written, nor what is known of those that are done."""
     try:
-        names = sorted(os.listdir(layout.deletions))
+        return [name for name in os.listdir(layout.deletions) if name.endswith(".json") and name.count(".") == 1]
     except FileNotFoundError:
         return []
-    return [_read(layout.deletions / name) for name in names if name.endswith(".json") and name.count(".") == 1]
 
 
 def _read(path: Path) -> Deletion:
@@ -123,13 +126,17 @@ def pending(layout: Layout) -> list[Deletion]:
 
 
 def write_record(
-    layout: Layout, one: Deletion, batch: int, told: Sequence[Deleted], runs: Mapping[str, Runs], keys: EventsSeen
+    layout: Layout,
+    one: Deletion,
+    batch: int,
+    told: Sequence[Deleted],
+    runs: Mapping[str, Runs],
+    keys: EventsSeen,
 ) -> None:
     """Keep what a deletion is about to take; ``batch``: the newest one that is in the table."""
     stem = layout.deletions / f"{one.number:06d}"
-    columns = [(topic, begin, end) for topic, of in sorted(runs.items()) for begin, end in of]
-    arrays = [pa.array(list(column)) for column in zip(*columns, strict=True)] if columns else [[], [], []]
-    rows = pa.table(dict(zip(_OFFSETS.names, arrays, strict=True))).cast(_OFFSETS)
+    parts = [_OFFSETS.empty_table(), *(_table_of(topic, of) for topic, of in sorted(runs.items()))]
+    rows = pa.concat_tables(parts).unify_dictionaries()
     packed = pa.ipc.IpcWriteOptions(compression="zstd")
     with pa.OSFile(f"{stem}.offsets", "wb") as sink, pa.ipc.new_file(sink, _OFFSETS, options=packed) as writer:
         writer.write_table(rows)
@@ -176,13 +183,16 @@ class Record:
         return sum(int(self._told(one)["rows"]) for one in self.deletions if one.number == number)
 
     def runs(self) -> dict[str, Runs]:
-        """The offsets that went, by topic (or partition of Kafka), ascending."""
-        found: dict[str, Runs] = {}
+        """The offsets that went, by topic (or partition of Kafka)."""
+        found: dict[str, list[Runs]] = {}
         for one in self.deletions:
             with pa.memory_map(str(self._folder / f"{one.number:06d}.offsets")) as source:
-                for row in pa.ipc.open_file(source).read_all().to_pylist():
-                    found.setdefault(row["topic"], []).append((row["begin"], row["end"]))
-        return {topic: sorted(of) for topic, of in found.items()}
+                rows = pa.ipc.open_file(source).read_all()
+            for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
+                mine = rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
+                pairs = np.stack([mine["begin"].to_numpy(), mine["end"].to_numpy()], axis=1)
+                found.setdefault(topic, []).append(pairs)
+        return {topic: as_runs(np.concatenate(parts)) for topic, parts in found.items()}
 
     def keys(self) -> Iterator[EventsSeen]:
         """The keys of late that went."""
@@ -193,23 +203,14 @@ class Record:
                 raise DamagedFile(str(error)) from None
 
 
-def within_runs(offsets: Offsets, runs: Sequence[tuple[int, int]]) -> Mask:
-    """Which offsets lie in one of many runs, which are sorted."""
-    if not runs:
-        return np.zeros(len(offsets), bool)
-    begins, ends = np.array(runs, np.int64).T
-    before = np.searchsorted(begins, offsets, "right") - 1
-    found: Mask = (before >= 0) & (offsets < np.maximum.accumulate(ends)[before])
-    return found
+def _table_of(topic: str, runs: Runs) -> pa.Table:
+    names = pa.DictionaryArray.from_arrays(np.zeros(len(runs), np.int32), pa.array([topic]))
+    return pa.table([names, pa.array(runs[:, 0]), pa.array(runs[:, 1])], schema=_OFFSETS)
 
 
 def newest(layout: Layout) -> int:
     """The number of the last deletion that was asked for; 0 for none."""
-    try:
-        names = os.listdir(layout.deletions)
-    except FileNotFoundError:
-        return 0
-    return max((int(name[:6]) for name in names if name[:6].isdecimal()), default=0)
+    return max((int(name[:6]) for name in _asked(layout) if name[:6].isdecimal()), default=0)
 
 
 def _of_topic(one: Deletion, topic: str, entries: Iterable[Mapping[str, Any]]) -> Deleted:

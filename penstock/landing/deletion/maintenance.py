@@ -12,7 +12,7 @@ from penstock.landing.deletion.deletions import newest, pending
 from penstock.landing.deletion.removal import carry_out, expire
 from penstock.landing.table.begun_table import DELTA, begun_as
 from penstock.landing.table_paths import Layout
-from penstock.landing.writing.compaction import compact_table, remove_old_files
+from penstock.landing.typed.upkeep import compact_all, remove_old
 
 LOOK = 2.0
 """Seconds between looks whether somebody asked for a deletion: one listing of a folder."""
@@ -90,7 +90,7 @@ class Maintenance:
         now = time.monotonic()
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_EVERY
-            remove_old_files(self._layout.landed)
+            remove_old(self._layout)
         if self._upkeep.merge_every and now >= self._merge_at:
             self._merge_at = now + self._upkeep.merge_every
             self._merge()
@@ -103,6 +103,6 @@ class Maintenance:
 
     def _merge(self) -> None:
         began = time.monotonic()
-        removed, added = compact_table(self._layout.landed)
+        removed, added = compact_all(self._layout)
         if removed:
             _LOGGER.info("%d files became %d in %.1f s", removed, added, time.monotonic() - began)

@@ -1,8 +1,8 @@
 """Taking rows out of a Delta table, each deletion once.
 
-First the files without them, then what is known of them, then the commit that puts the files in the place of the old
-ones and has the deletion's number: killed before it, all is done again; after it, nothing. The old files stay a while
-for readers that are at them.
+First out of the typed tables; then the files without them are written, and what is known of them, then the commit that
+puts the files in the place of the old ones and has the deletion's number: killed before it, all is done again; after
+it, nothing. The old files stay a while for readers that are at them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, SourceBucket
-from penstock.landing.backfill.requests import runs_of
 from penstock.landing.deletion.conditions import BEFORE, IN, NOT_IN, Condition, Mask, rows_of
-from penstock.landing.deletion.deletions import RETENTION, Deleted, Deletion, Runs, ask, pending, write_record
+from penstock.landing.deletion.deletions import RETENTION, Deleted, Deletion, ask, pending, write_record
+from penstock.landing.deletion.typed_removal import take_out
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import LandedKeys, within_window
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.offset_runs import Runs, as_runs, runs_of
 from penstock.landing.proof.evidence import fate, of_topic, read_rows, tally
 from penstock.landing.proof.uuid_sums import of_events
-from penstock.landing.table.begun_table import DELTA, begun_as
+from penstock.landing.table.begun_table import DELTA, begun_as, table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.writing.batch_commit import events_of
@@ -35,10 +36,13 @@ from penstock.landing.writing.written_file import WrittenFile, with_rows
 TYPE_MARK = "/"
 """Between a kind and a type in the names of ages (``event/click``)."""
 
+DAYS_AT_ONCE = 7
+"""Of rows that are older than they are kept."""
+
 
 def count(layout: Layout, conditions: Sequence[Condition]) -> tuple[int, int]:
     """How many rows, and in how many files, conditions hold for."""
-    found = [int(rows_of(layout.landed, name, conditions).sum()) for name in DeltaTable(layout.landed).active()]
+    found = [int(rows_of(layout.landed, name, conditions).sum()) for name in table_of(layout).active()]
     return sum(found), sum(1 for rows in found if rows)
 
 
@@ -60,12 +64,16 @@ class _Removal:
     window: int
     taken: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     uuids: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
-    runs: dict[str, Runs] = field(default_factory=dict)
+    runs: dict[str, list[Runs]] = field(default_factory=dict)
     keys: list[EventsSeen] = field(default_factory=list)
+    latest: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
-        names, batch = table.active(), table.newest()
+        names, batch = _as_of_a_batch(table)
+        take_out(self.layout, self.deletion.conditions, batch)
+        known = LandedKeys.load(self.layout.keys, self.window)
+        self.latest = known.newest() if known else {}
         with kept_if_committed(table) as written:
             gone = self._rewritten(names, written)
             self._record(batch)
@@ -87,28 +95,36 @@ class _Removal:
             Deleted(self.deletion.number, self.deletion.why, topic, taken, self.uuids.get(topic, {}))
             for topic, taken in sorted(self.taken.items())
         ]
-        write_record(self.layout, self.deletion, batch, told, self.runs, self._keys_of_late())
+        runs = {topic: as_runs(np.concatenate(parts)) for topic, parts in self.runs.items()}
+        write_record(self.layout, self.deletion, batch, told, runs, self._keys_of_late())
 
     def _take(self, name: str, mask: Mask) -> None:
         """Know the rows of a file that go."""
         rows = read_rows(self.layout.landed, [name]).filter(pa.array(mask))
         for topic in pc.unique(rows["topic"].cast(pa.string())).to_pylist():
             mine = of_topic(rows, str(topic))
-            self.runs[str(topic)] = [*self.runs.get(str(topic), ()), *runs_of(np.sort(mine["offset"].to_numpy()))]
+            self.runs.setdefault(str(topic), []).append(runs_of(np.sort(mine["offset"].to_numpy())))
             for place, fates in tally(mine).items():
                 counts = Counts({fate(kind, reason): n for (kind, reason), n in fates.items()})
                 self.taken.setdefault(str(topic), {}).setdefault(place, Counts()).absorb(counts)
             for place, sums in of_events(mine).items():
                 self.uuids.setdefault(str(topic), {}).setdefault(place, Counts()).absorb(sums)
-        if partition_value(name, "kind") == MessageKind.EVENT:
-            self.keys.append(events_of(self.layout.landed / name).take(mask))
+        if partition_value(name, "kind") in WITH_UUID:
+            events = events_of(self.layout.landed / name, mask)
+            self.keys += [of_late for of_late in within_window([events], self.window, self.latest) if len(of_late)]
 
     def _keys_of_late(self) -> EventsSeen:
         """Those that may be needed to know a duplicate by."""
-        known = LandedKeys.load(self.layout.keys, self.window)
-        latest = [run.seen() for run in known.runs] if known else []
-        sorted_out = list(within_window([*latest, *self.keys], self.window))
-        return EventsSeen.concat(sorted_out[len(latest) :])
+        return EventsSeen.concat(list(within_window(self.keys, self.window, self.latest)))
+
+
+def _as_of_a_batch(table: DeltaTable) -> tuple[list[str], int]:
+    """Files, and the newest batch in them."""
+    while True:
+        batch = table.newest()
+        names = table.active()
+        if table.newest() == batch:
+            return names, batch
 
 
 def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:
@@ -128,9 +144,13 @@ def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:
 
 
 def expire(layout: Layout, ages: dict[str, float], now: float) -> list[Deletion]:
-    """Ask for the deletion of what is older than it is kept, where there is any."""
-    return [ask(layout, RETENTION, one) for one in expired(ages, now) if _any(layout, one)]
+    """Ask for the deletion of what is older than it is kept, where there is any; of much, some days at once."""
+    return [ask(layout, RETENTION, step) for one in expired(ages, now) for step in _steps(layout, one)]
 
 
-def _any(layout: Layout, conditions: Sequence[Condition]) -> bool:
-    return any(rows_of(layout.landed, name, conditions).any() for name in DeltaTable(layout.landed).active())
+def _steps(layout: Layout, conditions: Sequence[Condition]) -> list[list[Condition]]:
+    """The same as several deletions, the oldest days first: what one takes is held in memory until it is written."""
+    names = [name for name in table_of(layout).active() if rows_of(layout.landed, name, conditions).any()]
+    days = sorted({partition_value(name, "date") for name in names})
+    before = [[*conditions, Condition("date", BEFORE, (day,))] for day in days[DAYS_AT_ONCE::DAYS_AT_ONCE]]
+    return [*before, list(conditions)] if days else []

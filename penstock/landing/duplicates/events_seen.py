@@ -66,14 +66,20 @@ class EventsSeen:
     @classmethod
     def concat(cls, parts: Sequence[EventsSeen]) -> EventsSeen:
         """All of them, one after the other."""
-        topics = tuple(dict.fromkeys(name for part in parts for name in part.topics))
-        number = {name: at for at, name in enumerate(topics)}
-        codes = [np.array([number[name] for name in part.topics], np.uint32)[part.topic] for part in parts]
+        topics, numbers = together([part.topics for part in parts])
+        codes = [number[part.topic] for number, part in zip(numbers, parts, strict=True)]
         columns = [
             np.concatenate([np.empty(0, kind), *(getattr(part, name) for part in parts)])
             for name, kind in COLUMNS.items()
         ]
         return _made([*columns, np.concatenate([np.empty(0, np.uint32), *codes])], topics)
+
+
+def together(several: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], list[Array]]:
+    """All topics of several, each once; and of each of the several the numbers that its topics have there."""
+    topics = tuple(dict.fromkeys(name for each in several for name in each))
+    number = {name: at for at, name in enumerate(topics)}
+    return topics, [np.array([number[name] for name in each], np.uint32) for each in several]
 
 
 def _made(columns: Sequence[Array], topics: tuple[str, ...]) -> EventsSeen:

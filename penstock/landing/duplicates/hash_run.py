@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,11 @@ _COLUMNS: dict[str, np.dtype[Any]] = {
     "micros": np.dtype("<i8"),
     "topic": np.dtype("<u4"),
 }
+
+
+Columns = tuple[Array, Array, Array, Array]
+"""High, low, micros and topic of some keys."""
+_ALL = slice(None)
 
 
 class BadRun(PenstockError, ValueError):
@@ -55,10 +62,9 @@ class HashRun:
     def of(cls, seen: EventsSeen) -> HashRun:
         """A run in memory."""
         order = np.argsort(seen.high, kind="stable")
-        sorted_ones = seen.take(order)
-        return cls(
-            sorted_ones.high, sorted_ones.low, sorted_ones.micros, sorted_ones.topic, seen.topics, _filter(seen.low)
-        )
+        sorted_ones, bitmap = seen.take(order), empty_filter(len(seen))
+        enter(bitmap, seen.low)
+        return cls(sorted_ones.high, sorted_ones.low, sorted_ones.micros, sorted_ones.topic, seen.topics, bitmap)
 
     def find(self, high: Array, low: Array) -> tuple[Array, Array]:
         """Numbers of the keys that are here, and the timestamps of what landed; a key may be here more than once."""
@@ -85,13 +91,11 @@ class HashRun:
 
     def write(self, path: Path) -> int:
         """Write the file; its checksum."""
-        head = json.dumps({"version": VERSION, "rows": len(self), "topics": self.topics}).encode()
-        arrays = [getattr(self, name).astype(kind) for name, kind in _COLUMNS.items()]
-        parts = [_SIZE.pack(len(head)) + head, *(one.tobytes() for one in (*arrays, self.filter))]
-        whole = b"".join(part + bytes(-len(part) % _ALIGNED) for part in parts)
-        path.unlink(missing_ok=True)  # who has another of that name mapped keeps it
-        path.write_bytes(whole)
-        return int(crc32c.crc32c(whole))
+        return write_run(path, self.topics, [self.columns()], self.filter, len(self))
+
+    def columns(self, rows: slice = _ALL) -> Columns:
+        """The columns of some keys, as a file has them."""
+        return self.high[rows], self.low[rows], self.micros[rows], self.topic[rows]
 
     @classmethod
     def open(cls, path: Path, checksum: int | None = None) -> HashRun:
@@ -110,12 +114,8 @@ class HashRun:
         told = json.loads(mapped[_SIZE.size :][:size].tobytes())
         if told["version"] != VERSION:
             raise ValueError("of another version")
-        rows, at, columns = int(told["rows"]), _SIZE.size + size, []
-        sizes = [rows * kind.itemsize for kind in _COLUMNS.values()]
-        for size in (*sizes, _filter_bytes(rows)):
-            at += -at % _ALIGNED
-            columns.append(_part(mapped, at, size))
-            at += size
+        places, _ = _layout(_SIZE.size + size, int(told["rows"]))
+        columns = [_part(mapped, at, size) for at, size in places]
         high, low, micros, topic = (one.view(kind) for one, kind in zip(columns, _COLUMNS.values(), strict=False))
         return cls(high, low, micros, topic, tuple(map(str, told["topics"])), columns[-1])
 
@@ -131,14 +131,47 @@ def _filter_bytes(rows: int) -> int:
     return max(8, 1 << (max(rows, 1) * FILTER_BITS - 1).bit_length()) // 8
 
 
-def _filter(low: Array) -> Array:
-    size = _filter_bytes(len(low))
-    found = np.zeros(size * 8, np.uint8)
-    mask = np.uint64(size * 8 - 1)
+def _layout(head: int, rows: int) -> tuple[list[tuple[int, int]], int]:
+    """Where each column and the filter begin behind so many bytes, and how many bytes they are; and the end of all."""
+    sizes = [*(rows * kind.itemsize for kind in _COLUMNS.values()), _filter_bytes(rows)]
+    *places, end = accumulate(size + -size % _ALIGNED for size in [head, *sizes])
+    return list(zip(places, sizes, strict=True)), end
+
+
+def empty_filter(rows: int) -> Array:
+    """A filter for so many keys, none of them entered."""
+    return np.zeros(_filter_bytes(rows), np.uint8)
+
+
+def enter(bitmap: Array, low: Array) -> None:
+    """Enter keys in a filter."""
+    mask = np.uint64(len(bitmap) * 8 - 1)
     for part in (low, low >> np.uint64(32)):
-        found[part & mask] = 1
-    packed: Array = np.packbits(found, bitorder="little")
-    return packed
+        places = part & mask
+        bits = np.uint8(1) << (places & np.uint64(7)).astype(np.uint8)
+        np.bitwise_or.at(bitmap, (places >> np.uint64(3)).astype(np.intp), bits)
+
+
+def write_run(path: Path, topics: tuple[str, ...], parts: Iterable[Columns], bitmap: Array, rows: int) -> int:
+    """Write ``rows`` keys, which come in ascending order a part at a time, as the file of a run; its checksum.
+
+    ``bitmap`` is their filter once all parts were taken.
+    """
+    told = json.dumps({"version": VERSION, "rows": rows, "topics": topics}).encode()
+    head = _SIZE.pack(len(told)) + told
+    ((*columns, (filter_at, _)), end), done = _layout(len(head), rows), 0
+    path.unlink(missing_ok=True)  # who has another of that name mapped keeps it
+    with path.open("wb") as file:
+        file.write(head)
+        for part in parts:
+            for (at, _), kind, column in zip(columns, _COLUMNS.values(), part, strict=True):
+                file.seek(at + done * kind.itemsize)
+                file.write(np.ascontiguousarray(column, kind).data)
+            done += len(part[0])
+        file.seek(filter_at)
+        file.write(bitmap.data)
+        file.truncate(end)
+    return int(crc32c.crc32c(np.memmap(path, np.uint8, "r").data))
 
 
 def _bits(bitmap: Array, values: Array) -> Array:

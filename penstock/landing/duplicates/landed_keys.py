@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import VERSION, BadRun, HashRun
+from penstock.landing.duplicates.merged_runs import merge_runs
 
 MANIFEST = "keys.json"
 MERGED_AT = 8
@@ -81,26 +82,37 @@ class LandedKeys:
     def runs(self) -> list[HashRun]:
         return [entry.run for entry in self._entries]
 
+    def newest(self) -> dict[str, int]:
+        """By topic (or partition of Kafka) the newest timestamp."""
+        return _latest(self._entries)
+
     def add(self, batch: int, seen: EventsSeen) -> None:
         """Take in the events of a batch, which are in the table now."""
         self._folder.mkdir(parents=True, exist_ok=True)
         if len(seen):
-            self._entries.append(self._written(seen, seen.newest()))
+            self._entries.append(self._written(seen))
         gone = self._expired()
         while several := self._to_merge():
             gone += several
-            merged = EventsSeen.concat([entry.run.seen() for entry in several])
-            self._entries.append(self._written(merged, _latest(several)))
+            self._entries.append(self._merged(several))
         self.batch = batch
         self._keep()
         for entry in gone:
             (self._folder / entry.file).unlink(missing_ok=True)
 
-    def _written(self, seen: EventsSeen, newest: Mapping[str, int]) -> _Entry:
+    def _written(self, seen: EventsSeen) -> _Entry:
+        path = self._next_file()
+        checksum = HashRun.of(seen).write(path)
+        return _Entry(path.name, len(seen), checksum, seen.newest(), HashRun.open(path))
+
+    def _merged(self, several: Sequence[_Entry]) -> _Entry:
+        path = self._next_file()
+        checksum = merge_runs([entry.run for entry in several], path)
+        return _Entry(path.name, sum(entry.rows for entry in several), checksum, _latest(several), HashRun.open(path))
+
+    def _next_file(self) -> Path:
         self._number += 1
-        run, name = HashRun.of(seen), f"{self._number:08d}.keys"
-        checksum = run.write(self._folder / name)
-        return _Entry(name, len(seen), checksum, newest, HashRun.open(self._folder / name))
+        return self._folder / f"{self._number:08d}.keys"
 
     def _expired(self) -> list[_Entry]:
         latest = _latest(self._entries)
@@ -154,9 +166,13 @@ def _mapped(path: Path, checksum: int) -> HashRun:
     return HashRun.open(path)
 
 
-def within_window(parts: Iterable[EventsSeen], window: int) -> Iterator[EventsSeen]:
-    """Of events in any order those that are no more than the window older than the newest of their topic so far."""
-    latest: dict[str, int] = {}
+def within_window(
+    parts: Iterable[EventsSeen], window: int, latest: dict[str, int] | None = None
+) -> Iterator[EventsSeen]:
+    """Of events in any order those that are no more than the window older than the newest of their topic so far;
+    ``latest``: what that is to begin with, and is kept up to date.
+    """
+    latest = {} if latest is None else latest
     for part in parts:
         for topic, micros in part.newest().items():
             latest[topic] = max(latest.get(topic, micros), micros)

@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.counts import Name, SourceBucket
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
+from penstock.landing.offset_runs import Offsets, Runs, as_runs, below, between, common, outside
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table_paths import partition_value
 from penstock.log.store.gaps import Gap
-
-Offsets = npt.NDArray[np.int64]
 
 ROWS = pa.schema(
     [
@@ -45,15 +43,15 @@ CACHE_BYTES = 64 << 20
 """Most memory for uuids that landed lately; older ones are read from their files again."""
 
 
-def read_rows(table: Path, files: Iterable[str]) -> pa.Table:
+def read_rows(table: TablePath, files: Iterable[str]) -> pa.Table:
     """The rows (ROWS; bucket in seconds) of files of the table. A file that is gone or damaged has no rows."""
     return pa.concat_tables([NO_ROWS, *(_read_file(table / name, partition_value(name, "kind")) for name in files)])
 
 
-def _read_file(path: Path, kind: str) -> pa.Table:
-    columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind == MessageKind.EVENT else [])]
+def _read_file(path: TablePath, kind: str) -> pa.Table:
+    columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind in WITH_UUID else [])]
     try:
-        with pq.ParquetFile(path, read_dictionary=list(_DICTIONARIES)) as file:
+        with parquet_file(path, read_dictionary=list(_DICTIONARIES)) as file:
             rows = file.read(columns=[*columns, "partition", "timestamp"])
     except (FileNotFoundError, pa.ArrowInvalid):
         return NO_ROWS
@@ -113,38 +111,37 @@ def of_topic(rows: pa.Table, topic: str) -> pa.Table:
     return rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
 
 
-def split_offsets(found: Offsets, begin: int, end: int) -> tuple[Offsets, Offsets]:
-    """Offsets of [begin, end) that are not among ``found``; and those found outside, or more than once."""
-    inside = found[(found >= begin) & (found < end)]
-    seen = np.bincount(inside - begin, minlength=end - begin) if end > begin else np.zeros(0, np.int64)
-    doubled = np.flatnonzero(seen > 1) + begin
-    outside = found[(found < begin) | (found >= end)]
-    return np.flatnonzero(seen == 0) + begin, np.concatenate([outside, doubled])
+def split_offsets(found: Offsets, begin: int, end: int) -> tuple[Runs, Offsets]:
+    """What of [begin, end) is not among ``found``; and those found outside, or more than once."""
+    mine = (found >= begin) & (found < end)
+    seen, times = np.unique(found[mine], return_counts=True)
+    return between(seen, begin, end), np.concatenate([found[~mine], seen[times > 1]])
 
 
-def in_gaps(missing: Offsets, gaps: Iterable[Gap]) -> tuple[Offsets, dict[SourceBucket, Counter[str]]]:
+def in_gaps(missing: Runs, gaps: Iterable[Gap]) -> tuple[Runs, dict[SourceBucket, Counter[str]]]:
     """The missing offsets that no gap covers, and how many are in gaps, by place and reason."""
+    known = sorted(gaps, key=lambda gap: (gap.begin, gap.end))
+    ranges = as_runs([(gap.begin, gap.end) for gap in known])
+    covered, reached = common(missing, ranges), 0
     found: dict[SourceBucket, Counter[str]] = {}
-    for gap in gaps:
-        covered = missing[(missing >= gap.begin) & (missing < gap.end)]
-        if len(covered):
-            missing = missing[(missing < gap.begin) | (missing >= gap.end)]
-            for place, count in _places(gap, covered).items():
-                found.setdefault(place, Counter())[gap.reason] += count
-    return missing, found
+    for gap in known if len(covered) else ():
+        begin, reached = max(gap.begin, reached), max(gap.end, reached)
+        low, high = np.searchsorted(covered[:, 1], begin, "right"), np.searchsorted(covered[:, 0], gap.end)
+        if low < high and begin < gap.end:
+            mine = common(covered[low:high], as_runs([(begin, gap.end)]))
+            for place, number in _places(gap, mine).items():
+                found.setdefault(place, Counter())[gap.reason] += number
+    return outside(missing, ranges), found
 
 
-def _places(gap: Gap, covered: Offsets) -> Counter[SourceBucket]:
-    """Source and bucket of offsets inside a gap.
-
-    A gap knows how many rows of each it has, not where: they are taken to lie in order of time. So the parts of
-    a gap that several batches have come to its exact counts together.
-    """
-    places = sorted(((bucket, source), n) for source, buckets in gap.counts.items() for bucket, n in buckets.items())
-    ends = np.cumsum([n for _, n in places], dtype=np.int64) + gap.begin
-    numbers = np.bincount(np.searchsorted(ends, covered, side="right"), minlength=len(places) + 1)
-    known = [*((source, bucket) for (bucket, source), _ in places), ("", 0)]
-    return Counter({place: int(count) for place, count in zip(known, numbers, strict=True) if count})
+def _places(gap: Gap, covered: Runs) -> Counter[SourceBucket]:
+    """Source and bucket of offsets inside a gap."""
+    places, begins, _ = zip(*gap.stretches(), strict=True)
+    numbers = np.diff(below(covered, np.array([*begins, gap.end], np.int64))).tolist()
+    found: Counter[SourceBucket] = Counter()
+    for place, number in zip(places, numbers, strict=True):
+        found[place] += number
+    return +found
 
 
 @dataclass(slots=True)

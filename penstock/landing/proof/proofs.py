@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.files.checked_lines import append_lines, read_lines
-from penstock.landing.backfill.requests import OffsetRange
 from penstock.landing.event_rules import REDACTED
 from penstock.landing.history import Sum, read_sum, stretches
+from penstock.landing.offset_runs import OffsetRange
 from penstock.landing.proof.evidence import fate, tally
 from penstock.landing.proof.uuid_sums import of_events
 from penstock.landing.table_paths import Layout

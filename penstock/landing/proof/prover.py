@@ -18,14 +18,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
-from penstock.landing.backfill.requests import OffsetRange, Request, inside, offsets_of, requests
+from penstock.landing.backfill.requests import Request, requests
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
-from penstock.landing.deletion.deletions import Record, Runs, within_runs
+from penstock.landing.deletion.deletions import Record
 from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
+from penstock.landing.offset_runs import (
+    NO_RUNS,
+    OffsetRange,
+    Runs,
+    as_runs,
+    common,
+    inside,
+    length,
+    offsets_of,
+    outside,
+    runs_of,
+)
 from penstock.landing.proof.evidence import (
     NO_ROWS,
     LandedUuids,
-    Offsets,
     in_gaps,
     of_topic,
     split_offsets,
@@ -33,7 +44,7 @@ from penstock.landing.proof.evidence import (
 from penstock.landing.proof.proofs import BackfillProof, Proof, read_proofs
 from penstock.landing.proof.reread import LogRecords, RereadSource, Suspect, is_partition
 from penstock.landing.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
-from penstock.landing.proof.uuid_sums import EVENT, counted, hashes
+from penstock.landing.proof.uuid_sums import counted, hashes
 from penstock.landing.table_paths import Layout
 from penstock.ledger.daily_rollup import roll_counts
 
@@ -118,12 +129,12 @@ class Prover:
         unproved: Mapping[str, set[int]] | None,
     ) -> BackfillProof:
         rows = rows.filter(pa.array(inside(rows["offset"].to_numpy(), runs)))
-        wanted = offsets_of(runs)
         proof = Proof(commit.batch, request.topic, runs[0][0], runs[-1][1])
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.again else rows
         proof.enter(counted_rows)
-        missing, deleted = self._not_deleted(proof.topic, np.setdiff1d(wanted, rows["offset"].to_numpy()))
+        there = runs_of(np.unique(rows["offset"].to_numpy()))
+        missing, deleted = self._not_deleted(proof.topic, outside(as_runs(runs), there))
         if len(missing):
             self._explain(proof, missing, None, deleted)
         return BackfillProof(request.number, proof, () if request.again else tuple(runs), rows.num_rows)
@@ -132,26 +143,26 @@ class Prover:
         missing, unexpected = split_offsets(rows["offset"].to_numpy(), proof.begin, proof.end)
         proof.unexpected = unexpected.tolist()
         for request in of_topic_requests(self._layout, proof.topic, again=False):
-            missing = missing[~inside(missing, request.runs)]  # counted with the request
+            missing = outside(missing, request.runs)  # counted with the request
         proof.enter(rows)
         missing, deleted = self._not_deleted(proof.topic, missing)
         if len(missing):
             self._explain(proof, missing, earlier, deleted)
         return proof
 
-    def _not_deleted(self, topic: str, missing: Offsets) -> tuple[Offsets, int]:
+    def _not_deleted(self, topic: str, missing: Runs) -> tuple[Runs, int]:
         """Without the offsets whose rows were taken out of the table, and how many these are."""
-        gone = within_runs(missing, self._deleted.get(topic, ()))
-        return missing[~gone], int(gone.sum())
+        left = outside(missing, self._deleted.get(topic, NO_RUNS))
+        return left, length(missing) - length(left)
 
-    def _explain(self, proof: Proof, missing: Offsets, earlier: Proof | None, deleted: int = 0) -> None:
+    def _explain(self, proof: Proof, missing: Runs, earlier: Proof | None, deleted: int = 0) -> None:
         """Find a reason for every offset that is not in the table."""
         records = self._records(proof.topic)
         again = records.again(proof.topic, in_gaps(missing, records.gaps(proof.topic))[0])
         for begin, end in again.corrupt if self._verify else ():
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
         left, lost = in_gaps(missing, [*records.gaps(proof.topic), *again.gone])
-        if lost and earlier and _agrees(proof, earlier, len(missing), deleted):
+        if lost and earlier and _agrees(proof, earlier, length(missing), deleted):
             proof.counts_by, proof.unaccounted = _believed(proof, earlier), earlier.unaccounted
             proof.uuids = {place: _joined(place, proof, earlier) for place in {*proof.uuids, *earlier.uuids}}
             return
@@ -160,12 +171,12 @@ class Prover:
                 proof.add(place, Name.GAP + reason, count)
         for place in again.segments.values():
             proof.add(place, Name.SEGMENT)
-        self._duplicates(proof, np.setdiff1d(left, list(again.segments)), again.suspects)
+        self._duplicates(proof, outside(left, [(at, at + 1) for at in again.segments]), again.suspects)
 
     def _records(self, topic: str) -> RereadSource:
         return self._kafka if is_partition(topic) and self._kafka is not None else self._log
 
-    def _duplicates(self, proof: Proof, left: Offsets, suspects: Sequence[Suspect]) -> None:
+    def _duplicates(self, proof: Proof, left: Runs, suspects: Sequence[Suspect]) -> None:
         wanted: dict[str, list[int]] = {}
         for suspect in suspects:
             if suspect.event:
@@ -183,21 +194,24 @@ class Prover:
             for s in suspects
             if s.event and self._landed.within(s.micros, landed.get(s.event.uuid, ()))
         }
-        for offset in left.tolist():
+        repeated: dict[SourceBucket, list[str]] = {}
+        for offset in offsets_of(left).tolist():
             if offset in known:
                 place, uuid = known[offset]
-                proof.add(place, Name.DUPLICATE)
-                one = counted(Name.DUPLICATE, 1, int(hashes([uuid])[0]))
-                proof.uuids.setdefault(place, Counts()).absorb(one)
+                repeated.setdefault(place, []).append(uuid)
             else:
                 proof.unaccounted.append(offset)
+        for place, uuids in repeated.items():
+            proof.add(place, Name.DUPLICATE, len(uuids))
+            sums = counted(Name.DUPLICATE, len(uuids), int(hashes(uuids).sum()))
+            proof.uuids.setdefault(place, Counts()).absorb(sums)
 
     def _deleted_survivors(self, proof: Proof, wanted: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
         """When events landed that were taken out of the table since, as the log still has them."""
-        runs = Record(self._layout).runs().get(proof.topic, [])
-        near = [(begin, end) for begin, end in runs if proof.begin - NEAR < end and begin < proof.end + NEAR]
+        runs = Record(self._layout).runs().get(proof.topic, NO_RUNS)
+        near = common(runs, as_runs([(proof.begin - NEAR, proof.end + NEAR)]))
         found: dict[str, list[int]] = {}
-        for suspect in self._records(proof.topic).again(proof.topic, offsets_of(near)).suspects if near else ():
+        for suspect in self._records(proof.topic).again(proof.topic, near).suspects if len(near) else ():
             if suspect.event and wanted.get(suspect.event.uuid):
                 found.setdefault(suspect.event.uuid, []).append(suspect.micros)
         return found
@@ -209,7 +223,7 @@ class Prover:
 def _joined(place: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
     """The uuids of the table as they are now, and of the duplicates as they were read before they expired."""
     now, then = proof.uuids.get(place, Counts()), earlier.uuids.get(place, Counts())
-    return Counts({**{n: c for n, c in then.items() if not n.endswith(EVENT)}, **now})
+    return Counts({**{n: c for n, c in then.items() if f".{Name.LANDED}" not in n}, **now})
 
 
 def _agrees(proof: Proof, earlier: Proof, missing: int, deleted: int) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.client import NoSuchTopic
 from penstock.landing.daemon_connection import DaemonConnection
-from penstock.landing.proof.evidence import Offsets
-from penstock.landing.proof.reread import Reread, Suspect, events_of_rows
+from penstock.landing.offset_runs import Runs, inside
+from penstock.landing.proof.reread import Reread, suspects_in
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
 from penstock.log.store.gaps import Gap
@@ -20,7 +19,8 @@ from penstock.records import SCHEMA
 
 PATIENCE = 5.0
 """Seconds. Whoever proves tries again by itself, and must be able to stop."""
-_ASKED = pa.schema([SCHEMA.field("offset"), SCHEMA.field("timestamp"), SCHEMA.field("payload"), *PROVENANCE])
+_PLACE = ["source", "bucket"]
+_ASKED = pa.schema([*(SCHEMA.field(one) for one in ("offset", "timestamp", "payload", "annotations")), *PROVENANCE])
 
 
 class FlightRecords:
@@ -39,23 +39,15 @@ class FlightRecords:
     def end(self, topic: str) -> int:
         return 0
 
-    def again(self, topic: str, offsets: Offsets) -> Reread:
+    def again(self, topic: str, runs: Runs) -> Reread:
         """See Records. What is corrupt becomes a gap by being read."""
         found = Reread()
-        if len(offsets):
-            for batch in self._store.read(Range(topic, int(offsets[0]), int(offsets[-1]) + 1), _ASKED):
-                found.suspects += self._suspects(batch, offsets)
+        if len(runs):
+            for batch in self._store.read(Range(topic, int(runs[0, 0]), int(runs[-1, 1])), _ASKED):
+                rows = batch.filter(pa.array(inside(batch.column("offset").to_numpy(), runs)))
+                places = [(row["source"], int(row["bucket"].timestamp())) for row in rows.select(_PLACE).to_pylist()]
+                found.suspects += suspects_in(rows, places, self._event_types) if places else ()
         return found
-
-    def _suspects(self, batch: pa.RecordBatch, offsets: Offsets) -> Iterator[Suspect]:
-        wanted = np.isin(batch.column("offset").to_numpy(), offsets)
-        rows = batch.filter(pa.array(wanted))
-        if not rows.num_rows:
-            return
-        events = events_of_rows(rows, self._event_types)
-        micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
-        for row, event, at in zip(rows.select(["offset", "source", "bucket"]).to_pylist(), events, micros, strict=True):
-            yield Suspect(row["offset"], (row["source"], int(row["bucket"].timestamp())), event, at)
 
 
 def log_records(connection: DaemonConnection | None, event_types: Sequence[str] = ()) -> FlightRecords | None:

@@ -15,8 +15,8 @@ from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
 from penstock.landing.from_kafka.rows import SOURCE, rows_of
 from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.proof.evidence import Offsets
-from penstock.landing.proof.reread import Reread, Suspect, events_of_rows
+from penstock.landing.offset_runs import Runs, inside, outside, runs_of
+from penstock.landing.proof.reread import Reread, Suspect, suspects_in
 from penstock.log.store.gaps import Gap
 
 ABSENT = "absent"
@@ -44,13 +44,13 @@ class KafkaRecords:
         except KafkaException:
             return 0
 
-    def again(self, topic: str, offsets: Offsets) -> Reread:
+    def again(self, topic: str, runs: Runs) -> Reread:
         """Whole messages among these records are suspects; the others are segments of messages."""
         name, _, partition = topic.rpartition(PARTITION_MARK)
         place = (name, int(partition))
         found, places = Reread(), {}
         assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
-        for batch in self._read(place, offsets):
+        for batch in self._read(place, runs):
             places.update(_places(batch))
             for rows in assembler.take(batch):
                 found.suspects += self._suspects(rows)
@@ -58,23 +58,21 @@ class KafkaRecords:
             found.suspects += self._suspects(rows)
         messages = {suspect.offset for suspect in found.suspects}
         found.segments = {offset: origin for offset, origin in places.items() if offset not in messages}
-        absent = np.setdiff1d(offsets, list(places))
-        found.gone = [Gap(int(a), int(b), ABSENT, {SOURCE: {0: int(b - a)}}) for a, b in _runs(absent)]
+        absent = outside(runs, runs_of(np.array(sorted(places), np.int64)))
+        found.gone = [Gap(a, b, ABSENT, {SOURCE: {0: b - a}}) for a, b in absent.tolist()]
         return found
 
-    def _read(self, place: TopicAndPartition, offsets: Offsets) -> Iterator[pa.RecordBatch]:
+    def _read(self, place: TopicAndPartition, runs: Runs) -> Iterator[pa.RecordBatch]:
         """The records at these offsets that there are."""
+        far = np.flatnonzero(runs[1:, 0] - runs[:-1, 1] >= FAR) + 1
         with consumer(self._kafka) as client:
-            for part in np.split(offsets, np.flatnonzero(np.diff(offsets) > FAR) + 1) if len(offsets) else ():
-                for batch in read(client, place, int(part[0]), int(part[-1]) + 1):
-                    yield batch.filter(pa.array(np.isin(batch.column("offset").to_numpy(), part)))
+            for part in np.split(runs, far) if len(runs) else ():
+                for batch in read(client, place, int(part[0, 0]), int(part[-1, 1])):
+                    yield batch.filter(pa.array(inside(batch.column("offset").to_numpy(), part)))
 
     def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:
         origins = _places(rows)
-        events = events_of_rows(rows, self._event_types)
-        micros = rows["timestamp"].cast(pa.int64()).to_numpy().tolist()
-        for offset, event, at in zip(rows["offset"].to_numpy().tolist(), events, micros, strict=True):
-            yield Suspect(offset, origins[offset], event, at)
+        return suspects_in(rows, [origins[offset] for offset in rows["offset"].to_numpy().tolist()], self._event_types)
 
 
 def _places(records: pa.RecordBatch) -> dict[int, SourceBucket]:
@@ -82,10 +80,3 @@ def _places(records: pa.RecordBatch) -> dict[int, SourceBucket]:
     rows = records if "bucket" in records.schema.names else rows_of(records)
     buckets = rows.column("bucket").cast(pa.int64()).to_numpy() // 1_000_000
     return {o: (SOURCE, b) for o, b in zip(rows.column("offset").to_numpy().tolist(), buckets.tolist(), strict=True)}
-
-
-def _runs(offsets: Offsets) -> list[tuple[int, int]]:
-    """Runs [begin, end) of offsets that follow each other."""
-    if not len(offsets):
-        return []
-    return [(int(part[0]), int(part[-1]) + 1) for part in np.split(offsets, np.flatnonzero(np.diff(offsets) > 1) + 1)]

@@ -10,18 +10,19 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from penstock.landing.backfill.requests import OffsetRange, inside, requests, without
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.backfill.requests import requests, without
+from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.journal import PARTITION_MARK, Commit
+from penstock.landing.offset_runs import OffsetRange, inside
 from penstock.landing.proof.evidence import NO_ROWS, matching, read_rows
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import read_metadata
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout, partition_value
 
@@ -108,14 +109,14 @@ def survivors(layout: Layout, topic: str, wanted: Mapping[str, Sequence[int]], w
     bounds = (min(times) - window, max(times) + window)
     found: dict[str, list[int]] = {}
     for name in table_of(layout).active():
-        if partition_value(name, "kind") == MessageKind.EVENT and _may_be_of(layout.landed / name, topic, bounds):
+        if partition_value(name, "kind") in WITH_UUID and _may_be_of(layout.landed / name, topic, bounds):
             rows = read_rows(layout.landed, [name])
             for row in matching(rows, topic, wanted):
                 found.setdefault(row[0], []).append(row[1])
     return found
 
 
-def _may_be_of(path: Path, topic: str, bounds: tuple[int, int]) -> bool:
+def _may_be_of(path: TablePath, topic: str, bounds: tuple[int, int]) -> bool:
     """Whether a file may have rows of a topic from a stretch of time, by its own statistics."""
     known = _statistics(path, ("topic", "timestamp"))
     if known is None:
@@ -134,16 +135,16 @@ def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -
     return rows.filter(pa.array(mine))
 
 
-def _described(table: Path, name: str) -> _File | None:
+def _described(table: TablePath, name: str) -> _File | None:
     """None where it is gone, or has no rows."""
     known = _statistics(table / name, ("topic", "offset"))
     return _File(name, *known) if known else None
 
 
-def _statistics(path: Path, columns: tuple[str, str]) -> tuple[tuple[Any, Any], tuple[Any, Any]] | None:
+def _statistics(path: TablePath, columns: tuple[str, str]) -> tuple[tuple[Any, Any], tuple[Any, Any]] | None:
     """The first and the last value of two columns, as the file says; None where it is gone, or has no rows."""
     try:
-        metadata = pq.read_metadata(path)
+        metadata = read_metadata(path)
     except (FileNotFoundError, pa.ArrowInvalid):
         return None
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]

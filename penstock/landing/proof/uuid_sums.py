@@ -20,7 +20,6 @@ Hashes = npt.NDArray[np.uint64]
 CHUNK = 65_536
 """Rows hashed at once: eight bytes are needed for each of theirs."""
 HALF = np.uint64(32)
-EVENT = f"{Name.LANDED}event"
 
 
 def hashes(uuids: Sequence[str] | pa.Array[Any]) -> Hashes:
@@ -39,8 +38,11 @@ def _hashed(column: pa.Array[Any]) -> Hashes:
     data = np.empty(0, np.uint8)
     if size:
         data = np.frombuffer(texts, np.uint8, size, int(offsets[0]))  # type: ignore[call-overload]  # as above
+    longest = int(lengths.max(initial=0))
+    weights = _mixed(np.arange(1, longest + 1, dtype=np.uint64)) | np.uint64(1)
+    if size == longest * len(column):  # as uuids are; the same sums
+        return _mixed(data.reshape(len(column), longest) @ weights + weights.sum() + np.uint64(longest))
     places = np.arange(size) - np.repeat(begins - offsets[0], lengths)
-    weights = _mixed(np.arange(1, int(lengths.max(initial=0)) + 1, dtype=np.uint64)) | np.uint64(1)
     sums = np.zeros(size + 1, np.uint64)
     np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[places], out=sums[1:])
     ends = offsets - offsets[0]
@@ -56,21 +58,19 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def of_events(rows: pa.Table) -> dict[SourceBucket, Counts]:
-    """Of the rows (evidence.ROWS) that are events: how many, and the sum of their hashes, by source and bucket."""
+    """Of the rows (evidence.ROWS) with a uuid, by source and bucket: how many of each kind, and the sums of hashes."""
     events = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks()
     if not events.num_rows:
         return {}
     found = hashes(events["uuid"].chunk(0))  # type: ignore[arg-type]  # the stub has chunks as chunked
     halves = {"high": pa.array(found >> HALF), "low": pa.array(found & np.uint64(0xFFFFFFFF))}
-    keys = {"source": events["source"].cast(pa.string()), "bucket": events["bucket"]}
-    grouped = pa.table(keys | halves).group_by(["source", "bucket"])
-    sums = grouped.aggregate([("high", "sum"), ("low", "sum"), ("low", "count")]).to_pylist()
-    return {
-        (one["source"] or "", one["bucket"] or 0): counted(
-            EVENT, one["low_count"], (one["high_sum"] << 32) + one["low_sum"]
-        )
-        for one in sums
-    }
+    keys = {"source": events["source"].cast(pa.string()), "bucket": events["bucket"], "kind": events["kind"]}
+    grouped = pa.table(keys | halves).group_by(["source", "bucket", "kind"])
+    sums: dict[SourceBucket, Counts] = {}
+    for one in grouped.aggregate([("high", "sum"), ("low", "sum"), ("low", "count")]).to_pylist():
+        some = counted(f"{Name.LANDED}{one['kind']}", one["low_count"], (one["high_sum"] << 32) + one["low_sum"])
+        sums.setdefault((one["source"] or "", one["bucket"] or 0), Counts()).absorb(some)
+    return sums
 
 
 def counted(fate: str, rows: int, total: int) -> Counts:

@@ -2,107 +2,97 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from penstock.errors import PenstockError
-from penstock.landing.event_rules import MessageKind
-from penstock.landing.quarantine.send_once import Appends, Resender, Sent, body_of
-from penstock.landing.table.begun_table import table_of
+from penstock.landing.landing_lock import alone_with
+from penstock.landing.quarantine.fixes import Fix, as_it_is, mended
+from penstock.landing.quarantine.send_once import Appends, Resender, RowIdentity, Sent, body_of, sent_keys
 from penstock.landing.table_paths import Layout
 
-COLUMNS = ("topic", "partition", "offset", "timestamp", "reason", "payload", "key", "annotations")
 BATCH = 500
 REPLAY_OF = "replay_of"
 """Annotation of a row that was sent back: ``topic:offset`` of the one in quarantine."""
 
-Fix = Callable[[bytes], bytes | None]
-"""The mended payload, or None for one that is to stay."""
 
-
-class BadFix(PenstockError, ValueError):
-    """The function named to mend payloads cannot be used."""
+class SendingBack(PenstockError, RuntimeError):
+    """Somebody else sends rows of these tables back just now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row in quarantine."""
+    """One row in quarantine; of Kafka with its ``partition``, and then it cannot be sent back."""
 
     topic: str
+    partition: int | None
     offset: int
     timestamp: datetime
+    source: str | None
     reason: str
     payload: bytes
     key: bytes | None
     annotations: list[tuple[str, str]]
 
+    @property
+    def place(self) -> str:
+        """``topic:offset``, of Kafka ``topic/partition:offset``."""
+        topic = self.topic if self.partition is None else f"{self.topic}/{self.partition}"
+        return f"{topic}:{self.offset}"
+
     def document(self) -> dict[str, Any]:
         """JSON-ready; bytes that are no text with replacements."""
         shown = self.payload.decode(errors="replace")
-        time = self.timestamp.isoformat()
-        return {"topic": self.topic, "offset": self.offset, "time": time, "reason": self.reason, "payload": shown}
-
-
-def rows(layout: Layout, *, reason: str | None = None, topic: str | None = None) -> Iterator[Row]:
-    """The rows in quarantine that came from the log, in the order of the table's files."""
-    for name in table_of(layout).active():
-        if not name.startswith(f"kind={MessageKind.QUARANTINE}/"):
-            continue
-        with pq.ParquetFile(layout.landed / name) as file:
-            found = file.read(columns=[c for c in COLUMNS if c in file.schema_arrow.names]).to_pylist()
-        for row in found:
-            if row.pop("partition", None) is None and reason in (None, row["reason"]) and topic in (None, row["topic"]):
-                yield Row(**{**row, "payload": row["payload"] or b"", "annotations": row["annotations"] or []})
-
-
-def load_fix(named: str) -> Fix:
-    """The function ``module:function``. Raises BadFix."""
-    module, _, function = named.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadFix(f"--fix {named}: {error}") from None
-    if not callable(found):
-        raise BadFix(f"--fix {named}: is not a function")
-    fix: Fix = found
-    return fix
+        told = {"topic": self.topic, "offset": self.offset, "time": self.timestamp.isoformat(), "source": self.source}
+        return {**told, "reason": self.reason, "payload": shown}
 
 
 class SendBack:
-    """Sends rows back into their topics. One at a time for a folder of tables."""
+    """Sends rows back into their topics. One at a time for a folder of tables: see ``alone``."""
 
     def __init__(self, layout: Layout, log: Appends, fix: Fix | None = None) -> None:
-        self._fix = fix
-        self._resender = Resender(layout.checkpoint.parent / "quarantine.replayed.jsonl", log)
+        self._fix = fix or as_it_is
+        self._resender = Resender(_journal(layout), log)
+        self._resender.finish()
 
     def run(self, chosen: Sequence[Row]) -> tuple[int, int]:
-        """How many of ``chosen`` were sent back now, and how many the fix left. Those sent before are passed over."""
-        self._resender.finish()
+        """How many of ``chosen`` were sent back now, and how many the fix left. Those sent before are passed over.
+
+        Raises BadFix, and what the log raises.
+        """
         sent = left = 0
-        new = [row for row in chosen if self._resender.is_new(row.topic, row.offset)]
+        new = [row for row in chosen if row.partition is None and self._resender.is_new(row.topic, row.offset)]
         for topic in sorted({row.topic for row in new}):
-            mended = [(row, payload) for row in new if row.topic == topic and (payload := self._mend(row)) is not None]
-            left += sum(row.topic == topic for row in new) - len(mended)
-            for begin in range(0, len(mended), BATCH):
-                part = mended[begin : begin + BATCH]
+            of_topic = [row for row in new if row.topic == topic]
+            made = ((row, mended(self._fix, row.payload, row.place)) for row in of_topic)
+            fixed = [(row, payload) for row, payload in made if payload is not None]
+            left += len(of_topic) - len(fixed)
+            for begin in range(0, len(fixed), BATCH):
+                part = fixed[begin : begin + BATCH]
                 self._resender.send(topic, [row.offset for row, _ in part], body_of([_sent(*one) for one in part]))
-            sent += len(mended)
+            sent += len(fixed)
         return sent, left
 
-    def _mend(self, row: Row) -> bytes | None:
-        return self._fix(row.payload) if self._fix else row.payload
+
+def sent_before(layout: Layout) -> frozenset[tuple[str, RowIdentity]]:
+    """Topic and offset of the rows that were sent back already."""
+    return sent_keys(_journal(layout))
+
+
+@contextmanager
+def alone(layout: Layout) -> Iterator[None]:
+    """Nobody else sends rows of these tables back meanwhile. Raises SendingBack."""
+    with alone_with(_journal(layout), SendingBack(f"somebody else sends messages of {layout.tables} back just now")):
+        yield
+
+
+def _journal(layout: Layout) -> Path:
+    return layout.checkpoint.parent / "quarantine.replayed.jsonl"
 
 
 def _sent(row: Row, payload: bytes) -> Sent:
-    return row.key, payload, None, dict(row.annotations) | {REPLAY_OF: f"{row.topic}:{row.offset}"}
-
-
-def to_json(found: Sequence[Row]) -> str:
-    """A JSON list of rows."""
-    return json.dumps([row.document() for row in found], indent=2)
+    return row.key, payload, None, dict(row.annotations) | {REPLAY_OF: row.place}

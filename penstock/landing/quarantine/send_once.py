@@ -101,6 +101,12 @@ class Resender:
         return self._path.with_name(f"{self._path.stem}.{plan['sequence']}.arrow")
 
 
+def sent_keys(path: Path) -> frozenset[tuple[str, RowIdentity]]:
+    """Topic and key of all that was sent and remembered in ``path``."""
+    plans = (line for line in read_lines(path, _plan_or_end) if "keys" in line)
+    return frozenset((plan["topic"], key) for plan in plans for key in plan["keys"])
+
+
 def body_of(rows: Sequence[Sent]) -> pa.RecordBatch:
     """Rows as ``records.BODY``."""
     columns: dict[str, list[Any]] = {

@@ -47,6 +47,17 @@ def compute(
     return {name: _whole(found[name]) for name in expressions}
 
 
+def summed_up(query: str, **columns: pa.Array[Any]) -> pa.Table:
+    """The answer to a query of SQL over columns of one length, which are its table ``columns``."""
+    own = _connection().cursor()
+    try:
+        own.register("columns", pa.table(columns))
+        found: pa.Table = own.sql(query).to_arrow_table()
+        return found
+    finally:
+        own.close()
+
+
 def as_mask(column: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """A column of truths as numpy; null is False."""
     if column.null_count:
@@ -58,6 +69,11 @@ def as_mask(column: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
 def quoted(text: str) -> str:
     """A text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def json_pointer(*keys: str) -> str:
+    """Where a value is in an object: a path of keys as RFC 6901 writes it, and as SQL writes that."""
+    return quoted("".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys))
 
 
 def json_texts(path: Path, column: str) -> pa.Array[Any]:

@@ -27,7 +27,7 @@ from penstock.landing.event_rules import (
 from penstock.landing.rows.data_text import as_sent, stands_last
 from penstock.landing.rows.engine import as_mask, compute, pc
 from penstock.landing.rows.strict_json import loads, not_strict
-from penstock.landing.rows.type_schemas import TypeSchema, not_met
+from penstock.landing.rows.type_schemas import Schema, not_met
 from penstock.landing.table_schema import MICROS
 
 FIELDS = ("type", "uuid", "host", "timestamp", "data")
@@ -48,7 +48,7 @@ class EventRules:
     """Which events are let in: ``event_types`` (empty: all), and what the data of some types has to be."""
 
     event_types: tuple[str, ...] = ()
-    schemas: tuple[TypeSchema, ...] = field(default=())
+    schemas: tuple[Schema, ...] = field(default=())
 
 
 def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Array[Any]]:

@@ -8,10 +8,18 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from penstock.landing.event_rules import MAX_TIMESTAMP, MIN_TIMESTAMP, MessageKind
+from penstock.landing.event_rules import (
+    FOREIGN_CODECS,
+    ID_ANNOTATIONS,
+    MAX_TIMESTAMP,
+    MAX_UUID_BYTES,
+    MIN_TIMESTAMP,
+    NO_EVENT,
+    MessageKind,
+)
 from penstock.landing.rows.engine import compute, pc
 from penstock.landing.rows.json_events import EventRules, event_columns
-from penstock.landing.table_schema import FILE_SCHEMA, MICROS, SYSLOG_COLUMNS
+from penstock.landing.table_schema import FILE_SCHEMA, FOREIGN_COLUMNS, MICROS, SYSLOG_COLUMNS
 from penstock.wire.syslog.columns import syslog_messages
 
 RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
@@ -33,7 +41,7 @@ def table_rows(
     rows that have not landed.
     """
     batch = batch.append_column("landed_at", pa.repeat(pa.scalar(landed_at, pa.int64()), batch.num_rows).cast(MICROS))
-    syslog = is_syslog(batch)
+    syslog = is_of(batch, MessageKind.SYSLOG)
     braces = pc.fill_null(pc.starts_with(batch["payload"], "{"), pa.scalar(False))
     events = pc.and_not(braces, syslog)
     if part := _some(batch, events):
@@ -41,7 +49,7 @@ def table_rows(
     if part := _some(batch, syslog):
         yield MessageKind.SYSLOG, _shaped(part, _syslog_columns(part))
     if part := _some(batch, pc.invert(pc.or_(events, syslog))):
-        yield MessageKind.MESSAGE, _shaped(part, {})
+        yield MessageKind.MESSAGE, _message_rows(part)
 
 
 def without_payload(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -52,9 +60,22 @@ def without_payload(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(at, FILE_SCHEMA.field(at), pa.nulls(rows.num_rows, pa.binary()))
 
 
-def is_syslog(batch: pa.RecordBatch) -> pa.Array[Any]:
-    """Of which rows the column ``codec`` says that they came as syslog; never null."""
-    found: pa.Array[Any] = pc.equal(batch["codec"], pa.scalar(MessageKind.SYSLOG.value)).fill_null(False)
+def is_of(batch: pa.RecordBatch, *codecs: str) -> pa.Array[Any]:
+    """Of which rows the column ``codec`` is one of these; never null."""
+    found: pa.Array[Any] = pc.is_in(batch["codec"], pa.array(codecs))
+    return found
+
+
+def uuids_said(batch: pa.RecordBatch) -> pa.Array[Any]:
+    """What the protocols of messages (columns ``codec`` and ``annotations``) know them by; null where by nothing."""
+    found: pa.Array[Any] = pa.nulls(batch.num_rows, pa.string())
+    for codec, name in ID_ANNOTATIONS.items():
+        mine = is_of(batch, codec)
+        if pc.any(mine).as_py():
+            said = pc.map_lookup(batch["annotations"], pa.scalar(name), "last")
+            size = pc.binary_length(said)
+            fits = pc.and_(pc.greater(size, pa.scalar(0)), pc.less_equal(size, pa.scalar(MAX_UUID_BYTES)))
+            found = pc.if_else(pc.and_(mine, pc.fill_null(fits, pa.scalar(False))), said, found)
     return found
 
 
@@ -80,8 +101,12 @@ def _events(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, 
     valid = pc.is_null(columns["reason"])
     if part := _some(rows, valid):
         yield MessageKind.EVENT, part
-    if part := _some(rows, pc.invert(valid)):
+    meant_otherwise = pc.is_in(columns["reason"], pa.array([reason.value for reason in NO_EVENT]))
+    foreign = pc.and_(is_of(batch, *FOREIGN_CODECS), meant_otherwise)
+    if part := _some(rows, pc.invert(pc.or_(valid, foreign))):
         yield MessageKind.QUARANTINE, part
+    if part := _some(batch, foreign):
+        yield MessageKind.MESSAGE, _message_rows(part)
 
 
 def _shaped(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
@@ -111,8 +136,36 @@ def _syslog_columns(batch: pa.RecordBatch) -> Columns:
     return {**columns, "message": message, "host": said("hostname"), "event_time": _times(said("timestamp"))}
 
 
+def _message_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Messages, with what senders of other protocols say of them in columns."""
+    foreign = is_of(batch, *FOREIGN_CODECS)
+    if not pc.any(foreign).as_py():
+        return _shaped(batch, {})
+
+    def said(name: str) -> pa.Array[Any]:
+        found: pa.Array[Any] = pc.map_lookup(batch["annotations"], pa.scalar(name), "last")
+        kept: pa.Array[Any] = pc.if_else(foreign, found, pa.scalar(None, pa.string()))
+        return kept
+
+    columns = {column: said(name) for column, name in FOREIGN_COLUMNS.items()}
+    columns["uuid"] = uuids_said(batch)
+    host: pa.Array[Any] = pc.coalesce(said("resource.host.name"), said("host"))
+    time: pa.Array[Any] = pc.coalesce(said("time"), said("timestamp"))
+    return _shaped(batch, {**columns, "host": host, "event_time": pc.coalesce(_epoch_times(time), _times(time))})
+
+
+def _epoch_times(texts: pa.Array[Any]) -> pa.Array[Any]:
+    """Nanoseconds (OTLP, Loki) or seconds (HEC, GELF) since the epoch as times; null where not of 1970 to 9999."""
+    number = "try_cast(text AS DECIMAL(38, 9))"
+    micros = f"CASE WHEN abs({number}) < 1e11 THEN {number} * 1000000 ELSE {number} / 1000 END"
+    found = compute({"micros": f"try_cast(floor({micros}) AS BIGINT)"}, text=texts)["micros"]
+    inside = pc.and_(pc.greater_equal(found, pa.scalar(0)), pc.less_equal(found, pa.scalar(MAX_TIMESTAMP * 1000)))
+    times: pa.Array[Any] = pc.if_else(inside, found, pa.scalar(None, pa.int64())).cast(MICROS)
+    return times
+
+
 def _times(texts: pa.Array[Any]) -> pa.Array[Any]:
-    """The times that say their year and zone (RFC 5424), else null."""
+    """The times that say their year and zone (RFC 3339, as in RFC 5424), else null."""
     full = pc.fill_null(pc.match_substring_regex(texts, RFC3339), pa.scalar(False))
     texts = pc.if_else(full, texts, pa.scalar(None, pa.string()))
     micros = compute({"micros": "epoch_us(try_cast(text AS TIMESTAMPTZ))"}, text=texts)["micros"]

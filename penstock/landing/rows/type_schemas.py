@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.rows.engine import as_mask, compute, pc, quoted
+from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
 _JSON_TYPES = {
@@ -40,7 +40,7 @@ class Field:
     @property
     def fits(self) -> str:
         """A condition of SQL on the column ``data``."""
-        path = quoted("/" + self.name.replace("~", "~0").replace("/", "~1"))
+        path = json_pointer(self.name)
         kind = f"json_type(data, {path})"
         absent = f"({kind} IS NULL OR {kind} = 'NULL')"
         allowed = ", ".join(f"'{one}'" for one in _JSON_TYPES.get(self.kind, ()))
@@ -60,6 +60,29 @@ class TypeSchema:
 
     type: str
     fields: tuple[Field, ...]
+
+    @property
+    def given(self) -> dict[str, str]:
+        return {}
+
+    @property
+    def condition(self) -> str:
+        return " AND ".join(["json_type(data) = 'OBJECT'", *(one.fits for one in self.fields)])
+
+
+class Schema(Protocol):
+    """Whether the ``data`` of the events of a type is as it has to be."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Expressions of SQL that are computed first, once."""
+
+    @property
+    def condition(self) -> str:
+        """Of SQL, on the column ``data``, and what is ``given``."""
 
 
 class SchemasUnknown(PenstockError, ValueError):
@@ -90,14 +113,14 @@ def _schema(told: Mapping[str, Any]) -> TypeSchema:
 
 
 def not_met(
-    types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[TypeSchema]
+    types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[Schema]
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """For each row whether its data (JSON text or null) is not what the schema of its type says."""
     found = np.zeros(len(types), bool)
     for schema in schemas:
         mine = as_mask(pc.equal(types, pa.scalar(schema.type)))
         if mine.any():
-            fits = " AND ".join(["json_type(data) = 'OBJECT'", *(one.fits for one in schema.fields)])
-            answer = compute({"fits": f"coalesce({fits}, false)"}, data=data.filter(pa.array(mine)))
+            fits = {"fits": f"coalesce({schema.condition}, false)"}
+            answer = compute(fits, schema.given, data=data.filter(pa.array(mine)))
             found[mine] = ~as_mask(answer["fits"])
     return found

@@ -21,7 +21,8 @@ class FormatDiffers(PenstockError, ValueError):
 
 def table_of(layout: Layout) -> Table:
     """The table that there is, to be read; one that says nothing of itself is Delta where it has a log of Delta."""
-    return _table(layout, begun_as(layout) or (DELTA if (layout.landed / DELTA_LOG).is_dir() else PARQUET))
+    at_url_or_delta = layout.at is not None or (layout.tables / "landed" / DELTA_LOG).is_dir()
+    return _table(layout, begun_as(layout) or (DELTA if at_url_or_delta else PARQUET))
 
 
 def begin_table(layout: Layout, form: str) -> Table:
@@ -59,4 +60,6 @@ def is_old(layout: Layout) -> bool:
 
 
 def _table(layout: Layout, form: str) -> Table:
-    return DeltaTable(layout.landed) if form == DELTA else ParquetFolder(layout.landed, layout.listed, layout.aside)
+    if form == DELTA:
+        return DeltaTable(layout.landed)
+    return ParquetFolder(layout.tables / "landed", layout.listed, layout.aside)

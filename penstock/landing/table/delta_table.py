@@ -1,14 +1,15 @@
 """The table as a Delta table: protocol 1 and 2, no deletion vectors, no column mapping, so that every reader takes it.
 
 Committed by delta-rs, which is asked nothing that it does not promise: it takes a batch's number twice, so the number
-is compared here, under the lock of the one process that lands.
+is compared here, under the lock of the one process that lands. In an object store a commit is a file that is made if it
+is not there yet, in one request; nothing there can be torn, and there is no disk to wait for.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -16,16 +17,18 @@ from urllib.parse import unquote
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import sync_written
 from penstock.files.json_values import parse_object
+from penstock.landing.storage.object_path import ObjectPath, TablePath, asking_at, of_delta_rs
+from penstock.landing.table.one_writer import PROPERTY, check_writer, own_name
 from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_paths import partition_value
-from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
+from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, STATISTICS
 
 DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
@@ -38,8 +41,11 @@ CONFIGURATION = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": f"interval {KEEP_HOURS + 1} hours",
     "delta.enableExpiredLogCleanup": "true",
+    "delta.dataSkippingStatsColumns": ",".join(STATISTICS),
 }
-"""A checkpoint lists all files: then commits need not be kept, as the journal has what each batch brought."""
+"""A checkpoint lists all files: then commits need not be kept, as the journal has what each batch brought. Of
+columns that are not named, but could be, delta-rs takes for granted that no row has a value that is looked for.
+"""
 CHECKPOINT_EVERY = 100
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """delta-rs would remove commits before the checkpoint that stands for them is on the disk."""
@@ -50,11 +56,19 @@ class TableChanged(PenstockError, RuntimeError):
     """Files that were to be replaced are not in the table any more: it is to be looked at again."""
 
 
-class DeltaTable:
-    """The table in a folder."""
+class SchemaDiffers(PenstockError, ValueError):
+    """The table has a column with another type than it is to have."""
 
-    def __init__(self, folder: Path) -> None:
+
+class DeltaTable:
+    """The table in a folder, or in an object store, which only the pipeline writes whose ``state`` the path has.
+
+    It has the columns of ``schema``, and perhaps others that it had before.
+    """
+
+    def __init__(self, folder: TablePath, schema: pa.Schema = LANDED) -> None:
         self.folder = self.landed = folder
+        self.schema = schema
         self._log = folder / DELTA_LOG
         self._opened: deltalake.DeltaTable | None = None
 
@@ -62,31 +76,94 @@ class DeltaTable:
     def _table(self) -> deltalake.DeltaTable:
         """As it is now. Raises DamagedFile."""
         try:
-            if self._opened is None:
-                self._opened = deltalake.DeltaTable(str(self.folder))
-            else:
-                self._opened.update_incremental()
+            with asking_at(self.folder):
+                if self._opened is None:
+                    self._opened = deltalake.DeltaTable(str(self.folder), **of_delta_rs(self.folder))
+                else:
+                    self._opened.update_incremental()
         except DeltaError as error:
             raise DamagedFile(f"{self._log} cannot be read: {str(error).partition(chr(10))[0]}") from None
         return self._opened
 
-    def begin(self) -> None:
-        self._drop_torn()
-        if not deltalake.DeltaTable.is_deltatable(str(self.folder)):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            deltalake.DeltaTable.create(
-                str(self.folder), LANDED, partition_by=list(PARTITION_COLUMNS), configuration=dict(CONFIGURATION)
+    @property
+    def is_begun(self) -> bool:
+        """Whether it is there."""
+        if isinstance(self._log, Path):
+            return self._log.is_dir()
+        with asking_at(self.folder):
+            return self._opened is not None or deltalake.DeltaTable.is_deltatable(
+                str(self.folder), **of_delta_rs(self.folder)
             )
-            sync_written([self._path(0)])
+
+    def begin(self) -> None:
+        if isinstance(self._log, Path):
+            _drop_torn(self._log)
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+        with asking_at(self.folder):
+            if not deltalake.DeltaTable.is_deltatable(str(self.folder), **of_delta_rs(self.folder)):
+                self._create()
         self._configure()
+        self._add_columns()
+
+    def _partitions(self) -> list[str]:
+        return [name for name in PARTITION_COLUMNS if name in self.schema.names]
+
+    def _add_columns(self) -> None:
+        """Have those of today: rows of before have nothing in them. Raises SchemaDiffers."""
+        before = self._table.version()
+        known = {one.name.lower(): one for one in self._table.schema().fields}
+        lacking = []
+        for one in deltalake.Schema.from_arrow(self.schema).fields:
+            there = known.get(one.name.lower())
+            if there is None:
+                lacking.append(one)
+            elif (there.name, there.type) != (one.name, one.type):
+                raise SchemaDiffers(
+                    f"{self.folder} has the column {there.name} of type {_type_of(there)}: it cannot become "
+                    f"{one.name} of type {_type_of(one)}, but another column can be added"
+                )
+        if lacking:
+            with asking_at(self.folder):
+                self._table.alter.add_columns(lacking)
+            self._sync_since(before)
+
+    def _create(self) -> None:
+        try:
+            deltalake.DeltaTable.create(
+                str(self.folder),
+                self.schema,
+                partition_by=self._partitions(),
+                configuration=self._configuration(),
+                raise_if_key_not_exists=False,
+                **of_delta_rs(self.folder),
+            )
+        except DeltaError:
+            if not self.is_begun:  # else somebody was faster, and it is told whose it is
+                raise
+        self._sync([self._path(0)])
 
     def _configure(self) -> None:
         """Have the settings of today, also where the table was made by an earlier version."""
-        before = self._table.version()
-        known = self._table.metadata().configuration
-        if lacking := {name: value for name, value in CONFIGURATION.items() if known.get(name) != value}:
-            self._table.alter.set_table_properties(lacking, raise_if_not_exists=False)
+        table = self._table
+        self._check_writer()
+        before, known = table.version(), table.metadata().configuration
+        if lacking := {name: value for name, value in self._configuration().items() if known.get(name) != value}:
+            try:
+                with asking_at(self.folder):
+                    table.alter.set_table_properties(lacking, raise_if_not_exists=False)
+            except CommitFailedError:
+                table.update_incremental()
+                self._check_writer()
+                raise
             self._sync_since(before)
+
+    def _configuration(self) -> dict[str, str]:
+        return {**CONFIGURATION, **({PROPERTY: own_name(self.folder)} if isinstance(self.folder, ObjectPath) else {})}
+
+    def _check_writer(self) -> None:
+        """Raises AnotherWriter where the table, as it was read last, is not ours to write."""
+        if isinstance(self.folder, ObjectPath) and self._opened is not None:
+            check_writer(self._opened.metadata().configuration, self.folder)
 
     def commit(self, batch: int, files: Sequence[NewFile]) -> None:
         table = self._table
@@ -95,24 +172,47 @@ class DeltaTable:
         self._check_written(files)
         before, now = table.version(), time.time_ns() // 1_000_000
         properties = CommitProperties(app_transactions=[Transaction(APPLICATION, batch, now)])
-        table.create_write_transaction(
-            _added(files, now),
-            "append",
-            LANDED,
-            partition_by=list(PARTITION_COLUMNS),
-            commit_properties=properties,
-            post_commithook_properties=NO_HOOKS,
-        )
+        try:
+            self._write(table, _added(files, now), properties)
+        except CommitFailedError:
+            if not self._is_committed(batch):
+                raise
         self._sync_since(before, added=False)
         version = table.version()
         if version // CHECKPOINT_EVERY > before // CHECKPOINT_EVERY:
-            table.create_checkpoint()
-            sync_written([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
-            table.cleanup_metadata()
+            with asking_at(self.folder):
+                table.create_checkpoint()
+                self._sync([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
+                table.cleanup_metadata()
+
+    def _write(
+        self, table: deltalake.DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties
+    ) -> None:
+        """Raises CommitFailedError where others committed what does not go with it."""
+        self._check_writer()
+        with asking_at(self.folder):
+            table.create_write_transaction(
+                actions,
+                "append",
+                self.schema,
+                partition_by=self._partitions(),
+                commit_properties=properties,
+                post_commithook_properties=NO_HOOKS,
+            )
+
+    def _is_committed(self, batch: int) -> bool:
+        """Whether what was in the way is our own commit: a store's answer may be lost, or come late, and the request be
+        sent again.
+
+        Raises AnotherWriter.
+        """
+        newest = _newest(self._table)
+        self._check_writer()
+        return newest >= batch
 
     def deleted(self) -> int:
         """The number of the last deletion that is done; 0 for none."""
-        return int(self._table.transaction_version(DELETIONS) or 0) if self._log.is_dir() else 0
+        return int(self._table.transaction_version(DELETIONS) or 0) if self.is_begun else 0
 
     def delete(self, number: int, gone: Sequence[str], files: Sequence[NewFile]) -> None:
         """Put files without some rows in the place of those that have them, as the deletion of this number."""
@@ -131,40 +231,43 @@ class DeltaTable:
         if not {*gone} <= {*self.sizes()}:
             raise TableChanged(f"{self.folder}: files were merged meanwhile")  # delta-rs would not mind
         before = table.version()
-        table.create_write_transaction(
-            [
-                *_added(files, now, changed=changed),
-                *(RemoveAction(name, changed, now, partition_values=_folder_values(name)) for name in gone),
-            ],
-            "append",
-            LANDED,
-            partition_by=list(PARTITION_COLUMNS),
-            commit_properties=properties,
-            post_commithook_properties=NO_HOOKS,
-        )
+        removed = (RemoveAction(name, changed, now, partition_values=_folder_values(name)) for name in gone)
+        try:
+            self._write(table, [*_added(files, now, changed=changed), *removed], properties)
+        except CommitFailedError as error:
+            if not {one.name for one in files} <= {*self.active()} or {*gone} & {*self.active()}:
+                raise TableChanged(f"{self.folder}: {error}") from None
         self._sync_since(before)
 
     def vacuum(self, keep_hours: int) -> None:
         """Remove files that are not in the table, and have not been for so many hours."""
         # Full: what checkpoints have forgotten is found, too.
-        self._table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
+        table = self._table
+        self._check_writer()
+        with asking_at(self.folder):
+            table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
 
     def sizes(self) -> dict[str, int]:
         """The files of the table, with their bytes."""
-        adds = self._adds() if self._log.is_dir() else {"path": pa.array([]), "size_bytes": pa.array([])}
+        adds = self._adds() if self.is_begun else {"path": pa.array([]), "size_bytes": pa.array([])}
         return dict(zip(map(unquote, adds["path"].to_pylist()), adds["size_bytes"].to_pylist(), strict=True))
 
     def _check_written(self, files: Sequence[NewFile]) -> None:
         """Whoever was asleep for hours may have lost them. Raises TableChanged."""
-        if lost := [one.name for one in files if not (self.folder / one.name).exists()]:
+        here = isinstance(self.folder, Path)
+        if here and (lost := [one.name for one in files if not (self.folder / one.name).exists()]):
             raise TableChanged(f"{self.folder / lost[0]} is gone before it was committed")
 
     def _sync_since(self, before: int, *, added: bool = True) -> None:
         """Bring the commits after version ``before`` to the disk, and first what they ``added``: delta-rs does not."""
-        for version in range(before + 1, self._table.version() + 1):
+        after = self._table.version()
+        for version in range(before + 1, after + 1) if isinstance(self.folder, Path) else ():
             if actions := self._actions(version):
                 names = [str(action["add"]["path"]) for action in actions if "add" in action] if added else []
-                sync_written([*(self.folder / unquote(name) for name in names), self._path(version)])
+                self._sync([*(self.folder / unquote(name) for name in names), self._path(version)])
+
+    def _sync(self, paths: Iterable[TablePath]) -> None:
+        sync_written([path for path in paths if isinstance(path, Path)])
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
         """Batches whose commits Delta has cleaned up are not found: see the Journal."""
@@ -172,23 +275,25 @@ class DeltaTable:
         for batch, files in self._commits():
             if batch < from_batch:
                 break
-            found[batch] = files
+            found.setdefault(batch, files)  # a typed table may have one twice: the newer commit is right
         yield from sorted(found.items())
 
     def newest(self) -> int:
-        return _newest(self._table) if self._log.is_dir() else -1
+        return _newest(self._table) if self.is_begun else -1
 
     def active(self) -> list[str]:
-        if not self._log.is_dir():
+        if not self.is_begun:
             return []
         return sorted(unquote(str(path)) for path in self._adds()["path"].to_pylist())
 
     def _adds(self) -> Any:
-        return pa.table(self._table.get_add_actions())
+        table = self._table
+        with asking_at(self.folder):
+            return pa.table(table.get_add_actions())
 
     def _commits(self) -> Iterator[tuple[int, list[str]]]:
         """The batches in the log, newest first. Other commits, such as those of compaction, are no batches."""
-        version = self._table.version() if self._log.is_dir() else -1
+        version = self._table.version() if self.is_begun else -1
         while (actions := self._actions(version)) is not None:
             batch = next((a["txn"]["version"] for a in actions if a.get("txn", {}).get("appId") == APPLICATION), None)
             if batch is not None:
@@ -198,45 +303,50 @@ class DeltaTable:
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """What a commit did; None where it is kept no more."""
         try:
-            lines = self._path(version).read_text().splitlines()
+            return _actions_in(self._path(version).read_text())
         except FileNotFoundError:
             return None
-        return [parse_object(line) for line in lines if line.strip()]
 
-    def _path(self, version: int) -> Path:
+    def _path(self, version: int) -> TablePath:
         return self._log / f"{version:020}.json"
 
-    def _drop_torn(self) -> None:
-        """Remove the newest commits that a power cut left without their text: Spark then does those batches again.
-        And a torn checkpoint: the commits before it are there.
-        """
-        for path in sorted(self._log.glob("*.checkpoint.parquet"), reverse=True)[:1]:
-            try:
-                pq.read_metadata(path)
-            except (pa.ArrowInvalid, OSError):
-                _LOGGER.warning("removed %s, which was torn", path)
-                path.unlink()
-                (self._log / LAST_CHECKPOINT).unlink(missing_ok=True)
-        for path in sorted(self._log.glob("*.json"), reverse=True):
-            try:
-                if path.read_text() and self._actions(int(path.stem)):
-                    return
-            except ValueError:
-                pass
+
+def _actions_in(text: str) -> list[dict[str, Any]]:
+    return [parse_object(line) for line in text.splitlines() if line.strip()]
+
+
+def _drop_torn(log: Path) -> None:
+    """Remove the newest commits that a power cut left without their text: Spark then does those batches again.
+    And a torn checkpoint: the commits before it are there.
+    """
+    for path in sorted(log.glob("*.checkpoint.parquet"), reverse=True)[:1]:
+        try:
+            pq.read_metadata(path)
+        except (pa.ArrowInvalid, OSError):
             _LOGGER.warning("removed %s, which was torn", path)
             path.unlink()
+            (log / LAST_CHECKPOINT).unlink(missing_ok=True)
+    for path in sorted(log.glob("*.json"), reverse=True):
+        try:
+            if _actions_in(path.read_text()):
+                return
+        except ValueError:
+            pass
+        _LOGGER.warning("removed %s, which was torn", path)
+        path.unlink()
 
 
 def _added(files: Sequence[NewFile], now: int, *, changed: bool = True) -> list[AddAction | RemoveAction]:
-    return [
-        AddAction(one.name, one.size, {"kind": one.kind, "date": one.date}, now, changed, one.statistics)
-        for one in files
-    ]
+    return [AddAction(one.name, one.size, _folder_values(one.name), now, changed, one.statistics) for one in files]
 
 
 def _folder_values(name: str) -> dict[str, str | None]:
     """The values of the columns that a file's folders stand for."""
-    return {column: partition_value(name, column) for column in PARTITION_COLUMNS}
+    return {column: value for column in PARTITION_COLUMNS if (value := partition_value(name, column))}
+
+
+def _type_of(field: Any) -> str:
+    return str(getattr(field.type, "type", field.type))
 
 
 def _newest(table: deltalake.DeltaTable) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table_paths import Layout
@@ -15,14 +17,40 @@ SETTINGS = {
 }
 
 
-def session_settings(form: str) -> dict[str, str]:
+S3_PACKAGE = "org.apache.hadoop:hadoop-aws:3.5.0"
+S3_SETTINGS = {
+    "aws_endpoint_url": "spark.hadoop.fs.s3a.endpoint",
+    "aws_region": "spark.hadoop.fs.s3a.endpoint.region",
+}
+"""What Hadoop calls what delta-rs is told. Keys are not shown: Hadoop takes them from the environment, as delta-rs."""
+
+
+def session_settings(form: str, layout: Layout) -> dict[str, str]:
     """Settings of the session (spark-defaults.conf)."""
-    return SETTINGS if form == DELTA else {"spark.sql.session.timeZone": "UTC"}
+    if form != DELTA:
+        return {"spark.sql.session.timeZone": "UTC"}
+    return {**SETTINGS, **(_of_s3(layout.at.options) if layout.at and str(layout.at).startswith("s3:") else {})}
 
 
-def statements(layout: Layout, form: str) -> list[str]:
-    """Statements that give the tables their names in a catalog."""
-    table = f"CREATE TABLE IF NOT EXISTS landed USING {form} LOCATION '{layout.landed}'"
+def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
+    known = {name.lower(): value for name, value in options.items()}
+    found = {"spark.jars.packages": f"{PACKAGE},{S3_PACKAGE}"}
+    found |= {named: known[name] for name, named in S3_SETTINGS.items() if name in known}
+    if "aws_endpoint_url" in known:
+        found["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    return found
+
+
+def statements(layout: Layout, form: str, typed: Sequence[str] = ()) -> list[str]:
+    """Statements that give the tables their names in a catalog; ``typed``: those of typed tables."""
+    table = "CREATE TABLE IF NOT EXISTS {} USING {} LOCATION '{}'"
+    tables = [table.format(name, form, _place(layout, name)) for name in ("landed", *typed)]
     view = "CREATE OR REPLACE VIEW {} AS SELECT * FROM landed WHERE kind = '{}'"
     views = [view.format(name, kind) for name, kind in VIEWS.items()]
-    return [table, *views]
+    return [*tables, *views]
+
+
+def _place(layout: Layout, name: str) -> str:
+    """As Hadoop calls it."""
+    place = str(layout.table(name))
+    return place.replace("s3://", "s3a://", 1) if layout.at else place

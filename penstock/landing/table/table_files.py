@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Protocol
+
+from penstock.landing.storage.object_path import TablePath
 
 
 class NewFile(Protocol):
@@ -46,11 +47,11 @@ class Table(TableList, Protocol):
     """A table that can be written, by one process."""
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> TablePath:
         """Where files are written, under the names that they are committed with."""
 
     @property
-    def landed(self) -> Path:
+    def landed(self) -> TablePath:
         """Where files are that were committed."""
 
     def begin(self) -> None:

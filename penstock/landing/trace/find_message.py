@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import FOREIGN_CODECS, MessageKind
 from penstock.landing.journal import PARTITION_MARK
-from penstock.landing.proof.reread import event_of
+from penstock.landing.proof.reread import event_of, of_codec
+from penstock.landing.rows.table_rows import uuids_said
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table_paths import partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.segment_view import Stored
@@ -31,7 +33,7 @@ def silent(detail: str) -> None:
 
 
 def find_offset(
-    table: Path, names: Iterable[str], topic: str, offset: int, tell: Tell = silent
+    table: TablePath, names: Iterable[str], topic: str, offset: int, tell: Tell = silent
 ) -> dict[str, Any] | None:
     """The row of an offset: DETAILS, ``file`` and ``kind``; None where no file has it. ``topic`` may be ``name/0``."""
     name, _, partition = topic.partition(PARTITION_MARK)
@@ -50,7 +52,7 @@ def find_offset(
 
 
 def find_uuid(
-    table: Path, names: Iterable[str], uuid: str, topic: str | None = None, tell: Tell = silent
+    table: TablePath, names: Iterable[str], uuid: str, topic: str | None = None, tell: Tell = silent
 ) -> dict[str, Any] | None:
     """The first row with a uuid in these files, of ``topic`` alone where given; as ``find_offset``."""
 
@@ -65,7 +67,7 @@ def find_uuid(
 
 
 def _find(
-    table: Path,
+    table: TablePath,
     names: Iterable[str],
     columns: Sequence[str],
     wanted: tuple[str, Any],
@@ -75,7 +77,7 @@ def _find(
     for number, name in enumerate(names, 1):
         tell(f"file {number}: {name}")
         try:
-            with pq.ParquetFile(table / name) as file:
+            with parquet_file(table / name) as file:
                 row = _find_in(file, columns, wanted, hits)
         except (FileNotFoundError, pa.ArrowInvalid):  # rewritten by others since, or damaged
             continue
@@ -122,16 +124,23 @@ def read_one(reader: TopicReader, offset: int) -> Stored | None:
 
 
 def find_in_log(reader: TopicReader, uuid: str, begin: int, tell: Tell = silent) -> int | None:
-    """The first offset from ``begin`` on with a valid event that has the uuid; corrupt batches are passed over."""
+    """The first offset from ``begin`` on with a message that has the uuid; corrupt batches are passed over."""
     for stored in _readable(reader, begin):
         tell(f"{reader.path.name}, offset {stored.base}")
-        payloads = stored.batch.column("payload")
-        near = pc.and_(pc.match_substring(payloads, uuid), pc.starts_with(payloads, "{"))
-        for row in pc.indices_nonzero(near).to_numpy().tolist():
-            event = event_of(payloads[row].as_py(), stored.origin.codec, ())
+        codec = stored.origin.codec
+        for row in pc.indices_nonzero(_may_have_uuid(stored.batch, codec, uuid)).to_numpy().tolist():
+            event = event_of(stored.batch.slice(row, 1), codec)
             if event is not None and event.uuid == uuid:
                 return stored.base + int(row)
     return None
+
+
+def _may_have_uuid(batch: pa.RecordBatch, codec: str, uuid: str) -> Mask:
+    """The rows with a uuid in the text of what may be an event, or as the id that their protocol has."""
+    payloads = batch.column("payload")
+    near: Mask = pc.and_(pc.match_substring(payloads, uuid), pc.starts_with(payloads, "{"))
+    said: Mask = pc.equal(uuids_said(of_codec(batch, codec)), pa.scalar(uuid))
+    return pc.or_kleene(near, said)
 
 
 def _readable(reader: TopicReader, begin: int) -> Iterator[Stored]:
@@ -151,8 +160,9 @@ def likely_kinds(payload: bytes | None, codec: str) -> tuple[str, ...]:
     """The kinds that a message can have in the table."""
     if codec == MessageKind.SYSLOG:
         return (MessageKind.SYSLOG,)
+    foreign = (MessageKind.MESSAGE,) if codec in FOREIGN_CODECS else ()
     return (
-        (MessageKind.EVENT, MessageKind.QUARANTINE)
+        (MessageKind.EVENT, MessageKind.QUARANTINE, *foreign)
         if payload is not None and payload.startswith(b"{")
         else (MessageKind.MESSAGE,)
     )

@@ -49,7 +49,7 @@ class Seen:
     def uuid(self) -> str | None:
         if self.row is not None:
             return str(self.row["uuid"]) if self.row["uuid"] is not None else None
-        event = event_of(self.payload, self.stored.origin.codec, ()) if self.stored else None
+        event = event_of(self.stored.batch, self.stored.origin.codec) if self.stored else None
         return event.uuid if event else None
 
 

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.landing.deletion.deletions import Record, within_runs
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.deletion.deletions import Record
+from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import Commit, read_journal
+from penstock.landing.offset_runs import NO_RUNS, inside
 from penstock.landing.promote.offset_map import OffsetMap, map_path
 from penstock.landing.proof.proofs import Proof, proved_refills, read_proofs
 from penstock.landing.proof.prover import requested
@@ -128,7 +129,7 @@ class Tracer:
     def landed(self, uuid: str) -> tuple[str, int] | None:
         """Topic and offset where an event's uuid landed last."""
         names = [*self._unjournaled(), *self._files(self._commits)]
-        row = find_uuid(self._layout.landed, _of_kinds(names, [MessageKind.EVENT]), uuid, tell=self._tell)
+        row = find_uuid(self._layout.landed, _of_kinds(names, WITH_UUID), uuid, tell=self._tell)
         if row is None:
             return None
         number = row["partition"]
@@ -198,7 +199,7 @@ class Tracer:
         uuid = seen.uuid if seen.row is None else None
         if uuid is not None:
             earlier = [commit for commit in self._commits if commit.batch <= seen.commit.batch]
-            events = _of_kinds([*self._files(earlier), *self._unjournaled()], [MessageKind.EVENT])
+            events = _of_kinds([*self._files(earlier), *self._unjournaled()], WITH_UUID)
             seen.survivor = find_uuid(table, events, uuid, seen.topic, self._tell)
 
     def _out_of_turn(self, seen: Seen) -> tuple[Commit, tuple[int, int]] | None:
@@ -225,8 +226,8 @@ class Tracer:
         return frozenset(table_of(self._layout).active())
 
     def _was_deleted(self, topic: str, offset: int) -> bool:
-        runs = Record(self._layout).runs().get(topic, ())
-        return bool(within_runs(np.array([offset], np.int64), runs)[0])
+        runs = Record(self._layout).runs().get(topic, NO_RUNS)
+        return bool(inside(np.array([offset], np.int64), runs)[0])
 
     def _unjournaled(self) -> list[str]:
         known = set(self._files(self._commits))

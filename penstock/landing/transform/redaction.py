@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.data_text import without_blanks
-from penstock.landing.rows.engine import as_mask, compute, pc, quoted
+from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc, quoted
 from penstock.landing.table_schema import SYSLOG_COLUMNS
 from penstock.landing.transform.json_texts import with_contents, with_members
 
@@ -137,8 +137,7 @@ class Hashes:
             new = f"""{quoted(key + colon)} || '"' || hash || '"{end.strip('"')}'"""
             whole = "true" if quote else "regexp_full_match(value, '-?[0-9]+')"
             cases.append(f"{whole} AND contains(text, {old}) THEN replace(text, {old}, {new})")
-        pointer = "".join("/" + one.replace("~", "~0").replace("/", "~1") for one in path)
-        value = f"json_extract_string(text, {quoted(pointer)})"
+        value = f"json_extract_string(text, {json_pointer(*path)})"
         return {"made": f"CASE WHEN {' WHEN '.join(cases)} END"}, {"value": value, "hash": self._sql(value)}
 
     def _sql(self, value: str) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
@@ -15,14 +19,19 @@ from penstock.landing.duplicates.decision import reconsidered
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs, within_window
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import WITH_UUID
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.table_files import Table
 from penstock.landing.writing.part_writer import PartResult
 from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, without_rows
 
 COLUMNS = ["topic", "partition", "offset", "timestamp", "uuid"]
-EVENTS = f"kind={MessageKind.EVENT}/"
+MAY_HAVE = tuple(f"kind={kind}/" for kind in WITH_UUID)
+"""What the names of files begin with whose rows may have uuids."""
 Keys = Callable[[], Iterable[EventsSeen]]
+Mask = npt.NDArray[np.bool_]
+Beside = Callable[[int, Sequence[WrittenFile]], None]
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -32,19 +41,31 @@ class TableMovedOn(PenstockError, RuntimeError):
 
 class BatchCommit:
     """Commits micro-batches into a table, each once. ``keys``: the folder of the keys that landed; ``window`` in
-    microseconds; ``deleted``: the keys of late whose rows were taken out of the table. One process at a time.
+    microseconds; ``deleted``: the keys of late whose rows were taken out of the table; ``beside``: has the tables
+    committed that stand beside this one, with the files that are about to be. One process at a time.
     """
 
-    def __init__(self, table: Table, keys: Path, window: int, deleted: Keys = tuple) -> None:
-        self._table, self._window = table, window
-        self._keys = known_keys(table, keys, window, deleted)
+    def __init__(
+        self,
+        table: Table,
+        keys: Path,
+        window: int,
+        deleted: Keys = tuple,
+        beside: Beside = lambda batch, files: None,
+    ) -> None:
+        self._table, self._window, self._beside = table, window, beside
+        self._known = partial(known_keys, table, keys, window, deleted)
+        self._keys = self._known()
 
     def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
         """Commit what ``write`` wrote, unless the table has the batch already."""
         if self._table.newest() < batch:
             files = self._decided(write())
+            self._beside(batch, files)
             self._table.commit(batch, files)
             self._keys.add(batch, EventsSeen.concat([file.seen for file in files if file.seen is not None]))
+        elif self._keys.batch < batch:  # it was committed, though a store's answer did not come
+            self._keys = self._known()
 
     def _decided(self, parts: Sequence[PartResult]) -> list[WrittenFile]:
         """The files without duplicates."""
@@ -103,18 +124,32 @@ def events_within(table: Table, window: int, deleted: Keys) -> EventsSeen:
 
 
 def _events(table: Table, files: Iterable[str]) -> Iterator[EventsSeen]:
-    return (events_of(table.landed / name) for name in files if name.startswith(EVENTS))
+    return (events_of(table.landed / name) for name in files if name.startswith(MAY_HAVE))
 
 
-def events_of(path: Path) -> EventsSeen:
-    """The events in a file of the table; none where it is gone."""
+def events_of(path: TablePath, which: Mask | None = None) -> EventsSeen:
+    """The rows with a uuid in a file of the table, or those of some of its rows; none where it is gone."""
     try:
-        with pq.ParquetFile(path) as file:
-            rows = file.read(columns=COLUMNS).combine_chunks()
+        with parquet_file(path) as file:
+            rows = file.read(columns=COLUMNS) if _has_uuids(file.metadata) else None
     except FileNotFoundError:
+        rows = None
+    if rows is None:
         return EventsSeen.concat([])
-    batches = rows.to_batches()
+    rows = rows if which is None else rows.filter(pa.array(which))
+    batches = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks().to_batches()
     return EventsSeen.of(batches[0]) if batches else EventsSeen.concat([])
+
+
+def _has_uuids(metadata: pq.FileMetaData) -> bool:
+    """Whether rows of a file may have uuids, as its statistics say."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = {group.column(n).path_in_schema: group.column(n).statistics for n in range(group.num_columns)}
+        known = columns.get("uuid")
+        if known is None or known.null_count != group.num_rows:
+            return True
+    return False
 
 
 def _is_judged(file: WrittenFile) -> bool:

@@ -11,14 +11,22 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.landing_lock import alone_at_upkeep
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import parquet_file, read_metadata
 from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable
 from penstock.landing.table_paths import Layout, place_of
-from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile, in_columns_of_today
+from penstock.landing.writing.written_file import (
+    OF_LANDED,
+    ROW_GROUP,
+    FileForm,
+    FileWriter,
+    WrittenFile,
+    in_columns_of_today,
+)
 
 TARGET_BYTES = 128 << 20
 SORTED_BYTES = 128 << 20
@@ -27,23 +35,29 @@ MUCH_LARGER = 2
 """Times all that is smaller: such a file is left alone until there is more, so that its rows are not copied often."""
 
 
-def compact_table(folder: Path) -> tuple[int, int]:
+def compact_table(folder: TablePath) -> tuple[int, int]:
     """Merge what is small, and remove what was merged long ago; how many files became how many."""
-    with alone_at_upkeep(Layout(folder.parent)):
+    with alone_at_upkeep(Layout.around(folder)):
         table = DeltaTable(folder)
-        removed = added = 0
-        for names in to_merge(table.sizes()):
-            with kept_if_committed(table) as written:
-                written.append(_merged(folder, names))
-                table.replace(names, written)
-            removed, added = removed + len(names), added + 1
+        removed, added = merge(table, table.sizes())
     remove_old_files(folder)
     return removed, added
 
 
-def remove_old_files(folder: Path) -> None:
+def merge(table: DeltaTable, sizes: Mapping[str, int], form: FileForm = OF_LANDED) -> tuple[int, int]:
+    """Merge what is small among the files of a table; how many files became how many. Under the lock of upkeep."""
+    removed = added = 0
+    for names in to_merge(sizes):
+        with kept_if_committed(table) as written:
+            written.append(_merged(table.folder, names, form))
+            table.replace(names, written)
+        removed, added = removed + len(names), added + 1
+    return removed, added
+
+
+def remove_old_files(folder: TablePath) -> None:
     """Remove what has not been in the table for hours: merged, without rows that were deleted, or never committed."""
-    with alone_at_upkeep(Layout(folder.parent)):
+    with alone_at_upkeep(Layout.around(folder)):
         DeltaTable(folder).vacuum(KEEP_HOURS)
 
 
@@ -67,11 +81,11 @@ def _groups(files: Sequence[tuple[int, str]], target: int) -> Iterator[list[str]
     yield group
 
 
-def _merged(folder: Path, names: Sequence[str]) -> WrittenFile:
+def _merged(folder: TablePath, names: Sequence[str], form: FileForm) -> WrittenFile:
     """One file of the rows of several. Raises DamagedFile where it is not all of them."""
-    rows = sum(pq.read_metadata(folder / name).num_rows for name in names)
-    with FileWriter(folder, *place_of(names[0])) as writer:
-        for batch in _together(folder, names):
+    rows = sum(read_metadata(folder / name).num_rows for name in names)
+    with FileWriter(folder, *place_of(names[0]), form=form) as writer:
+        for batch in _together(folder, names, form.schema):
             writer.write(batch)
         written = writer.close()
         if written.rows != rows:
@@ -79,13 +93,13 @@ def _merged(folder: Path, names: Sequence[str]) -> WrittenFile:
     return written
 
 
-def _together(folder: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _together(folder: TablePath, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of files, so many together as are sorted at once."""
     waiting, size = list[pa.RecordBatch](), 0
     for name in names:
-        with pq.ParquetFile(folder / name) as file:
+        with parquet_file(folder / name) as file:
             for batch in file.iter_batches(ROW_GROUP):
-                waiting.append(in_columns_of_today(batch))
+                waiting.append(in_columns_of_today(batch, schema))
                 size += batch.nbytes
                 if size >= SORTED_BYTES:
                     yield from _joined(waiting)
@@ -107,8 +121,11 @@ def kept_if_committed(table: DeltaTable) -> Iterator[list[WrittenFile]]:
         yield written
     except BaseException:
         with suppress(PenstockError, OSError):  # in doubt they stay: the commit may be there, and only not synced
-            active = {*DeltaTable(table.folder).active()}
-            for file in written:
-                if file.name not in active:
-                    (table.folder / file.name).unlink(missing_ok=True)
+            if isinstance(table.folder, Path):  # a commit that a store was sent may come late
+                _remove_but(table.active(), written, table.folder)
         raise
+
+
+def _remove_but(active: Sequence[str], written: Sequence[WrittenFile], folder: Path) -> None:
+    for name in {file.name for file in written} - {*active}:
+        (folder / name).unlink(missing_ok=True)

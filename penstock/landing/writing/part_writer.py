@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import mapped_runs
 from penstock.landing.duplicates.stream_judge import StreamJudge
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.rows.table_rows import Rules, table_rows, without_payload
+from penstock.landing.storage.object_errors import TablesAway
+from penstock.landing.storage.object_path import TablePath
 from penstock.landing.transform.checked import OfKind
 from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT, ROW_GROUP, FileWriter, WrittenFile
@@ -33,7 +35,7 @@ class Job:
     microseconds.
     """
 
-    table: Path
+    table: TablePath
     keys: Path
     window: int
     rules: Rules = field(default_factory=Rules)
@@ -43,12 +45,13 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class PartResult:
     """The files of a task. ``through``: the batch through which it knew the keys that landed before; ``failures``: what
-    is to be told of its transformation.
+    is to be told of its transformation; ``away``: why it could not write, where the store was away.
     """
 
     files: list[WrittenFile]
     through: int
     failures: list[str] = field(default_factory=list)
+    away: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,10 @@ def write_part(sources: Iterable[Source], job: Job, landed_at: int) -> PartResul
     for source in gathered(sources):
         for kind, rows in rows_to_land(source.rows, job.rules, transformation, landed_at):
             writer.add(kind, rows, source.again)
-    return replace(writer.finish(), failures=transformation.failures())
+    try:
+        return replace(writer.finish(), failures=transformation.failures())
+    except TablesAway as error:  # for the driver, which waits: a task that fails ends the query
+        return PartResult([], -1, away=str(error))
 
 
 def rows_to_land(
@@ -94,8 +100,8 @@ def _joined(sources: list[Source]) -> Source:
     return Source(concatenated([source.rows for source in sources]), sources[0].again)
 
 
-Place = tuple[MessageKind, date, str]
-"""What a file holds: kind, day of receipt, and its role."""
+Place = tuple[MessageKind, date, str, bool]
+"""What a file holds: kind, day of receipt, its role, and whether its rows have uuids: all of them have, or none."""
 
 
 class _PartWriter:
@@ -110,9 +116,18 @@ class _PartWriter:
 
     def add(self, kind: MessageKind, rows: pa.RecordBatch, again: bool) -> None:
         """Take rows of a kind, without the duplicates among them."""
-        if kind is not MessageKind.EVENT:
+        without = rows["uuid"].null_count if kind in WITH_UUID else rows.num_rows
+        if without == rows.num_rows:
             self._by_day(kind, KEPT, rows, None)
-            return
+        elif not without:
+            self._judged(kind, rows, again)
+        else:
+            has = pc.is_valid(rows["uuid"])
+            self._by_day(kind, KEPT, rows.filter(pc.invert(has)), None)
+            self._judged(kind, rows.filter(has), again)
+
+    def _judged(self, kind: MessageKind, rows: pa.RecordBatch, again: bool) -> None:
+        """Take rows that all have a uuid."""
         seen = EventsSeen.of(rows)
         if again:
             self._by_day(kind, AGAIN, rows, seen)
@@ -129,11 +144,11 @@ class _PartWriter:
         different = pc.unique(days)
         for day in different:
             if len(different) == 1:
-                self._keep((kind, day.as_py(), role), rows, seen)
+                self._keep((kind, day.as_py(), role, seen is not None), rows, seen)
             else:
                 mine = pc.equal(days, day)
                 events = seen.take(mine.to_numpy(zero_copy_only=False)) if seen is not None else None
-                self._keep((kind, day.as_py(), role), rows.filter(mine), events)
+                self._keep((kind, day.as_py(), role, seen is not None), rows.filter(mine), events)
 
     def _keep(self, place: Place, rows: pa.RecordBatch, seen: EventsSeen | None) -> None:
         waiting = self._waiting.setdefault(place, [])
@@ -143,7 +158,7 @@ class _PartWriter:
 
     def _write(self, place: Place) -> None:
         waiting = self._waiting.pop(place, [])
-        writer = self._writers.get(place) or FileWriter(self._job.table, *place)
+        writer = self._writers.get(place) or FileWriter(self._job.table, *place[:3])
         self._writers[place] = writer
         seen = [events for _, events in waiting if events is not None]
         writer.write(concatenated([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)

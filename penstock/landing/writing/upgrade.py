@@ -22,6 +22,7 @@ from penstock.files.file_system import OS
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.rows.engine import json_texts
 from penstock.landing.rows.table_rows import carried_over
+from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.begun_table import DELTA, begin_table, is_old
 from penstock.landing.table.delta_table import DELTA_LOG
 from penstock.landing.table_paths import Layout, partition_value, place_of
@@ -36,7 +37,7 @@ Tell = Callable[[int, int], None]
 
 def upgrade(layout: Layout, form: str = DELTA, tell: Tell = lambda done, of: None) -> int:
     """Carry an old table over; how many batches it had. One of today is left alone. Hold the landing's lock."""
-    if not is_old(layout):
+    if layout.at is not None or not is_old(layout):  # tables at a URL began later
         return 0
     new = Layout(layout.tables / "_upgrade")
     if not (new.tables / MOVING).exists():
@@ -47,12 +48,12 @@ def upgrade(layout: Layout, form: str = DELTA, tell: Tell = lambda done, of: Non
 
 
 def _copy(old: Layout, new: Layout, form: str, tell: Tell) -> None:
-    table = begin_table(new, form)
+    table, landed = begin_table(new, form), old.tables / "landed"
     commits = list(read_journal(old, moves=True))
     later = list(_later(old, commits))
     for number, (batch, names) in enumerate([*((one.batch, list(one.files)) for one in commits), *later], 1):
         if batch > table.newest():
-            files = [written for name in names for written in _rewritten(old.landed, name, table.folder)]
+            files = [written for name in names for written in _rewritten(landed, name, table.folder)]
             table.commit(batch, files)
         tell(number, len(commits) + len(later))
     new.journal.unlink(missing_ok=True)
@@ -68,7 +69,7 @@ def _later(old: Layout, commits: list[Commit]) -> Iterator[tuple[int, list[str]]
     """Batches that the table has and the journal not yet: the pipeline was killed between the two."""
     last = max((one.batch for one in commits), default=-1)
     known = {name for one in commits for name in one.files}
-    while (names := _listed(old.landed, last + 1)) is not None:
+    while (names := _listed(old.tables / "landed", last + 1)) is not None:
         yield last + 1, [name for name in names if name not in known]
         known.update(names)
         last += 1
@@ -91,7 +92,7 @@ def _relative(path: str) -> str:
     return unquote(path)[unquote(path).index("/kind=") + 1 :]
 
 
-def _rewritten(landed: Path, name: str, folder: Path) -> Iterator[WrittenFile]:
+def _rewritten(landed: Path, name: str, folder: TablePath) -> Iterator[WrittenFile]:
     kind, day = place_of(name)
     named = partition_value(name, "type")
     writer, at, texts = FileWriter(folder, kind, day), 0, None
@@ -109,11 +110,12 @@ def _rewritten(landed: Path, name: str, folder: Path) -> Iterator[WrittenFile]:
 
 def _move(old: Layout, new: Layout) -> None:
     """Put the new table in the old one's place; each step may be done already."""
-    if new.landed.exists():
+    before, after = old.tables / "landed", new.tables / "landed"
+    if after.exists():
         kept = old.tables / "_landed_before"
-        if old.landed.exists() and not kept.exists():
-            os.replace(old.landed, kept)
-        os.replace(new.landed, old.landed)
+        if before.exists() and not kept.exists():
+            os.replace(before, kept)
+        os.replace(after, before)
     if new.journal.exists():
         os.replace(new.journal, old.journal)
     if new.listed.exists():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -15,16 +14,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.files.file_system import make_folder, sync_written
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import NewParquet, parquet_file
 from penstock.landing.table_paths import place_of
-from penstock.landing.table_schema import FILE_SCHEMA
+from penstock.landing.table_schema import FILE_SCHEMA, LANDED, PARTITION_COLUMNS, STATISTICS
 
 DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
-STATISTICS = ("topic", "offset", "timestamp", "landed_at", "type", "event_time")
-"""Columns whose least and greatest value readers are told, to pass over files."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """What the files of a table hold; ``folders``: columns that the names of their folders say instead."""
+
+    schema: pa.Schema = FILE_SCHEMA
+    folders: tuple[str, ...] = PARTITION_COLUMNS
+    dictionaries: Sequence[str] = tuple(DICTIONARIES)
+
+
+OF_LANDED = FileForm()
 ROW_GROUP = 128 << 10
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEPT, AGAIN, ASIDE = "kept", "again", "aside"
@@ -53,17 +63,19 @@ class WrittenFile:
 class FileWriter:
     """Writes one file of the rows of a kind and day of receipt."""
 
-    def __init__(self, table: Path, kind: MessageKind, day: date, role: str = KEPT) -> None:
-        self.kind, self.day, self.role = kind, day, role
-        self.name = f"kind={kind}/date={day.isoformat()}/{uuid4().hex}.parquet"
-        self._path = table / self.name
-        make_folder(self._path.parent)
+    def __init__(
+        self, table: TablePath, kind: MessageKind, day: date, role: str = KEPT, form: FileForm = OF_LANDED
+    ) -> None:
+        self.kind, self.day, self.role, self._form = kind, day, role, form
+        said = {"kind": kind.value, "date": day.isoformat()}
+        self.name = "/".join([*(f"{one}={said[one]}" for one in form.folders), f"{uuid4().hex}.parquet"])
+        self._file = NewParquet(table / self.name)
         self._writer = pq.ParquetWriter(
-            self._path,
-            FILE_SCHEMA,
+            self._file.sink,
+            form.schema,
             compression="zstd",
             compression_level=1,
-            use_dictionary=DICTIONARIES,  # type: ignore[arg-type]  # the stub knows all or none
+            use_dictionary=list(form.dictionaries),  # type: ignore[arg-type]  # the stub knows all or none
             store_schema=False,
         )
         self._seen: list[EventsSeen] = []
@@ -78,7 +90,7 @@ class FileWriter:
     ) -> None:
         """What fails half-way leaves no file."""
         if kind is not None:
-            self._path.unlink(missing_ok=True)
+            self._file.discard()
 
     def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
         """Add a row group, sorted by type. ``seen``: its events."""
@@ -92,11 +104,11 @@ class FileWriter:
         self._seen += [seen] if seen is not None else []
 
     def close(self) -> WrittenFile:
-        """The file, on the disk."""
+        """The file, on the disk or in the store."""
         self._writer.close()
-        sync_written([self._path])
+        size = self._file.finish()
         seen = EventsSeen.concat(self._seen) if self._seen else None
-        size, told = self._path.stat().st_size, statistics(self._bounds, self._rows)
+        told = statistics(self._bounds, self._rows)
         return WrittenFile(self.name, self.kind.value, self.day.isoformat(), self._rows, size, told, seen, self.role)
 
 
@@ -129,26 +141,40 @@ def _shown(value: Any, *, up: bool) -> Any:
     return shown.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def without_rows(table: Path, file: WrittenFile, dropped: Any) -> WrittenFile | None:
+def without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
     """The file without some of its rows (a mask), as another one; None where nothing is left. The old one goes."""
     written = with_rows(table, file.name, ~dropped, file.seen) if not dropped.all() else None
     (table / file.name).unlink()
     return written
 
 
-def with_rows(table: Path, name: str, kept: Any, seen: EventsSeen | None = None) -> WrittenFile:
+def with_rows(
+    table: TablePath, name: str, kept: Any, seen: EventsSeen | None = None, form: FileForm = OF_LANDED
+) -> WrittenFile:
     """Some rows of a file (a mask), as another one; ``seen``: the events of all of them."""
     at = 0
-    with FileWriter(table, *place_of(name)) as writer, pq.ParquetFile(table / name) as old:
+    with FileWriter(table, *place_of(name), form=form) as writer, parquet_file(table / name) as old:
         for batch in old.iter_batches(ROW_GROUP):
             here = np.flatnonzero(kept[at : at + batch.num_rows])
             if len(here):
-                writer.write(in_columns_of_today(batch).take(here), seen.take(at + here) if seen is not None else None)
+                rows = in_columns_of_today(batch, form.schema).take(here)
+                writer.write(rows, seen.take(at + here) if seen is not None else None)
             at += batch.num_rows
         return writer.close()
 
 
-def in_columns_of_today(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_place(rows: pa.RecordBatch, name: str, schema: pa.Schema = LANDED) -> pa.RecordBatch:
+    """Rows of a file with the columns that its folders stand for."""
+    kind, day = place_of(name)
+    said: dict[str, Any] = {"kind": kind.value, "date": day}
+    folders = [one for one in PARTITION_COLUMNS if one in schema.names]
+    of_folder: list[pa.Array[Any]] = [pa.repeat(said[one], rows.num_rows) for one in folders]
+    return pa.RecordBatch.from_arrays([*rows.columns, *of_folder], schema=schema)
+
+
+def in_columns_of_today(batch: pa.RecordBatch, schema: pa.Schema = FILE_SCHEMA) -> pa.RecordBatch:
     """Rows of a file with the columns that a file has now."""
-    arrays = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(batch.columns, FILE_SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=FILE_SCHEMA)
+    known = set(batch.schema.names)
+    arrays = [batch[f.name] if f.name in known else pa.nulls(batch.num_rows, f.type) for f in schema]
+    cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(arrays, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)

@@ -40,9 +40,12 @@ def appended(taken: Taken, durability: Durability) -> Appended:
 
 @dataclass(slots=True)
 class QueuedAppend:
-    """An append that waits to be committed; ``size`` is its body's size in bytes."""
+    """An append that waits to be committed; ``size`` is its body's size in bytes.
 
-    body: pa.RecordBatch
+    What waits together becomes columns together: rows are left as they came until then.
+    """
+
+    body: records.Body
     origin: Origin
     size: int
     future: Future[Appended]

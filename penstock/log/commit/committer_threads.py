@@ -6,11 +6,15 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-Work = Callable[[], None]
+Work = Callable[[], bool]
+"""Says whether there is more to do."""
 
 
 class Committers:
-    """``count`` threads that run what is scheduled, first come first served."""
+    """``count`` threads that run what is scheduled, first come first served; what has more to do comes again.
+
+    Where nobody else waits it goes on where it was: two threads that take turns hand over much more than the work.
+    """
 
     def __init__(self, count: int) -> None:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
@@ -26,7 +30,10 @@ class Committers:
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
-            work()
+            while (more := work()) and self._queue.empty():
+                pass
+            if more:
+                self._queue.put(work)
 
     def close(self) -> None:
         """Wait until everything scheduled is done, then end the threads."""

@@ -11,6 +11,7 @@ from penstock.log.commit.batching import Appended, QueuedAppend, appended
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
 from penstock.log.store.producers import Producers, ProducerSequence, Taken, check_next, check_same, checksum
+from penstock.records import as_batch
 
 NO_TIMES = np.empty(0, np.int64)
 
@@ -70,6 +71,7 @@ class Deduplicator:
         self, item: QueuedAppend, producers: Producers, coming: dict[int, QueuedAppend], found: Deduplicated
     ) -> None:
         assert item.producer is not None
+        item.body = as_batch(item.body)
         producer, item.checksum = item.producer, checksum(item.body)
         try:
             if (first := coming.get(producer.sequence)) is not None:
@@ -106,7 +108,7 @@ def _taken(producer: ProducerSequence, producers: Producers, coming: Mapping[int
     if last is None:
         return producers.find(producer)
     if producer.sequence > last:
-        check_next(producer, last, last)
+        check_next(producer, last, last, coming[last].body.num_rows)
         return None
     taken = producers.find(producer)
     if taken is None:

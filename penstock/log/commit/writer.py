@@ -221,7 +221,7 @@ class Writer:
     def _roll(self, active: Segment) -> Segment:
         self.flush()
         self._forget_producers()
-        known = StartState(self.positions, self.producers.document(), self.producers.checksums())
+        known = StartState(self.positions, self.producers.document())
         try:
             active.seal()
             following = segment.create(self._shared.fs, self._path, active.state.end, known, active.state.last)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.log.read.filter_syntax import All, Any, BadFilter, Clause, Node, Not, parse, whole
 from penstock.records import annotation_column, from_numpy
 
-__all__ = ["BadFilter", "Filter"]
+__all__ = ["BadFilter", "Filter", "having"]
 
 Mask = npt.NDArray[np.bool_]
 _PLAIN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*", re.ASCII)
@@ -48,6 +48,19 @@ class Filter:
         """The rows that match; the batch itself when all do."""
         mask = self.mask(batch)
         return batch if mask.true_count == batch.num_rows else batch.filter(mask)
+
+
+def having(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
+    """One value a row (never null) of a SCHEMA batch: whether its payload, or an annotation, has ``text`` in it."""
+    pairs = _Pairs(batch)
+    annotated = pairs.rows(_contain(pairs.keys, text) | _contain(pairs.values, text))
+    return pa.array(_contain(batch.column("payload"), text) | annotated)
+
+
+def _contain(texts: pa.Array[pa.StringScalar] | pa.Array[pa.BinaryScalar], text: str) -> Mask:
+    found: pa.BooleanArray = pc.match_substring(texts, text)
+    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return mask
 
 
 class _Pairs:

@@ -126,6 +126,15 @@ class TopicReader:
             rows = rows if rows is None else rows - found.rows
             yield found
 
+    def read_back(self, before: int) -> Iterator[Stored]:
+        """As ``read``, of what is below ``before``, the newest batch first."""
+        stop = min(before, self.end)
+        while (number := bisect_right(self._firsts, stop - 1) - 1) >= 0:
+            first = self._firsts[number]
+            for view, batch, begin, limit in reversed(list(self._pieces(first, stop))):
+                yield piece(view.stored(batch), begin, limit)
+            stop = first
+
     def documents(self, offset: int = 0) -> Iterator[Stored]:
         """All whole batches with rows at or behind ``offset`` that are not in a gap, none of them loaded."""
         done = -1
@@ -158,7 +167,15 @@ class TopicReader:
         for number in range(max(0, bisect_right(self._firsts, begin) - 1), len(self._firsts)):
             records = self._view(number).records
             size += int(records["length"][records["base"] + records["rows"] > begin].sum())
-        return entries, size, next(self.read(begin, max_rows=1)).first
+        return entries, size, self._time_of(begin)
+
+    def _time_of(self, offset: int) -> int:
+        """The timestamp of a row that is there: of the first of a batch the index has it."""
+        view, number, _, _ = next(self._pieces(offset, offset + 1))
+        record = view.records[number]
+        if record["base"] == offset:
+            return int(record["first"])
+        return next(self.read(offset, max_rows=1)).first
 
     def at_timestamp(self, micros: int) -> int:
         """The first offset whose timestamp is ``micros`` or later; ``end`` when there is none yet."""

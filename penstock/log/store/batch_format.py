@@ -26,6 +26,8 @@ from penstock.records import BadBatch
 VERSION = 1
 CRC_KEY = b"crc32c"
 CRC_BLANK = b"00000000"
+_CRC_FIELD = struct.pack("<I", len(CRC_BLANK)) + CRC_BLANK
+"""As it stands in the metadata, with its length: found by its bytes, which cannot be part of a JSON document."""
 PREFIX = 8
 PREAMBLE: pa.Buffer = records.SCHEMA.serialize()
 """The schema message every segment begins with."""
@@ -73,12 +75,12 @@ def document(
 
 def frame(batch: pa.RecordBatch, described: Mapping[str, Any], compression: Literal["zstd"] | None = None) -> Framed:
     """``batch`` (SCHEMA) as a message with its checksum, without copying it."""
-    data = records.encode(batch, dict(described), {CRC_KEY: CRC_BLANK}, compression)
-    view = memoryview(data)
-    (length,) = struct.unpack_from("<i", view, 4)
-    at = PREFIX + records.custom_metadata(view[PREFIX : PREFIX + length])[CRC_KEY][0]
-    crc = crc32c(view)
-    return Framed((view[:at], b"%08x" % crc, view[at + len(CRC_BLANK) :]), len(view), crc)
+    message = records.encode_parts(batch, dict(described), {CRC_KEY: CRC_BLANK}, compression)
+    head, *body = message
+    at = bytes(head).index(_CRC_FIELD) + len(_CRC_FIELD) - len(CRC_BLANK)
+    crc = records.checksum(message)
+    parts = (head[:at], b"%08x" % crc, head[at + len(CRC_BLANK) :], *body)
+    return Framed(parts, sum(map(len, parts)), crc)
 
 
 def parse(data: pa.Buffer, position: int) -> Message:

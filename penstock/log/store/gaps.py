@@ -72,20 +72,24 @@ class Gap:
             int(document["begin"]), int(document["end"]), str(document["reason"]), counts, _received_of(document)
         )
 
-    def places(self, begin: int, end: int) -> dict[tuple[str, int], int]:
-        """The rows of [begin, end) by source and bucket; those the gap cannot name are of source "", bucket 0.
+    def stretches(self) -> Iterator[tuple[tuple[str, int], int, int]]:
+        """Source and bucket, and which offsets [begin, end) are theirs; the rest is of source "", bucket 0.
 
         A gap knows how many rows of each it has, not where: they are taken to lie in order of time. So the parts
         of a gap come to its exact counts together.
         """
-        places = sorted((bucket, source, n) for source, buckets in self.counts.items() for bucket, n in buckets.items())
-        named = sum(n for _, _, n in places)
-        found: dict[tuple[str, int], int] = {}
         at = self.begin
-        for bucket, source, n in [*places, (0, "", self.end - self.begin - named)]:
-            if (inside := min(end, at + n) - max(begin, at)) > 0:
-                found[source, bucket] = found.get((source, bucket), 0) + inside
-            at += n
+        for bucket, source, n in sorted((b, s, n) for s, buckets in self.counts.items() for b, n in buckets.items()):
+            yield (source, bucket), at, min(at + n, self.end)
+            at = min(at + n, self.end)
+        yield ("", 0), at, self.end
+
+    def places(self, begin: int, end: int) -> dict[tuple[str, int], int]:
+        """The rows of [begin, end) by source and bucket."""
+        found: dict[tuple[str, int], int] = {}
+        for place, first, last in self.stretches():
+            if (inside := min(end, last) - max(begin, first)) > 0:
+                found[place] = found.get(place, 0) + inside
         return found
 
 

@@ -7,6 +7,7 @@ snapshot of what was remembered then.
 from __future__ import annotations
 
 import logging
+from bisect import bisect
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,15 +31,22 @@ ROOM = 0.9
 """How full the memory is left then."""
 MAX_ID = 200
 """Longest producer id, in characters."""
+EPOCH_BITS = 47
+"""The epoch of a producer that counts rows stands above so many bits of its numbers."""
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSequence:
-    """Who appends, and its how manieth append to the topic this is. Raises ValueError for what cannot be one."""
+    """Who appends, and its how manieth append to the topic this is. Raises ValueError for what cannot be one.
+
+    With ``by_rows`` it is the number of the append's first row instead, as Kafka's producers count; above EPOCH_BITS
+    bits stands the producer's epoch, and a greater one begins again at 0.
+    """
 
     id: str
     sequence: int
+    by_rows: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < len(self.id) <= MAX_ID:
@@ -108,19 +116,23 @@ class Producers:
         self._memory = memory
         self._name = name
         self._known: OrderedDict[str, deque[Taken]] = OrderedDict()  # the one that was silent for longest first
+        self._unsure: set[str] = set()
         self._answers = 0
         self._told = False
 
     def find(self, producer: ProducerSequence) -> Taken | None:
         """What was stored under this number; None for the next one, or of a producer that is not known.
 
-        Raises OutOfSequence.
+        None too for what was damaged: it is stored again. Raises OutOfSequence.
         """
         known = self._known.get(producer.id)
-        if known is None:
+        if known is None or (producer.id in self._unsure and producer.sequence > known[-1].sequence):
             return None
-        check_next(producer, known[-1].sequence, known[0].sequence)
-        return next((taken for taken in reversed(known) if taken.sequence == producer.sequence), None)
+        check_next(producer, known[-1].sequence, known[0].sequence, known[-1].count)
+        found = next((taken for taken in reversed(known) if taken.sequence == producer.sequence), None)
+        if found is None and producer.by_rows:
+            _check_room(producer, known)
+        return found
 
     def last(self, producer_id: str) -> int | None:
         """The last number that was stored of a producer; None when it is not known."""
@@ -132,14 +144,22 @@ class Producers:
         known = self._known.setdefault(producer_id, deque())
         if not known or taken.sequence > known[-1].sequence:
             known.append(taken)
+            self._unsure.discard(producer_id)
             self._answers += 1
             self._trim(known, REMEMBERED)
+        elif taken.sequence > known[0].sequence and all(taken.sequence != other.sequence for other in known):
+            known.insert(bisect(known, taken.sequence, key=lambda other: other.sequence), taken)  # was damaged
+            self._answers += 1
         self._known.move_to_end(producer_id)
         if len(self._known) > MAX_PRODUCERS:
             self._forget_first()
             self._tell()
         if self._answers > MAX_ANSWERS:
             self._make_room()
+
+    def doubt(self) -> None:
+        """What was stored last of those that are known may be damaged: their next number may be any."""
+        self._unsure = set(self._known)
 
     def _trim(self, known: deque[Taken], keep: int) -> None:
         while len(known) > keep:
@@ -164,7 +184,8 @@ class Producers:
             )
 
     def _forget_first(self) -> None:
-        _, known = self._known.popitem(last=False)
+        name, known = self._known.popitem(last=False)
+        self._unsure.discard(name)
         self._answers -= len(known)
 
     def enter_all(self, entries: Iterable[ProducerEntry]) -> None:
@@ -175,6 +196,7 @@ class Producers:
     def clear(self) -> None:
         """Forget all."""
         self._known.clear()
+        self._unsure.clear()
         self._answers = 0
 
     def forget(self, now: int) -> None:
@@ -184,28 +206,46 @@ class Producers:
             self._forget_first()
 
     def document(self) -> dict[str, Any]:
-        """JSON-ready, in order of their last append."""
-        return {name: [[t.sequence, t.first, t.count, t.time] for t in known] for name, known in self._known.items()}
+        """JSON-ready, in order of their last append; checksums stand apart, for older versions read this too."""
+        return {
+            "producers": {name: [_numbers(taken) for taken in known] for name, known in self._known.items()},
+            "checksums": {name: [taken.checksum for taken in known] for name, known in self._known.items()},
+            "unsure": sorted(self._unsure),
+        }
 
-    def checksums(self) -> dict[str, list[int]]:
-        """Beside the document, which older versions read too: the checksums of its answers."""
-        return {name: [t.checksum for t in known] for name, known in self._known.items()}
-
-    def load(
-        self, document: Mapping[str, Iterable[Iterable[int]]], checksums: Mapping[str, list[int]] | None = None
-    ) -> None:
-        """Enter all of ``document``. Raises TypeError or ValueError."""
-        for name, many in document.items():
-            answers = [tuple(map(int, values)) for values in many]
-            sums = (checksums or {}).get(name) or [UNKNOWN] * len(answers)
-            for values, told in zip(answers, sums, strict=True):
-                sequence, first, count, time = values
-                self.enter(str(name), Taken(sequence, first, count, time, int(told)))
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Enter all of ``document``. Raises TypeError, ValueError or AttributeError."""
+        checksums = document.get("checksums", {})
+        for name, many in document.get("producers", {}).items():
+            sums = checksums.get(name) or [UNKNOWN] * len(many)
+            for (sequence, first, count, time), told in zip(many, sums, strict=True):
+                self.enter(str(name), Taken(int(sequence), int(first), int(count), int(time), int(told)))
+        self._unsure.update(name for name in document.get("unsure", ()) if name in self._known)
 
 
-def check_next(producer: ProducerSequence, last: int, oldest: int) -> None:
-    """Raises OutOfSequence unless the number follows ``last``, or is one from ``oldest`` on."""
-    if producer.sequence > last + 1:
-        raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} leaves a gap, the next one is {last + 1}")
+def _numbers(taken: Taken) -> list[int]:
+    return [taken.sequence, taken.first, taken.count, taken.time]
+
+
+def check_next(producer: ProducerSequence, last: int, oldest: int, rows: int) -> None:
+    """Raises OutOfSequence unless the number follows ``last`` (an append of ``rows``), or is one from ``oldest`` on."""
+    following = last + (rows if producer.by_rows else 1)
+    if producer.sequence > last and producer.sequence != following and not _begins(producer, last):
+        raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} leaves a gap, the next one is {following}")
     if producer.sequence < oldest:
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is older than what is remembered")
+
+
+def _begins(producer: ProducerSequence, last: int) -> bool:
+    """Whether the number is the first one of a new epoch."""
+    epoch, number = divmod(producer.sequence, 1 << EPOCH_BITS)
+    return producer.by_rows and number == 0 and epoch > last >> EPOCH_BITS
+
+
+def _check_room(producer: ProducerSequence, known: Iterable[Taken]) -> None:
+    """Raises OutOfSequence for a number between those that are stored, unless what was stored there was damaged."""
+    before = [taken for taken in known if taken.sequence < producer.sequence]
+    last = before[-1] if before else None
+    newest = max(taken.sequence for taken in known) >> EPOCH_BITS
+    if producer.sequence >> EPOCH_BITS < newest or (last and last.sequence + last.count > producer.sequence):
+        raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is not one that comes next, nor one stored")

@@ -87,7 +87,7 @@ class Recovery:
         return Segment(self._fs, files, State(found.length, end, len(kept), oldest, self._last, copied))
 
     def _start(self, first: int) -> Segment:
-        known = StartState(self._positions, self._producers.document(), self._producers.checksums())
+        known = StartState(self._positions, self._producers.document())
         return segment.create(self._fs, self._directory, first, known, self._last)
 
     def _remember(self, files: Files, found: Scan, earlier: list[int]) -> None:
@@ -97,13 +97,13 @@ class Recovery:
             self._walk(earlier)
         else:
             self._positions = dict(known.positions)
-            with contextlib.suppress(TypeError, ValueError):
-                self._producers.load(known.producers, known.checksums)
+            with contextlib.suppress(TypeError, ValueError, AttributeError):
+                self._producers.load(known.producers)
         self._advance(found.messages)
         for copy in batch_copies.read(files).copies if found.bad else ():  # a damaged one was stored all the same
             self._reach(copy.origin)
-        if found.bad:  # the last number of a producer may stand there: better to take one twice than none any more
-            self._producers.clear()
+        if found.bad or known is None:  # the last number of a producer may stand in what cannot be read
+            self._producers.doubt()
 
     def _walk(self, firsts: list[int]) -> None:
         """Positions and producers from all batches of the given segments."""

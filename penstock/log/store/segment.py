@@ -19,6 +19,8 @@ from penstock.log.store import index
 from penstock.log.store.batch_format import PREAMBLE
 
 SUFFIX = ".arrows"
+PRODUCERS = ("producers", "checksums", "unsure")
+"""Of a .state file: what producers were known."""
 DIGITS = 20
 _CLAIM = struct.Struct("<qqq")
 
@@ -137,20 +139,16 @@ def write_synced(fs: FileSystem, files: Files, length: int, end: int) -> None:
 
 @dataclass(slots=True)
 class StartState:
-    """What a topic remembers beside its rows: positions of log buffers, and producers.
-
-    These are as ``Producers.document`` and ``Producers.checksums`` have them.
-    """
+    """What a topic remembers beside its rows: positions of log buffers, and ``Producers.document``."""
 
     positions: dict[str, int] = field(default_factory=dict)
     producers: dict[str, Any] = field(default_factory=dict)
-    checksums: dict[str, Any] = field(default_factory=dict)
 
 
 def write_known(fs: FileSystem, files: Files, known: StartState) -> None:
     """Write the .state file of a new segment."""
     told = {"topic": files.topic, "first": files.first, "positions": known.positions}
-    replace_durably(fs, files.known, encode({**told, "producers": known.producers, "checksums": known.checksums}))
+    replace_durably(fs, files.known, encode({**told, **known.producers}))
 
 
 def read_known(fs: FileSystem, files: Files) -> StartState | None:
@@ -163,7 +161,7 @@ def read_known(fs: FileSystem, files: Files) -> StartState | None:
         if (document.get("topic", files.topic), document.get("first", files.first)) != (files.topic, files.first):
             return None
         positions = {str(buffer): int(position) for buffer, position in document["positions"].items()}
-        return StartState(positions, dict(document["producers"]), dict(document.get("checksums", {})))
+        return StartState(positions, {name: document[name] for name in PRODUCERS if name in document})
     except (FileNotFoundError, ValueError, TypeError, AttributeError, KeyError):
         return None
 

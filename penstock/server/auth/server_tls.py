@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from penstock.config import SecurityConfig
-from penstock.config.keys.tls import server_context
+from penstock.config.keys.tls import first_certificate, server_context
 
 
 class ServerTls:
@@ -22,7 +22,7 @@ class ServerTls:
             self._cert, self._key = security.tls_cert.read_bytes(), security.tls_key.read_bytes()
         if security.client_ca is not None:
             # The product's own processes show the servers' certificate.
-            self._roots = security.client_ca.read_bytes() + b"\n" + self._cert
+            self._roots = security.client_ca.read_bytes() + b"\n" + first_certificate(self._cert)
 
     def for_http(self) -> ssl.SSLContext | None:
         """The context of the HTTP server."""

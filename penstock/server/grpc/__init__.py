@@ -1,7 +1,8 @@
 """The gRPC service ``slogd.StructuredLog``, with reflection and health.
 
-Read ``service`` (calls with entries), ``admin_calls``, ``call_errors``, then ``reflection`` and ``closed_calls``.
+Read ``service`` (calls with entries), ``admin_calls``, ``call_errors``, then ``call_server`` and ``calls`` (how calls
+are taken and answered), ``reflection`` and ``closed_calls``.
 Imports ``config``, ``slogd`` and ``server``.
 """
 
-__all__ = ["admin_calls", "call_errors", "closed_calls", "reflection", "service"]
+__all__ = ["admin_calls", "call_errors", "call_server", "calls", "closed_calls", "reflection", "service"]

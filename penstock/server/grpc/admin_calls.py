@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from penstock.server.admin_api import AdminApi, changes_of
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
-from penstock.server.grpc.call_errors import abort, caller_of, parsed
+from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed
 from penstock.slogd import slogd_pb2 as pb
 
 _Call = Callable[[AdminApi, Any, Principal], Any]
@@ -105,7 +104,7 @@ def manage_handlers(api: EntriesApi) -> dict[str, Any]:
 def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
     asked, answered = getattr(pb, method.input_type.name), getattr(pb, method.output_type.name)
 
-    async def handle(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    async def handle(data: bytes, context: Context) -> Any:
         try:
             caller, request = caller_of(api, context), parsed(asked, data)
             return await api.run(lambda: call(api.manage, request, caller))

@@ -6,18 +6,18 @@ import logging
 from typing import Any, NoReturn
 
 import grpc
-import grpc.aio
 from google.protobuf.message import DecodeError
 
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
+from penstock.server.grpc.calls import Call, LoopCall
 from penstock.slogd.errors import ApiError, BadRequest, Code
 
 _LOGGER = logging.getLogger(__name__)
-Context = grpc.aio.ServicerContext[Any, Any]
+Context = LoopCall
 
 
-def caller_of(api: EntriesApi, context: Context) -> Principal:
+def caller_of(api: EntriesApi, context: Context | Call) -> Principal:
     """Who calls. Raises Unauthenticated."""
     if not api.guard.closed:
         return api.guard.caller(None)
@@ -33,10 +33,15 @@ def parsed(kind: Any, data: bytes) -> Any:
         raise BadRequest(f"error unmarshalling request: {error}") from None
 
 
-async def abort(context: Context, error: Exception) -> NoReturn:
-    """Answer with the error's code; what is not an answer of ours is logged, and its text kept to ourselves."""
+def told(error: Exception) -> tuple[Code, str]:
+    """The error's code and text; what is not an answer of ours is logged, and its text kept to ourselves."""
     if isinstance(error, ApiError):
-        await context.abort(grpc.StatusCode[error.code.name], error.message)
+        return error.code, error.message
     _LOGGER.error("a request failed", exc_info=error)
-    await context.abort(grpc.StatusCode[Code.INTERNAL.name], "Internal error")
-    raise AssertionError("abort raises")
+    return Code.INTERNAL, "Internal error"
+
+
+async def abort(context: Context, error: Exception) -> NoReturn:
+    """Answer with what is told of the error."""
+    code, text = told(error)
+    await context.abort(grpc.StatusCode[code.name], text)

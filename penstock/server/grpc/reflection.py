@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-import grpc.aio
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha import reflection_pb2 as alpha
+
+from penstock.server.grpc.call_server import CallServer
 
 V1ALPHA = reflection.SERVICE_NAME
 V1 = V1ALPHA.replace("v1alpha", "v1")
@@ -16,7 +17,7 @@ SERVICES = (V1, V1ALPHA)
 _V1_FILE = "grpc/reflection/v1/reflection.proto"
 
 
-def add_reflection(server: grpc.aio.Server, services: tuple[str, ...]) -> None:
+def add_reflection(server: CallServer, services: tuple[str, ...]) -> None:
     """Serve reflection of ``services``. The messages of both versions are the same on the wire."""
     _describe_v1()
     servicer = reflection.aio.ReflectionServicer(services, pool=_Descriptors())
@@ -25,8 +26,8 @@ def add_reflection(server: grpc.aio.Server, services: tuple[str, ...]) -> None:
         alpha.ServerReflectionRequest.FromString,
         alpha.ServerReflectionResponse.SerializeToString,
     )
-    handlers = [grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method}) for name in SERVICES]
-    server.add_generic_rpc_handlers(tuple(handlers))
+    for name in SERVICES:
+        server.add_registered_method_handlers(name, {"ServerReflectionInfo": method})
 
 
 def _describe_v1() -> None:

@@ -1,4 +1,4 @@
-"""The gRPC service slogd.StructuredLog on an event loop (grpc.aio), with reflection and health.
+"""The gRPC service slogd.StructuredLog, with reflection and health.
 
 The calls that carry entries are served as bytes: whole columns of entries are read from them and written to them.
 """
@@ -9,18 +9,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
-import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
 
 from penstock.config import SecurityConfig
 from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import Accepted, EntriesApi
+from penstock.server.entries_api import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.grpc.admin_calls import manage_handlers
-from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed
+from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, told
+from penstock.server.grpc.call_server import CallServer
+from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.reflection import SERVICES, add_reflection
 from penstock.server.read_query import Query
@@ -35,6 +37,12 @@ MAX_MESSAGE = 64 << 20
 """Bytes of a request or an answer."""
 MAX_PLAIN = 4 << 20
 """Bytes of a request to AppendLogs that uses nothing of what slogd does not know: it gets slogd's answer."""
+OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    # Else a second server on the same port would take half of the connections in silence.
+    ("grpc.so_reuseport", 0),
+]
 PIPELINED = 256
 """Requests of one AppendStream under way at once."""
 DURABILITY = {"synced": pb.SYNCED, "written": pb.WRITTEN, "staged": pb.STAGED}
@@ -46,17 +54,24 @@ class Entries:
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
 
-    async def append(self, data: bytes, context: Context) -> bytes:
-        """AppendLogs."""
+    def append(self, data: bytes, call: Call) -> None:
+        """AppendLogs: the thread that commits answers. On the server's thread; what may take long is left to others."""
+        if len(data) > INLINE_SIZE:
+            self._api.threads.submit(self._append, data, call, may_wait=True)
+        else:
+            self._append(data, call)
+
+    def _append(self, data: bytes, call: Call, may_wait: bool = False) -> None:
         try:
-            caller = caller_of(self._api, context)
-            request = await self._api.parsed(lambda: parse_append(data), len(data))
+            caller, request = caller_of(self._api, call), parse_append(data)
             if len(data) > MAX_PLAIN and not (request.producer_id or request.transaction_id):
                 raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN})")
-            accepted = await self._api.append(request, "grpc", caller)
+            if may_wait or self._api.at_once(request):
+                self._api.hand_over(request, "grpc", caller, partial(_answer, call))
+            else:
+                self._api.threads.submit(self._append, data, call, may_wait=True)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
-            await abort(context, error)
-        return _accepted(accepted)
+            call.refuse(*told(error))
 
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         """AppendStream: taken in their order, and answered in it."""
@@ -131,6 +146,13 @@ async def _answered(accepted: Awaitable[Accepted]) -> bytes:
         return pb.AppendResponse(error=pb.Error(code=error.code, message=error.message)).SerializeToString()
 
 
+def _answer(call: Call, outcome: Accepted | ApiError) -> None:
+    if isinstance(outcome, ApiError):
+        call.refuse(*told(outcome))
+    else:
+        call.answer(_accepted(outcome))
+
+
 def _accepted(accepted: Accepted) -> bytes:
     return pb.AppendResponse(offsets=accepted.offsets, durability=DURABILITY[accepted.durability]).SerializeToString()
 
@@ -143,7 +165,7 @@ def _query(data: bytes) -> Query:
 class Rpc:
     """A gRPC server, and what it says of its health."""
 
-    server: grpc.aio.Server
+    server: CallServer
     health: Any
 
     async def start(self) -> None:
@@ -154,35 +176,21 @@ class Rpc:
 
 def create_server(api: EntriesApi, security: SecurityConfig | None = None) -> Rpc:
     """A server of ``api`` without an address yet."""
-    server = grpc.aio.server(
-        interceptors=_interceptors(api, security or SecurityConfig()),
-        options=[
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-            ("grpc.max_send_message_length", MAX_MESSAGE),
-            # Else a second server on the same port would take half of the connections in silence.
-            ("grpc.so_reuseport", 0),
-        ],
-    )
-    entries = Entries(api)
+    entries, security = Entries(api), security or SecurityConfig()
+    closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
+    server = CallServer(OPTIONS, {f"/{SERVICE}/AppendLogs": entries.append}, TokenForServices(api.guard, closed))
     list_topics: Any = grpc.unary_unary_rpc_method_handler(
         entries.topics, None, pb.ListTopicsResponse.SerializeToString
     )
     handlers = {
-        "AppendLogs": grpc.unary_unary_rpc_method_handler(entries.append),
         "AppendStream": grpc.stream_stream_rpc_method_handler(entries.append_stream),
         "GetLogs": grpc.unary_unary_rpc_method_handler(entries.get),
         "StreamLogs": grpc.unary_stream_rpc_method_handler(entries.stream),
         "ListTopics": list_topics,
         **manage_handlers(api),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_registered_method_handlers(SERVICE, handlers)
     health = async_health.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)  # type: ignore[arg-type]  # it has what this calls
     add_reflection(server, (SERVICE, HEALTH, *SERVICES))
     return Rpc(server, health)
-
-
-def _interceptors(api: EntriesApi, security: SecurityConfig) -> list[TokenForServices]:
-    """None where there is nothing to close: each costs every call."""
-    closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
-    return [TokenForServices(api.guard, closed)] if security.tokens and closed else []

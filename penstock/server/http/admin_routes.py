@@ -13,7 +13,7 @@ from penstock.config import TopicConfig
 from penstock.server.admin_api import AdminApi
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.openapi import BeginBody, CursorBody, json_body
+from penstock.server.http.openapi import BeginBody, CursorBody, DescribeQuery, json_body, query_parameters
 from penstock.server.http.request_bodies import json_object
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
@@ -33,9 +33,10 @@ def manage_router(api: EntriesApi) -> APIRouter:
     """The routes."""
     routes = _Routes(api)
     router = APIRouter()
+    named = query_parameters(DescribeQuery)
     topic, cursor = "/topics/{topic}", "/topic/{topic}/cursors/{name}"
     for tag, method, path, call, described, summary in (
-        ("topics", "GET", "/describe", routes.describe_all, None, "All topics with their settings"),
+        ("topics", "GET", "/describe", routes.describe_all, named, "Topics with their settings"),
         ("topics", "GET", topic, routes.describe, None, "A topic, its settings and cursors"),
         ("topics", "PUT", topic, routes.create, json_body(TopicConfig), "Create a topic"),
         ("topics", "PATCH", topic, routes.configure, json_body(TopicConfig), "Change settings"),
@@ -67,8 +68,10 @@ class _Routes:
         return json_response(_document(result) if result is not None else {}, status)
 
     async def describe_all(self, request: Request) -> Response:
+        """Without ``topic`` all that may be read; to look at thousands takes seconds."""
+        names = request.query_params.getlist("topic")
         return await self._do(
-            request, lambda manage, caller: pb.DescribeTopicsResponse(topic=manage.describe([], caller))
+            request, lambda manage, caller: pb.DescribeTopicsResponse(topic=manage.describe(names, caller))
         )
 
     async def describe(self, topic: str, request: Request) -> Response:

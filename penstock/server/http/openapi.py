@@ -38,6 +38,17 @@ class ReadQuery(BaseModel):
     )
 
 
+class SearchQuery(BaseModel):
+    """What is looked for, and where (at most one of before, offset and timestamp)."""
+
+    text: str = Field(description="Only entries with this text in their payload or annotations.")
+    filter: str = Field(description="Only entries whose annotations match, as for reading.")
+    before: Uint64 = Field(description="The newest ones below this offset; without: the newest.")
+    offset: Uint64 = Field(description="The first ones from this offset on.")
+    timestamp: str = Field(description="The first ones at this time or later (RFC 3339).")
+    max_messages: Int32 = Field(description="Most entries of an answer, up to 1,000; without: 50.")
+
+
 class BalanceQuery(BaseModel):
     """The minutes that are asked for."""
 
@@ -58,6 +69,12 @@ class EventsQuery(BaseModel):
 
     since: int = Field(description="Those that lasted until then or later (seconds since the epoch).")
     limit: int = Field(description="So many of the newest at most; without: 100.")
+
+
+class DescribeQuery(BaseModel):
+    """Which topics are described."""
+
+    topic: str = Field(description="This topic alone; may be given several times.")
 
 
 class VerifyQuery(BaseModel):

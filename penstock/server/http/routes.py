@@ -27,15 +27,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from penstock import __version__
 from penstock.config.browser_access import BrowserAccess
 from penstock.config.complaints import in_words
+from penstock.process.http_limits import HttpLimits, LimitedBodies
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.admin_routes import json_response, manage_router
-from penstock.server.http.body_limits import HttpLimits, LimitedBodies
+from penstock.server.http.body_limits import told
 from penstock.server.http.docs_page import docs_page
-from penstock.server.http.openapi import AppendBody, BalanceQuery, Error, ReadQuery, json_body, query_parameters
+from penstock.server.http.openapi import (
+    AppendBody,
+    BalanceQuery,
+    Error,
+    ReadQuery,
+    SearchQuery,
+    json_body,
+    query_parameters,
+)
 from penstock.server.http.request_bodies import RequestBodies
 from penstock.server.metrics.prometheus import CONTENT_TYPE, Family, render
 from penstock.server.read_query import Query, parse_query
+from penstock.server.search_pages import Found, Search
 from penstock.slogd.errors import ApiError, BadRequest, Code, Unauthenticated
 from penstock.slogd.json.append_request import parse_append
 from penstock.slogd.json.entry_documents import dumps, logs_document, sorted_annotations
@@ -97,7 +107,7 @@ def create_app(
     for router in routers:
         app.include_router(router)
     _add_error_handlers(app)
-    app.add_middleware(LimitedBodies, limits=limits or HttpLimits())
+    app.add_middleware(LimitedBodies, limits=limits or HttpLimits(), told=told)
     app.add_middleware(CleanPaths)
     app.add_middleware(RequestBodies, limit=lambda: MAX_BODY)
     app.add_middleware(HeadAsGet)
@@ -111,6 +121,7 @@ def _add_log_routes(app: FastAPI, routes: _LogRoutes) -> None:
         ("/topics", "GET", routes.topics, "The topics", None),
         ("/topic/{topic}/logs", "POST", routes.append, "Append", json_body(AppendBody)),
         ("/topic/{topic}/logs", "GET", routes.get, "Read", query_parameters(ReadQuery)),
+        ("/topic/{topic}/search", "GET", routes.search, "Search", query_parameters(SearchQuery)),
         ("/topic/{topic}/logstream", "GET", routes.stream, "Read on and on", query_parameters(ReadQuery)),
     ):
         app.add_api_route(path, call, methods=[method], summary=summary, openapi_extra=extra)
@@ -145,6 +156,15 @@ class _LogRoutes:
         """One page of entries."""
         query = Query.of(parse_query(topic, request.query_params.multi_items()))
         return Response(await self._api.get(query, _logs, request.state.caller), media_type="application/json")
+
+    async def search(self, topic: str, request: Request) -> Response:
+        """A page of the entries that have a text in them, newest pages first.
+
+        Offsets from begin to end were looked at, within a second: where that is not all, go on with before=begin, or
+        with offset=end.
+        """
+        asked = Search.of(topic, request.query_params)
+        return Response(await self._api.search(asked, _found, request.state.caller), media_type="application/json")
 
     async def stream(self, topic: str, request: Request) -> Response:
         """Entries from the start asked for, then what is appended, as frames ``{"result": {"logs": [...]}}``."""
@@ -184,6 +204,10 @@ async def _frames(pages: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
 
 def _logs(batches: list[pa.RecordBatch], next_offset: int) -> bytes:
     return dumps(_page(batches, next_offset))
+
+
+def _found(found: Found) -> bytes:
+    return dumps(found.document(sorted_annotations(logs_document(found.batches))))
 
 
 def _frame(batches: list[pa.RecordBatch], next_offset: int) -> bytes:

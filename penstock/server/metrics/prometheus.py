@@ -59,6 +59,7 @@ STATISTICS_HELP: Mapping[str, str] = {
     "uptime": "Milliseconds since the receiver started",
     "receive_buffer": "Bytes of receive buffer that the kernel granted",
     "kernel_dropped": "Datagrams that the kernel dropped",
+    "total": "Messages accepted into the log buffer since it was made",
     "udp_simple_messages": "Datagrams that were a message each",
     "udp_invalid_version": "Datagrams of a version of the protocol that is not known",
     "v0_invalid_type": "Datagrams of a type that is not known",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from penstock.log import CorruptBatch, Lag, Log, LogError, Topic
+from penstock.log import Log, LogError
 from penstock.log.store.segment import stored_bytes
 from penstock.server.metrics.prometheus import Family, Labels
 
@@ -17,7 +17,7 @@ def of_topics(log: Log) -> list[Family]:
     for name in log.names():
         with contextlib.suppress(LogError, FileNotFoundError):
             topic = log.topic(name)
-            lags = _lags(topic)
+            lags = topic.mending(topic.lags)
             sizes.append(({"topic": name}, stored_bytes(topic.path)))
             entries += [({"topic": name, "cursor": cursor}, lag.entries) for cursor, lag in lags.items()]
             ages += [({"topic": name, "cursor": cursor}, lag.seconds) for cursor, lag in lags.items()]
@@ -26,11 +26,3 @@ def of_topics(log: Log) -> list[Family]:
         Family("penstock_cursor_lag_entries", "gauge", "Entries that a reader has still to read", entries),
         Family("penstock_cursor_lag_seconds", "gauge", "Age of the first entry that a reader has to read", ages),
     ]
-
-
-def _lags(topic: Topic) -> dict[str, Lag]:
-    try:
-        return topic.lags()
-    except CorruptBatch as bad:
-        topic.verify(bad.begin, bad.end)
-        return topic.lags()

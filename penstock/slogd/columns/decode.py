@@ -13,21 +13,21 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from penstock import records
-from penstock.slogd.columns.entries import to_body
+from penstock.slogd.columns.entries import to_body, to_rows
 from penstock.slogd.columns.plain_payloads import plain_payloads
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
 
 FEW = 20
-"""Entries up to which a loop over them is as fast."""
+"""Entries up to which a loop over them is as fast; of an append they stay rows until they are committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """An AppendRequest: its plain fields, and the BODY batch of its entries."""
+    """An AppendRequest: its plain fields, and its entries."""
 
     topic: str
-    body: pa.RecordBatch
+    body: records.Body
     transaction_id: str = ""
     producer_id: str = ""
     sequence: int = 0
@@ -41,7 +41,8 @@ def parse_append(data: bytes) -> Append:
         request = AppendRequest.FromString(data)
     except DecodeError as error:
         raise BadRequest(f"error unmarshalling request: {error}") from None
-    body = _body(data, request.logs)
+    few = len(request.logs) <= FEW
+    body = to_rows(request.logs) if few else _body(data, request.logs)
     return Append(request.topic, body, request.transaction_id, request.producer_id, request.sequence)
 
 

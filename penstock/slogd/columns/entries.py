@@ -19,54 +19,30 @@ from penstock.slogd.slogd_pb2 import GetLogsResponse, LogEntry
 
 ENTRY_OVERHEAD = 64
 """Bytes that offset, timestamp and framing of an entry take in an answer, at most."""
-_TYPES = [field.type for field in records.BODY]
-_NULLS = [pa.nulls(64, kind) for kind in _TYPES]
-"""A slice of these costs a fifth of making them: most requests have few entries, and of those most columns are null."""
-_NO_KEY, _, _NO_URL, _NO_ANNOTATIONS = (column.slice(0, 1) for column in _NULLS)
+
+
+def to_rows(messages: Iterable[LogEntry]) -> records.Rows:
+    """The entries as rows; their offsets and timestamps are left out, as the log gives them."""
+    return records.Rows(_row(entry) for entry in messages)
 
 
 def to_body(messages: Iterable[LogEntry]) -> pa.RecordBatch:
-    """A BODY batch of the entries; their offsets and timestamps are left out, as the log gives them."""
-    entries = list(messages)
-    if not entries:
-        return records.EMPTY_BODY
-    if len(entries) == 1 and _is_plain(entries[0]):
-        payload = pa.array([entries[0].raw_bytes], pa.binary())
-        return pa.RecordBatch.from_arrays([_NO_KEY, payload, _NO_URL, _NO_ANNOTATIONS], schema=records.BODY)
-    keys = [entry.key if entry.HasField("key") else None for entry in entries]
-    maps = [entry.annotations for entry in entries]
-    annotations = [[(name, pairs[name]) for name in pairs] if pairs else None for pairs in maps]
-    given: tuple[list[Any], ...] = (keys, *_payloads(entries), annotations)
-    columns = [_column(*column) for column in zip(given, _TYPES, _NULLS, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=records.BODY)
+    """A BODY batch of the entries."""
+    return to_rows(messages).batch()
 
 
-def _is_plain(entry: LogEntry) -> bool:
-    """Whether it has raw bytes and nothing else: most requests of one entry are such, and pass in half of the time."""
-    return entry.WhichOneof("entry") == "raw_bytes" and not entry.annotations and not entry.HasField("key")
-
-
-def _payloads(entries: list[LogEntry]) -> tuple[list[bytes | None], list[str | None]]:
-    """Payload and type URL of each entry."""
-    payloads: list[bytes | None] = [entry.raw_bytes for entry in entries]
-    type_urls: list[str | None] = [None] * len(entries)
-    for row, entry in enumerate(entries):
-        if not payloads[row]:
-            kind = entry.WhichOneof("entry")
-            if kind == "protobuf":
-                payloads[row], type_urls[row] = entry.protobuf.value, entry.protobuf.type_url
-            elif kind is None:
-                payloads[row] = None
-    return payloads, type_urls
-
-
-def _column(values: list[Any], kind: pa.DataType, nulls: pa.Array[Any]) -> pa.Array[Any]:
-    if values[0] is not None or values.count(None) < len(values):
-        return pa.array(values, kind)
-    if len(values) <= len(nulls):
-        return nulls.slice(0, len(values))
-    many: pa.Array[Any] = pa.nulls(len(values), kind)  # type: ignore[call-overload]  # the stub: known types only
-    return many
+def _row(entry: LogEntry) -> records.Row:
+    payload: bytes | None = entry.raw_bytes
+    type_url = None
+    if not payload:
+        kind = entry.WhichOneof("entry")
+        if kind == "protobuf":
+            payload, type_url = entry.protobuf.value, entry.protobuf.type_url
+        elif kind is None:
+            payload = None
+    pairs = entry.annotations
+    annotations = [(name, pairs[name]) for name in pairs] if pairs else None
+    return entry.key if entry.HasField("key") else None, payload, type_url, annotations
 
 
 @dataclass(slots=True)

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.any_pb2 import Any as ProtobufAny
 
 from penstock import records
-from penstock.slogd.columns.decode import Append
+from penstock.slogd.columns.decode import FEW, Append
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import UNREADABLE
 from penstock.slogd.json.values import first_value, from_base64, mismatch, parse_time
@@ -26,7 +25,6 @@ ENTRY_NAMES = frozenset({"offset", "timestamp", "annotations", "protobuf", "raw_
 _MEANT = frozenset({"payload", "message", "data", "value", "body", "content", "text", "any"})
 _MEANT_BY = re.compile(r"raw|byte|proto", re.IGNORECASE)
 """Names under which a payload may have been meant."""
-_Entry = tuple[bytes | None, bytes | None, str | None, list[tuple[str, str]] | None]
 
 
 def parse_append(topic: str, data: bytes) -> Append:
@@ -44,7 +42,7 @@ def _request(topic: str, document: Any) -> Append:
     unknown = [name for entry in entries for name in entry if name not in ENTRY_NAMES]
     return Append(
         topic,
-        _body([_entry(entry) for entry in entries]),
+        _body(records.Rows(_entry(entry) for entry in entries)),
         _text(_either(request, "transaction_id", "transactionId")),
         _text(_either(request, "producer_id", "producerId")),
         _uint64(request.get("sequence")),
@@ -52,17 +50,11 @@ def _request(topic: str, document: Any) -> Append:
     )
 
 
-def _body(columns: Sequence[_Entry]) -> pa.RecordBatch:
-    keys, payloads, type_urls, annotations = zip(*columns, strict=True) if columns else ((), (), (), ())
-    return records.body(
-        pa.array(payloads, pa.binary()),
-        keys=pa.array(keys, pa.binary()),
-        type_urls=pa.array(type_urls, pa.string()),
-        annotations=pa.array(annotations, records.ANNOTATIONS),
-    )
+def _body(rows: records.Rows) -> records.Body:
+    return rows if len(rows) <= FEW else rows.batch()
 
 
-def _entry(document: Mapping[str, Any]) -> _Entry:
+def _entry(document: Mapping[str, Any]) -> records.Row:
     """Key, payload, type URL and annotations of one entry; offset and timestamp are checked and left out."""
     _uint64(document.get("offset"))
     if document.get("timestamp") is not None:

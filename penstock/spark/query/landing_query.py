@@ -12,21 +12,26 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.config.tables_url import TablesPlace
 from penstock.landing.checkpoint_repair import check_batches, check_source
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.deletion.deletions import Record
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
+from penstock.landing.storage.absence import through_absence
 from penstock.landing.table.begun_table import DELTA, begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
+from penstock.landing.typed.columns import TypedTable, strict_ones
+from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job
+from penstock.landing.writing.part_writer import Job, PartResult
 from penstock.spark.extensions import KAFKA
 from penstock.spark.package_zip import send_module
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
@@ -40,7 +45,7 @@ MIN_TRIGGER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """What is landed and how. ``topics`` and ``tables`` are folders; times in seconds.
+    """What is landed and how. ``topics`` is a folder, ``tables`` one or a URL; times in seconds.
 
     ``topic``: names or patterns with commas. ``log``: the log daemon, where its topics are read from there and not from
     their folder. ``kafka``: properties of the client where the topics are Kafka's and not
@@ -49,13 +54,14 @@ class Landing:
     """
 
     topics: Path
-    tables: Path
+    tables: TablesPlace
     topic: str = "*"
     event_types: tuple[str, ...] = ()
     table_format: str = DELTA
     keep_payload: bool = True
     transform: TransformRules = field(default_factory=TransformRules)
     schemas: Mapping[str, str] = field(default_factory=dict)
+    typed: tuple[TypedTable, ...] = ()
     duplicate_window: float = 600.0
     target_lag: float = 1.0
     merge_files_every: float = 0.0
@@ -82,30 +88,41 @@ class Landing:
         return round(self.duplicate_window * 1_000_000)
 
     def rules(self, spark: SparkSession) -> Rules:
-        """What makes an event. Raises BadSchema."""
-        return Rules(EventRules(self.event_types, parse_schemas(spark, self.schemas)), self.keep_payload)
+        """What makes an event; schemas are kept for who has no Spark. Raises BadSchema."""
+        schemas = parse_schemas(spark, self.schemas)
+        if self.schemas:
+            keep_schemas(self.layout.type_schemas, self.schemas, schemas)
+        return Rules(EventRules(self.event_types, (*schemas, *strict_ones(self.typed))), self.keep_payload)
 
 
-def start_landing(spark: SparkSession, landing: Landing, *, available_now: bool = False) -> StreamingQuery:
-    """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is.
+def start_landing(
+    spark: SparkSession, landing: Landing, *, available_now: bool = False, stop: Event | None = None
+) -> StreamingQuery:
+    """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is. A store that is
+    away is waited for until ``stop`` is set.
 
     Raises FormatDiffers where the table was begun with another ``table_format``, CheckpointLost where the checkpoint is
-    not the table's, SourceDiffers where the table is landed from another source, BadTransform.
+    not the table's, SchemaDiffers and TypedTableAhead of typed tables, SourceDiffers where the table is landed from
+    another source, BadTransform.
     """
     layout = landing.layout
     send_module(spark, landing.transform.function)
     check_source(layout, landing.kafka is not None)
     table = begin_table(layout, landing.table_format)
     check_batches(layout)
-    commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys())
+    typed = TypedTables(layout, table, landing.typed)
+    typed.begin()
+    commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys(), typed.commit)
     frame, sources = _planned(spark, landing)
     rules = landing.rules(spark)
-    if landing.schemas:
-        keep_schemas(layout.type_schemas, landing.schemas, rules.events.schemas)
     job = Job(table.folder, layout.keys, landing.window, rules, landing.transform)
+    ended = stop or Event()
 
     def land(batch: DataFrame, number: int) -> None:
-        commit.land(number, lambda: written_parts(batch, sources, job, time.time_ns() // 1000))
+        def write() -> list[PartResult]:
+            return written_parts(batch, sources, job, time.time_ns() // 1000)
+
+        through_absence(lambda: commit.land(number, write), ended)
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")

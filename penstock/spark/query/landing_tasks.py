@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.rows import RECORD, ROW, bounded
+from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
 from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
@@ -22,10 +25,11 @@ Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[Source]]
 
 
 def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) -> list[PartResult]:
-    """Run the tasks of a micro-batch; what they wrote. ``landed_at`` in microseconds."""
+    """Run the tasks of a micro-batch; what they wrote. ``landed_at`` in microseconds. Raises TablesAway."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part = write_part(sources(batches), job, landed_at)
+        _keep_what_is_imported()
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["result"])
 
     found = frame.mapInArrow(task, RESULT).toArrow()
@@ -33,7 +37,16 @@ def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) 
     parts: list[PartResult] = [pickle.loads(one) for one in results]  # noqa: S301  made by our own tasks
     for failure in (failure for part in parts for failure in part.failures):
         _LOGGER.warning("%s", failure)
+    if away := next((part.away for part in parts if part.away), ""):
+        raise TablesAway(away)
     return parts
+
+
+@cache
+def _keep_what_is_imported() -> None:
+    """Once in a worker: Spark has it look for garbage after each task, else among all that is loaded."""
+    gc.collect()
+    gc.freeze()
 
 
 def of_the_log(options: Mapping[str, str]) -> Sources:

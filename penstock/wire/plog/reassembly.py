@@ -32,12 +32,15 @@ MessageIdentity = tuple[int, int, int]
 
 
 class Header(NamedTuple):
-    """What all fragments of a message must agree on; ``fragments``: how many there are."""
+    """What all fragments of a message must agree on; ``fragments``: how many there are.
+
+    A protocol whose fragments say neither the length of their message nor a hash has 0 and None: what came is weighed.
+    """
 
     fragments: int
     size: int
     total: int
-    hash: int
+    hash: int | None
 
 
 class Fate(StrEnum):
@@ -64,8 +67,8 @@ class _Entry:
 
     @property
     def weight(self) -> int:
-        """Bytes of the whole message, and of tags."""
-        return self.header.total + len(self.tags)
+        """Bytes of the whole message, and of tags; of what came where nobody says how long it is to be."""
+        return self.held if self.header.hash is None else self.header.total + len(self.tags)
 
 
 class FinishedMessages:
@@ -239,16 +242,20 @@ class Reassembly:
         else:
             counts[Name.FRAGMENT_OPEN] += 1
             self.open_fragments += 1
-            self._hold(entry, len(part))
+        self._hold(entry, len(part) - len(entry.parts.get(index, b"")))
         entry.parts[index] = part
         if tags:
-            self._weight += len(tags) - len(entry.tags)
-            self._hold(entry, len(tags) - len(entry.tags))
-            entry.tags = tags
+            more, entry.tags = len(tags) - len(entry.tags), tags
+            self._weight += more
+            self._hold(entry, more)
 
     def _settle(self, key: MessageIdentity, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
         """After an entry was added to: it is complete, or the table may have grown too large."""
         self._open.move_to_end(key)
+        if entry.held - len(entry.tags) > self._max_size:
+            self._close(key, Fate.BAD, now, counts)
+            counts[f"{Name.REFUSED}oversize"] += 1
+            return None
         if len(entry.parts) == entry.header.fragments:
             return self._finish(key, entry, now, counts)
         self._evict(now, counts)
@@ -257,6 +264,8 @@ class Reassembly:
     def _hold(self, entry: _Entry, more: int) -> None:
         entry.held += more
         self.held_bytes += more
+        if entry.header.hash is None:
+            self._weight += more
 
     def _close(self, key: MessageIdentity, fate: Fate, now: float, counts: Counts) -> _Entry:
         """Take an entry out of the table, and its fragments out of those that are open."""
@@ -272,7 +281,7 @@ class Reassembly:
 
     def _finish(self, key: MessageIdentity, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
         payload = b"".join([entry.parts[index] for index in range(entry.header.fragments)])
-        good = mmh3.hash(payload, 0, False) == entry.header.hash
+        good = entry.header.hash in (None, mmh3.hash(payload, 0, False))
         self._close(key, Fate.GOOD if good else Fate.BAD, now, counts)
         if good:
             counts[Name.ACCEPTED] += 1

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
 from penstock.records import annotation_maps, body, from_numpy
-from penstock.wire.datagrams import Datagrams, Ints
+from penstock.wire.datagrams import Ints
 from penstock.wire.decoded import Decoded
-from penstock.wire.plog.statistics import Statistics
-from penstock.wire.raw import whole_datagrams
+from penstock.wire.growth import FIELDS
+from penstock.wire.raw import RawDecoder
 from penstock.wire.sender_text import strings
 from penstock.wire.syslog.framing import compressed, without_ends
-from penstock.wire.syslog.headers import FACILITIES, FIELDS, SEVERITIES, Headers
+from penstock.wire.syslog.headers import FACILITIES, SEVERITIES, Headers
 from penstock.wire.syslog.octets import Bools
 from penstock.wire.syslog.structured_data import Parameters, read_parameters
 from penstock.wire.syslog.times import Times, read_times
@@ -28,34 +28,16 @@ COMPRESSED = f"{Name.REFUSED}compressed"
 _UTC_NAMES = pa.array([b"UTC", b"GMT"], pa.binary())
 
 
-class SyslogDecoder:
+class SyslogDecoder(RawDecoder):
     """Datagrams or lines of syslog to messages with annotations. ``statistics`` has plog's keys.
 
     ``zone``: of times that name none (None: this machine's); ``clock``: seconds since the epoch, from which a time
     without a year gets its own.
     """
 
-    open_messages = 0
-    open_fragments = 0
-    held_bytes = 0
-
     def __init__(self, zone: tzinfo | None = UTC, clock: Callable[[], float] = time.time) -> None:
-        self.statistics = Statistics()
+        super().__init__()
         self._zone, self._clock = zone, clock
-
-    def decode(self, datagrams: Datagrams, now: float) -> Decoded:
-        """One message per datagram that is not empty, and not compressed."""
-        payloads, rows, counts = whole_datagrams(datagrams, self.statistics)
-        return self._decoded(payloads, rows, counts)
-
-    def decode_lines(self, lines: pa.Array[Any]) -> Decoded:
-        """One message per line that is not compressed; the counts say by how much the lines' own change."""
-        self.statistics.udp_simple_messages += len(lines)
-        return self._decoded(lines, np.arange(len(lines)), Counts())
-
-    def expire(self, now: float) -> Counts:
-        """Nothing waits here."""
-        return Counts()
 
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
         if (unread := compressed(payloads)).any():

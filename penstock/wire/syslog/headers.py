@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.records import bounds
 from penstock.wire.datagrams import Bytes, Ints
+from penstock.wire.growth import FIELDS
 from penstock.wire.syslog.octets import LOOKAHEAD, Bools, Octets, Spans
 
 FACILITIES = (
@@ -24,8 +25,6 @@ FACILITIES = (
 SEVERITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
 DEFAULT_PRIORITY = 13
 LAST_PRIORITY = 191
-FIELDS = ("timestamp", "hostname", "app_name", "proc_id", "msg_id", "structured_data")
-"""What a header may say besides facility and severity."""
 
 _BOM = np.frombuffer(b"\xef\xbb\xbf", np.uint8)
 # Repetitions are not bounded by numbers: RE2 would unroll them and be ten times slower. The groups of a pattern lie one

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from penstock.records import bounds, from_numpy
 from penstock.wire.datagrams import Ints, joined_runs
-from penstock.wire.sender_text import MOST_GROWTH, strings
+from penstock.wire.growth import MOST_GROWTH
+from penstock.wire.sender_text import strings
 from penstock.wire.syslog.octets import LOOKAHEAD, Bools, Octets, Spans
 
 MOST_PARAMETERS = 32

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from penstock.cli.balance import show
+from penstock.cli.balance_tables import show
 from penstock.cli.run.sample_tour import fates, growth, settled
 from penstock.counts import Counts
 from penstock.ledger.rebuild import differences

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.cli.main import main
+from tests.cli import command_line
 from tests.spark.spark_helpers import append, event
 
 Run = Callable[..., tuple[int, str, str]]
@@ -99,3 +100,10 @@ def test_values_that_json_or_python_have_not_are_told_or_null(run: Run) -> None:
         status, out, err = run(text, "--json")
         assert (status, out) == (1, "")
         assert "cast it to VARCHAR" in err
+
+
+def test_a_query_imports_neither_what_writes_the_log_nor_what_reads_tables_at_a_url(topics: Path) -> None:
+    append(topics, "events", [event(0)])
+    ended = command_line.run("sql", "select count(*) from events", "-o", f"data_dir={topics.parent}", folder=topics)
+    assert ended.status == 0, ended.errors
+    assert not ended.modules & {"penstock.log.log", "penstock.log.topic", "pyarrow.dataset", "pandas", "grpc"}

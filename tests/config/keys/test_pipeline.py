@@ -18,6 +18,7 @@ HASHED = "pipeline.redact.hash=['data.user','host']"
     [
         (["pipeline.transform=mymodule"], "pipeline.transform: 'mymodule' does not match"),
         (["pipeline.transform=my module:f"], "pipeline.transform: 'my module:f' does not match"),
+        (["pipeline.fixes=['m:f','rm -rf']"], "'rm -rf' is not module:function"),
         ([HASHED], "one of salt_file and salt_env"),
         ([HASHED, "pipeline.redact.salt_file=a", "pipeline.redact.salt_env=B"], "one of salt_file and salt_env"),
         (["pipeline.redact.hash=['uuid']", "pipeline.redact.salt_env=B"], "'uuid' cannot be"),

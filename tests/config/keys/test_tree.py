@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from penstock.config import ConfigError, load, parse_size, parse_time, split_address
+from penstock.config import ConfigError, Settings, load, parse_size, parse_time, split_address
 
 
 def test_without_a_file_there_are_four_listeners() -> None:
@@ -110,3 +112,36 @@ def test_any_text_is_a_size_and_a_time_or_a_value_error(text: str) -> None:
 def test_any_override_is_taken_or_refused_with_a_config_error(text: str) -> None:
     with contextlib.suppress(ConfigError):
         load(None, [text], {})
+
+
+def test_the_door_of_kafkas_clients_is_closed_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().log.kafka == ""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"needs kio: pip install 'penstock\[kafka\]'"):
+        Settings.model_validate({"log": {"kafka": "127.0.0.1:9092"}})
+
+
+SHARED = {"name": "in", "protocol": "udp", "port": 9000, "receivers": 3}
+
+
+def test_receivers_of_one_port_are_listeners_each_and_stay_so_when_written_out() -> None:
+    settings = Settings.model_validate({"listener": [SHARED]})
+    assert [one.name for one in settings.listener] == ["in", "in-2", "in-3"]
+    assert {one.port for one in settings.listener} == {9000}
+    assert Settings.model_validate(settings.model_dump(mode="json")) == settings
+
+
+@pytest.mark.parametrize(
+    ("listeners", "said"),
+    [
+        ([SHARED, {"name": "in-2", "protocol": "udp", "port": 1}], "two listeners have the name 'in-2'"),
+        ([SHARED, SHARED], "two listeners have the name 'in'"),
+        ([SHARED, SHARED | {"name": "other"}], "listeners 'in' and 'other' have the same port"),
+        ([SHARED | {"protocol": "tcp"}], "receivers is for udp listeners"),
+        ([SHARED | {"port": 0}], "receivers is for udp listeners with a port"),
+        ([SHARED | {"name": "x" * 32}], "no room for their number"),
+    ],
+)
+def test_receivers_that_cannot_be_are_refused(listeners: list[dict[str, Any]], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Settings.model_validate({"listener": listeners})

@@ -5,47 +5,22 @@ readers that are not ours see it.
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import deltalake
-import duckdb
 import polars
 import pytest
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from penstock.landing.deletion.deletions import all_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from tests.landing.deletion.upkeep_life import uuids
-
-ROOT = Path(__file__).parents[3]
+from tests.landing.killed_life import killed, uuids_by_duckdb
 
 
 def by_polars(folder: Path) -> list[str]:
     found: list[str] = polars.scan_delta(str(folder)).select("uuid").collect()["uuid"].to_list()
     return found
-
-
-def by_duckdb(folder: Path) -> list[str]:
-    system = SubTreeFileSystem(str(folder), LocalFileSystem())
-    rows = deltalake.DeltaTable(str(folder)).to_pyarrow_dataset(filesystem=system)
-    with duckdb.connect() as connection:
-        connection.register("rows", rows)
-        return [uuid for (uuid,) in connection.execute("select uuid from rows").fetchall()]
-
-
-def killed(folder: Path, seed: int, chance: random.Random) -> None:
-    """Lets it live for a while."""
-    command = [sys.executable, "-m", "tests.landing.deletion.upkeep_life", str(folder), str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
-        time.sleep(chance.uniform(0.0, 1.5))
-        child.kill()
 
 
 def expected(layout: Layout) -> list[str]:
@@ -59,9 +34,9 @@ def expected(layout: Layout) -> list[str]:
 def campaign(folder: Path, kills: int) -> tuple[int, int]:
     """How many batches and deletions came of it."""
     layout, chance = Layout.of(folder), random.Random(20261122)
-    readers: list[Callable[[Path], list[str]]] = [by_polars, by_duckdb]
+    readers: list[Callable[[Path], list[str]]] = [by_polars, uuids_by_duckdb]
     for kill in range(kills):
-        killed(folder, kill, chance)
+        killed("tests.landing.deletion.upkeep_life", folder, kill, chance)
         assert sorted(readers[kill % 2](layout.landed)) == expected(layout), f"after kill {kill + 1}"
     table = DeltaTable(layout.landed)
     return table.newest() + 1, table.deleted()

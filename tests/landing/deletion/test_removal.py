@@ -7,10 +7,12 @@ import os
 import shutil
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from penstock.landing.backfill.planner import BackfillPlanner
@@ -23,6 +25,7 @@ from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.proof.prover import rebuild
 from penstock.landing.proof.rollup import roll_up
 from penstock.landing.proof.table_posts import posts_of
+from penstock.landing.rows.key_hashes import key_hashes
 from penstock.landing.table.begun_table import DELTA, table_of
 from penstock.landing.table.delta_table import TableChanged
 from penstock.landing.table_paths import Layout
@@ -213,6 +216,21 @@ def test_a_deleted_uuid_does_not_land_again(topics: Path, table: HandWritten) ->
     assert len(keys(again)) == 6
 
 
+def test_a_deleted_message_with_an_id_does_not_land_again_and_its_neighbours_stay_known(
+    topics: Path, table: HandWritten
+) -> None:
+    layout = table.layout
+    rows = [landed_message(20, uuid="c-0"), landed_message(21), landed_message(22, uuid="c-1"), landed_message(23)]
+    table.commit({"t": 24}, rows)
+    ask(layout, ASKED, parse("uuid = 'c-1'"))
+    carry_out(layout, WINDOW)
+    shutil.rmtree(layout.keys, ignore_errors=True)
+    again = known_keys(table_of(layout), layout.keys, WINDOW, Record(layout).keys)
+    wanted = key_hashes(pa.array(["t", "t"]), pa.array(["c-0", "c-1"]))[0]
+    assert set(wanted.tolist()) <= {int(high) for run in again.runs for high in run.high}
+    assert read(layout)[-3:] == [20, 21, 23]
+
+
 def test_a_backfill_does_not_bring_it_back(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     ask(table.layout, ASKED, parse("uuid in ('u2', 'u3')"))
@@ -348,6 +366,29 @@ def test_rows_older_than_their_kind_is_kept_go_by_whole_days(topics: Path, table
     assert expire(table.layout, {"event": 10 * DAY, "message": 3 * DAY}, now + 5 * DAY) == []
 
 
+def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -> None:
+    table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    for day in range(16):
+        at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
+        table.commit({"t": 1 + day}, [landed_event(day, f"u{day}", timestamp=at.timestamp())])
+    asked = expire(table.layout, {"event": DAY}, datetime(2026, 1, 17, 12, tzinfo=UTC).timestamp())
+    assert len(asked) == 3
+    assert carry_out(table.layout, WINDOW) == 3
+    assert read(table.layout) == [15]
+    assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 15
+    assert Record(table.layout).runs()["t"].tolist() == [[0, 15]]
+
+
+def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, topics: Path) -> None:
+    table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    rows = [landed_event(0, "u0"), landed_event(1, None, kind="dropped", reason="transformed", type=None)]
+    table.commit({"t": 2}, rows)
+    expire(table.layout, {"dropped": 5 * DAY}, time.time() + 10 * DAY)
+    carry_out(table.layout, WINDOW)
+    assert read(table.layout) == [0]
+    assert rebuilt(topics, table.layout)[0]["deleted.retention"] == 1
+
+
 def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None:
     table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
     table.commit({"t": 3}, [landed_event(n, f"u{n}", type=name) for n, name in enumerate(("click", "view", "click"))])
@@ -369,6 +410,18 @@ def test_maintenance_takes_nothing_out_that_is_not_proved(topics: Path, table: H
     settled = True
     upkeep.step()
     assert read(table.layout) == [2, 3, 6, 7, 8]
+    assert pending(table.layout) == []
+
+
+def test_a_deletion_that_is_still_being_written_is_not_taken_for_done(topics: Path, table: HandWritten) -> None:
+    upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW))
+    table.layout.deletions.mkdir(parents=True)
+    being_written = table.layout.deletions / "000001.json.new"
+    being_written.write_bytes(b"")
+    upkeep.step()
+    being_written.unlink()
+    ask(table.layout, ASKED, parse("host = 'x'"))
+    upkeep.step()
     assert pending(table.layout) == []
 
 
@@ -412,6 +465,7 @@ def test_a_table_that_is_begun_later_is_maintained_too(
     tmp_path: Path, topics: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "LOOK", 0.01)
+    monkeypatch.setattr(maintenance, "EXPIRE_EVERY", 0.1)  # so long it waits after looks at a table half begun
     layout = Layout.of(tmp_path / "later")
     upkeep = Maintenance(layout, Upkeep(window=WINDOW))
     upkeep.start()
@@ -437,8 +491,8 @@ def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
     damaged = max(files, key=lambda path: path.name if "kind=event" in str(path) else "")
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-8] + bytes(8))
-    merged: list[Path] = []
-    monkeypatch.setattr(maintenance, "compact_table", lambda folder: merged.append(folder) or (0, 0))
+    merged: list[Layout] = []
+    monkeypatch.setattr(maintenance, "compact_all", lambda layout: merged.append(layout) or (0, 0))
     upkeep = Maintenance(table.layout, Upkeep(merge_every=0.01, window=WINDOW))
     upkeep.start()
     deadline = time.monotonic() + 30

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.landing.journal import Commit
+from penstock.landing.offset_runs import as_runs, length, offsets_of
 from penstock.landing.proof.evidence import LandedUuids, in_gaps, of_topic, read_rows, split_offsets, tally
 from penstock.log.store.gaps import Gap
 from tests.spark.spark_helpers import BUCKET, HandWritten, landed_event, landed_message
@@ -18,7 +19,7 @@ from tests.spark.spark_helpers import BUCKET, HandWritten, landed_event, landed_
 def test_missing_and_unexpected_offsets_are_exactly_those(found: list[int], begin: int, rows: int) -> None:
     wanted = range(begin, begin + rows)
     missing, unexpected = split_offsets(np.array(found, np.int64), begin, begin + rows)
-    assert missing.tolist() == [offset for offset in wanted if offset not in found]
+    assert offsets_of(missing).tolist() == [offset for offset in wanted if offset not in found]
     outside = [offset for offset in found if offset not in wanted]
     doubled = sorted({offset for offset in found if offset in wanted and found.count(offset) > 1})
     assert unexpected.tolist() == outside + doubled
@@ -34,8 +35,7 @@ def test_the_parts_of_a_gap_come_to_its_counts_together(spans: list[tuple[int, l
         begin = at + space
         at = begin + sum(counts)
         gaps.append(Gap(begin, at, "corrupt", {f"s{n}": {60 * n: count} for n, count in enumerate(counts)}))
-    everything = np.arange(70)
-    parts = [in_gaps(everything[everything < cut], gaps), in_gaps(everything[everything >= cut], gaps)]
+    parts = [in_gaps(as_runs([(0, cut)]), gaps), in_gaps(as_runs([(cut, 70)]), gaps)]
     total: dict[tuple[str, int], int] = {}
     for _, places in parts:
         for place, reasons in places.items():
@@ -46,12 +46,12 @@ def test_the_parts_of_a_gap_come_to_its_counts_together(spans: list[tuple[int, l
             for bucket, count in buckets.items():
                 wanted[source, bucket] = wanted.get((source, bucket), 0) + count
     assert total == wanted
-    assert sum(len(left) for left, _ in parts) == 70 - sum(gap.end - gap.begin for gap in gaps)
+    assert sum(length(left) for left, _ in parts) == 70 - sum(gap.end - gap.begin for gap in gaps)
 
 
 def test_rows_of_a_gap_that_nobody_knows_are_counted_without_a_source() -> None:
-    left, places = in_gaps(np.arange(5), [Gap(0, 4, "corrupt", {"a": {60: 3}})])
-    assert left.tolist() == [4]
+    left, places = in_gaps(as_runs([(0, 5)]), [Gap(0, 4, "corrupt", {"a": {60: 3}})])
+    assert left.tolist() == [[4, 5]]
     assert places == {("a", 60): {"corrupt": 3}, ("", 0): {"corrupt": 1}}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,24 @@ def test_an_event_whose_uuid_landed_in_an_earlier_batch_is_a_duplicate(topics: P
     assert [proof.counts_by[PLACE] for proof in proofs] == [{"landed.event": 1}, {"landed.message": 1, "duplicate": 1}]
 
 
+def test_a_message_whose_id_of_its_protocol_landed_is_a_duplicate(topics: Path, table: HandWritten) -> None:
+    again = {"annotations": [{"uuid": uuid} for uuid in ("c-0", "c-1", "c-0", "c-9")]}
+    append(topics, "t", [b'{"m":1}'] * 4, codec="forward", **again)
+    table.commit({"t": 4}, [landed_message(0, uuid="c-0"), landed_message(1, uuid="c-1")])
+    (proof,) = prove(topics, table)
+    assert proof.counts_by == {PLACE: {"landed.message": 2, "duplicate": 1}}
+    assert proof.unaccounted == [3]
+    assert proof.uuids[PLACE]["rows.landed.message"] == 2
+    assert proof.uuids[PLACE]["rows.duplicate"] == 1
+
+
+def test_of_a_codec_without_ids_nothing_is_a_duplicate(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"one", b"two"], codec="loki", annotations=[{"uuid": "c-0"}, {"uuid": "c-0"}])
+    table.commit({"t": 2}, [landed_message(0)])
+    (proof,) = prove(topics, table)
+    assert proof.unaccounted == [1]
+
+
 def test_the_same_uuid_in_another_topic_proves_nothing(topics: Path, table: HandWritten) -> None:
     append(topics, "t", [event(1)])
     append(topics, "s", [event(1)])
@@ -149,6 +168,20 @@ def test_offsets_in_gaps_are_counted_by_their_reason(topics: Path, table: HandWr
     first, second = prove(topics, table)
     assert first.counts_by == {PLACE: {"landed.message": 1}, ("tcp", BUCKET): {"gap.expired_unread": 2}}
     assert second.counts_by == {PLACE: {"landed.message": 1}, ("udp", BUCKET + 60): {"gap.expired_unread": 1}}
+
+
+def test_what_expired_before_the_first_batch_costs_nothing_for_each_offset(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [b"a"])
+    rows = 200_000_000
+    (topics / "t" / "gaps.jsonl").write_bytes(line(Gap(1, 1 + rows, "expired_unread", {"udp": {BUCKET: rows}})))
+    table.commit({"t": 1 + rows}, [landed_message(0)])
+    tracemalloc.start()
+    (proof,) = prove(topics, table)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert proof.holds
+    assert proof.counts_by[("udp", BUCKET)] == {"gap.expired_unread": rows}
+    assert peak < 10 << 20
 
 
 def test_a_corrupt_batch_is_verified_by_its_owner_and_then_a_gap(topics: Path, table: HandWritten) -> None:

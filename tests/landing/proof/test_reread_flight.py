@@ -10,6 +10,8 @@ import pytest
 from penstock.client import Unavailable
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.journal import Journal
+from penstock.landing.offset_runs import NO_RUNS, as_runs, offsets_of, runs_of
+from penstock.landing.proof import reread
 from penstock.landing.proof.proofs import Proof
 from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.reread import LogRecords
@@ -40,18 +42,32 @@ def test_what_an_offset_holds_is_the_same(topics: Path) -> None:
     append(topics, "t", [event(n) for n in range(50)], [b"{x", None], codec="syslog")
     append(topics, "t", [event(n, kind="other") for n in range(50)], [b"<1>x"])
     offsets = np.array([1, 7, 49, 50, 51, 60, 102])
+    runs = runs_of(offsets)
     with served(topics) as server:
-        found = FlightRecords(DaemonConnection(server.address), ("other",)).again("t", offsets)
-    assert found.suspects == LogRecords(topics, ("other",)).again("t", offsets).suspects
+        found = FlightRecords(DaemonConnection(server.address), ("other",)).again("t", runs)
+    assert found.suspects == LogRecords(topics, ("other",)).again("t", runs).suspects
     assert [suspect.offset for suspect in found.suspects] == offsets.tolist()
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 1 << 30), (1 << 30, 1), (3, 200)])
+def test_however_many_are_looked_at_together_they_are_the_same(
+    topics: Path, monkeypatch: pytest.MonkeyPatch, rows: int, size: int
+) -> None:
+    append(topics, "t", *([event(n), b"{x", event(n + 1)] for n in range(0, 20, 2)))
+    runs = as_runs([(0, 2), (4, 20), (25, 30)])
+    wanted = LogRecords(topics).again("t", runs).suspects
+    monkeypatch.setattr(reread, "AT_ONCE", rows)
+    monkeypatch.setattr(reread, "BYTES_AT_ONCE", size)
+    assert LogRecords(topics).again("t", runs).suspects == wanted
+    assert [suspect.offset for suspect in wanted] == offsets_of(runs).tolist()
 
 
 def test_a_topic_that_is_gone_has_nothing(topics: Path) -> None:
     with served(topics) as server:
         records = FlightRecords(DaemonConnection(server.address))
         assert records.gaps("gone") == []
-        assert records.again("gone", np.array([3])).suspects == []
-        assert records.again("gone", np.array([], np.int64)).suspects == []
+        assert records.again("gone", as_runs([(3, 4)])).suspects == []
+        assert records.again("gone", NO_RUNS).suspects == []
 
 
 def test_while_the_daemon_is_away_nothing_is_decided() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from penstock.landing.quarantine.send_back import BadFix, SendBack, load_fix, rows
+from penstock.landing.quarantine.send_back import Row, SendBack, SendingBack, alone, sent_before
 from penstock.landing.table_paths import Layout
-from tests.spark.spark_helpers import HandWritten
 
 ROWS = [
     ("a", 0, "bad_json", b"{x"),
@@ -46,30 +47,28 @@ class Log:
         return list(range(body.num_rows))
 
 
+FOUND = [
+    Row(topic, None, offset, datetime(2026, 1, 1, tzinfo=UTC), "udp", reason, payload, None, [])
+    for topic, offset, reason, payload in ROWS
+]
+
+
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    layout = Layout.of(tmp_path)
-    found = [
-        {"topic": topic, "offset": offset, "kind": "quarantine", "reason": reason, "payload": payload}
-        for topic, offset, reason, payload in ROWS
-    ]
-    found[0]["annotations"] = [("t", "1")]
-    HandWritten(layout).commit({}, found)
-    return layout
+    return Layout.of(tmp_path)
 
 
-def test_rows_are_found_by_reason_and_topic(layout: Layout) -> None:
-    assert [(row.topic, row.offset) for row in rows(layout, reason="bad_json")] == [("a", 0), ("a", 4)]
-    assert [row.offset for row in rows(layout, topic="b")] == [1]
+def rows(_: Layout, reason: str = "", topic: str = "") -> list[Row]:
+    return [row for row in FOUND if reason in ("", row.reason) and topic in ("", row.topic)]
 
 
 def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> None:
     log = Log()
-    assert SendBack(layout, log).run(list(rows(layout, reason="bad_json"))) == (2, 0)
-    assert SendBack(layout, log).run(list(rows(layout))) == (2, 0)
-    assert SendBack(layout, log).run(list(rows(layout))) == (0, 0)
+    assert SendBack(layout, log).run(rows(layout, reason="bad_json")) == (2, 0)
+    assert SendBack(layout, log).run(rows(layout)) == (2, 0)
+    assert SendBack(layout, log).run(rows(layout)) == (0, 0)
     assert log.stored["a"] == [
-        (b"{x", {"t": "1", "replay_of": "a:0"}),
+        (b"{x", {"replay_of": "a:0"}),
         (b"{y", {"replay_of": "a:4"}),
         (b"{z", {"replay_of": "a:9"}),
     ]
@@ -79,9 +78,9 @@ def test_each_row_is_sent_back_once_with_where_it_came_from(layout: Layout) -> N
 def test_a_fix_mends_payloads_and_may_leave_some(layout: Layout) -> None:
     log = Log()
     fixed = SendBack(layout, log, lambda payload: payload + b"}" if payload != b"{}" else None)
-    assert fixed.run(list(rows(layout))) == (3, 1)
+    assert fixed.run(rows(layout)) == (3, 1)
     assert [payload for payload, _ in log.stored["a"]] == [b"{x}", b"{y}", b"{z}"]
-    assert SendBack(layout, log).run(list(rows(layout))) == (1, 0), "what was left can still be sent"
+    assert SendBack(layout, log).run(rows(layout)) == (1, 0), "what was left can still be sent"
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])
@@ -89,15 +88,27 @@ def test_killed_in_the_middle_it_goes_on_and_sends_nothing_twice(layout: Layout,
     log = Log()
     log.dies = dies
     with pytest.raises(Killed):
-        SendBack(layout, log, bytes.upper).run(list(rows(layout, topic="a")))
+        SendBack(layout, log, bytes.upper).run(rows(layout, topic="a"))
     log.dies = ""
-    SendBack(layout, log).run(list(rows(layout)))
+    SendBack(layout, log).run(rows(layout))
     assert [payload for payload, _ in log.stored["a"]] == [b"{X", b"{Y", b"{Z"]
     assert [payload for payload, _ in log.stored["b"]] == [b"{}"]
 
 
-def test_a_fix_that_is_none_is_refused_with_its_name() -> None:
-    assert load_fix("json:dumps")
-    for named in ("json:nothing", "no_such_module:x", "json", "json:__doc__"):
-        with pytest.raises(BadFix, match=named):
-            load_fix(named)
+def test_what_came_from_kafka_stays(layout: Layout) -> None:
+    log = Log()
+    assert SendBack(layout, log).run([replace(FOUND[0], partition=0)]) == (0, 0)
+    assert log.stored == {}
+
+
+def test_what_was_sent_is_known_afterwards(layout: Layout) -> None:
+    assert sent_before(layout) == frozenset()
+    SendBack(layout, Log()).run(rows(layout, topic="a"))
+    assert sent_before(layout) == {("a", 0), ("a", 4), ("a", 9)}
+
+
+def test_two_at_once_are_told_of_each_other(layout: Layout) -> None:
+    with alone(layout), pytest.raises(SendingBack, match="somebody else"), alone(layout):
+        pass
+    with alone(layout):
+        assert sent_before(layout) == frozenset()

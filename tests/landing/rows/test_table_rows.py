@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.landing.event_rules import FOREIGN_CODECS
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.table_schema import FILE_SCHEMA
+from penstock.wire.codecs import CODECS
+from penstock.wire.doors import DOORS
 from tests.landing.rows.payloads import EVENTS, QUARANTINED
 from tests.landing.rows.plain_judge import near_events
 
@@ -145,3 +148,62 @@ def test_what_makes_an_event_is_asked_of_the_rules() -> None:
 
 def test_no_messages_are_no_rows() -> None:
     assert classified(messages([])) == []
+
+
+def test_json_of_other_protocols_that_is_no_event_is_a_message_and_what_is_meant_as_one_is_judged() -> None:
+    payloads = [EVENTS[0], b'{"message":"m"}', b"{bad", b"text", b'{"type":"t","uuid":5}', b'{"type":5}']
+    kinds = ["event", "message", "message", "message", "quarantine", "message"]
+    for codec in FOREIGN_CODECS:
+        found = classified(messages(list(payloads), codec))
+        assert [row["kind"] for row in found] == kinds
+        assert [row["reason"] for row in found] == [None, None, None, None, "bad_uuid", None]
+
+
+def test_the_doors_codecs_are_known_here() -> None:
+    assert {make().codec for make in DOORS} == {*FOREIGN_CODECS} - {*CODECS}
+
+
+@pytest.mark.parametrize(
+    ("codec", "said", "columns"),
+    [
+        (
+            "otlp",
+            {
+                "time": "1700000000123456789",
+                "severity_text": "WARN",
+                "trace_id": "ab",
+                "span_id": "cd",
+                "resource.host.name": "web-1",
+            },
+            {
+                "event_time": datetime(2023, 11, 14, 22, 13, 20, 123456, UTC),
+                "severity": "WARN",
+                "trace_id": "ab",
+                "span_id": "cd",
+                "host": "web-1",
+            },
+        ),
+        (
+            "hec",
+            {"time": "1700000000.25", "host": "h"},
+            {"event_time": datetime(2023, 11, 14, 22, 13, 20, 250_000, UTC), "host": "h"},
+        ),
+        (
+            "gelf",
+            {"timestamp": "1700000000.25", "host": "h"},
+            {"event_time": datetime(2023, 11, 14, 22, 13, 20, 250_000, UTC), "host": "h"},
+        ),
+        (
+            "forward",
+            {"timestamp": "2023-11-14T22:13:20.250000000Z", "tag": "t"},
+            {"event_time": datetime(2023, 11, 14, 22, 13, 20, 250_000, UTC)},
+        ),
+        ("loki", {"time": "never"}, {"event_time": None}),
+        ("loki", {"time": "9" * 40}, {"event_time": None}),
+        ("raw", {"time": "1700000000.25", "host": "h", "trace_id": "x"}, {}),
+    ],
+)
+def test_what_other_protocols_say_of_a_message_are_columns(codec: str, said: dict[str, str], columns: Row) -> None:
+    (row,) = classified(messages([b"text"], codec, annotations=list(said.items())))
+    names = ("event_time", "severity", "trace_id", "span_id", "host")
+    assert {name: row[name] for name in names} == {**dict.fromkeys(names), **columns}

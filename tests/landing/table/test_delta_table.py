@@ -10,13 +10,14 @@ from pathlib import Path
 
 import deltalake
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from penstock.landing.table.delta_table import APPLICATION, CONFIGURATION, DELTA_LOG, KEEP_HOURS, DeltaTable
 from penstock.landing.table_schema import LANDED
 from penstock.landing.writing.compaction import compact_table
-from tests.landing.table.table_rows import offsets_in, written
+from tests.landing.table.table_rows import AT, offsets_in, written
 
 
 @pytest.fixture
@@ -314,3 +315,11 @@ def test_checkpoints_forget_files_that_are_long_gone(table: DeltaTable) -> None:
     kept = pq.read_table(checkpoint, columns=["add", "remove"]).to_pylist()
     assert sum(row["remove"] is not None and row["remove"]["path"] is not None for row in kept) == 0
     assert sum(row["add"] is not None and row["add"]["path"] is not None for row in kept) == 39 + 1
+
+
+def test_rows_are_found_by_columns_that_have_no_bounds(table: DeltaTable) -> None:
+    commit(table, 0, 7)
+    rows = deltalake.DeltaTable(str(table.folder)).to_pyarrow_dataset()
+    assert rows.to_table(filter=ds.field("bucket") == AT).num_rows == 1
+    assert rows.to_table(filter=ds.field("uuid").is_null()).num_rows == 1
+    assert rows.to_table(filter=ds.field("bucket") < AT).num_rows == 0

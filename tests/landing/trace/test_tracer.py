@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.counts import Origin
@@ -21,7 +22,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.trace.tracer import NoSuchTopic, Trace, Tracer
 from penstock.log import Log
 from penstock.log.store.gaps import Gap, Gaps
-from penstock.records import body
+from penstock.records import ANNOTATIONS, body
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
 
 PAYLOADS = [event(1), b"plain", b"{no json", event(1), event(2)]
@@ -103,6 +104,23 @@ def test_a_uuid_that_waits_is_found_behind_what_has_landed(tracer: Tracer) -> No
     assert tracer.waiting("u2") == ("t", 4)
     assert tracer.waiting("u1") is None, "it has landed: only what is behind is looked at"
     assert tracer.waiting("u") is None
+
+
+def test_a_message_is_found_by_what_its_protocol_knows_it_by(topics: Path, table: HandWritten) -> None:
+    known: Any = pa.array([[("uuid", f"c{number}")] for number in (1, 2, 1)], ANNOTATIONS)
+    log = Log(topics)
+    for rows in (slice(0, 2), slice(2, 3)):
+        batch = body([b"line"] * (rows.stop - rows.start), annotations=known[rows])
+        log.topic("t", create=True).append(batch, Origin("door", 60, 1, 2, "forward")).result(20)
+    log.close()
+    tracer = Tracer(topics, table.layout, ["t"])
+    assert tracer.waiting("c2") == ("t", 1)
+    assert tracer.waiting("c") is None
+    assert tracer.trace("t", 1).uuid == "c2"
+    table.commit({"t": 3}, [landed_message(0, uuid="c1"), landed_message(1, uuid="c2")])
+    prove(topics, table)
+    again = Tracer(topics, table.layout, ["t"]).trace("t", 2)
+    assert (again.fate, again.meaning) == ("duplicate", "is a duplicate of t:0, which has landed")
 
 
 def test_what_no_file_has_and_no_duplicate_is_is_unaccounted(topics: Path, table: HandWritten) -> None:

@@ -30,6 +30,7 @@ def source(
     partition: int | None = None,
     codec: str = "plog",
     again: bool = False,
+    annotations: Sequence[dict[str, str]] | None = None,
 ) -> Source:
     """Offsets with payloads, all stored ``at`` (microseconds) or each at its own time."""
     listed = list(rows)
@@ -37,9 +38,17 @@ def source(
     records = [
         {"topic": topic, "partition": partition, "offset": offset, "payload": payload, "codec": codec, "source": "s"}
         | {"timestamp": stamp(micros), "received": stamp(micros), "bucket": stamp(micros)}
-        for (offset, payload), micros in zip(listed, times, strict=True)
+        | {"annotations": list(said.items())}
+        for (offset, payload), micros, said in zip(listed, times, annotations or [{}] * len(listed), strict=True)
     ]
     return Source(pa.RecordBatch.from_pylist(records, schema=ROW), again)
+
+
+def known_by(rows: Iterable[tuple[int, str | None]], topic: str = "t", codec: str = "forward") -> Source:
+    """Offsets with uuids that the protocol gives, not the message."""
+    listed = list(rows)
+    said = [{"uuid": uuid} if uuid else {} for _, uuid in listed]
+    return source([(offset, b'{"m":1}') for offset, _ in listed], topic=topic, codec=codec, annotations=said)
 
 
 def stamp(micros: int) -> datetime:

@@ -24,7 +24,7 @@ from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit, events_of, known_keys
 from penstock.landing.writing.compaction import compact_table
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
-from tests.landing.writing.messages import AT, DAY, event, source
+from tests.landing.writing.messages import AT, DAY, event, known_by, source
 
 WINDOW = 600_000_000
 SEVERAL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=12)
@@ -72,6 +72,21 @@ def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Landed:
 
 def never() -> list[PartResult]:
     raise AssertionError("it is not to be written again")
+
+
+def test_a_chunk_that_was_sent_again_lands_once_whoever_has_it_and_whatever_was_kept_of_the_keys(
+    landed: Landed,
+) -> None:
+    chunk = ["c-0", "c-1"]
+    landed.land(0, [known_by(enumerate(chunk)), known_by([(2, None), (3, None)])])
+    landed.land(1, [known_by(enumerate(chunk, 4))], [known_by(enumerate(["d", *chunk], 6))], blind=[False, True])
+    assert landed.rows("message") == [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("t", 6)]
+    if landed.form == DELTA:
+        compact_table(landed.layout.landed)
+    shutil.rmtree(landed.layout.keys)
+    landed.restart()
+    landed.land(2, [known_by(enumerate([*chunk, "d", "e"], 9)), known_by(enumerate(chunk), "other")])
+    assert landed.rows("message") == [("other", 0), ("other", 1), *(("t", n) for n in (0, 1, 2, 3, 6, 12))]
 
 
 def test_a_batch_lands_once_and_is_not_even_written_again(landed: Landed) -> None:

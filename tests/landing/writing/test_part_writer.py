@@ -22,7 +22,7 @@ from penstock.landing.writing import part_writer
 from penstock.landing.writing.batch_commit import events_of
 from penstock.landing.writing.part_writer import Job, PartResult, Source, rows_to_land, write_part
 from penstock.landing.writing.written_file import AGAIN, ASIDE, KEPT
-from tests.landing.writing.messages import AT, DAY, event, source
+from tests.landing.writing.messages import AT, DAY, event, known_by, source
 
 WINDOW = 600_000_000
 ANY_PATH = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
@@ -74,6 +74,22 @@ def test_nothing_makes_no_files(job: Job) -> None:
 def test_a_repeat_is_put_aside_and_not_lost(job: Job) -> None:
     part = write(job, source([(0, event("u")), (1, event("v")), (2, event("u", "other"))]), source([(3, event("v"))]))
     assert roles(job, part) == {KEPT: [0, 1], ASIDE: [2, 3]}
+
+
+def test_messages_that_their_protocol_knows_by_an_id_repeat_each_other_and_others_do_not(job: Job) -> None:
+    part = write(
+        job,
+        known_by([(0, "a"), (1, None), (2, "b"), (3, "a"), (4, None)]),
+        known_by([(5, "b")]),
+        known_by([(6, "a"), (7, "a")], codec="loki"),
+    )
+    kept = ("message", "2026-02-02", KEPT)
+    found = places(job, part)
+    assert found[kept] == [0, 1, 2, 4, 6, 7]
+    assert found["message", "2026-02-02", ASIDE] == [3, 5]
+    assert all(file.seen is None or len(file.seen) == file.rows for file in part.files)
+    (whole,) = (file for file in part.files if file.kind == "message" and file.role == KEPT and file.seen is not None)
+    assert len(events_of(job.table / whole.name)) == 2
 
 
 def test_of_other_topics_and_beyond_the_window_it_is_no_repeat(job: Job) -> None:

@@ -9,7 +9,7 @@ def test_what_was_scheduled_is_done_before_the_pool_is_closed():
     done = []
     pool = Committers(3)
     for n in range(100):
-        pool.schedule(lambda n=n: done.append(n))
+        pool.schedule(lambda n=n: bool(done.append(n)))
     pool.close()
     assert sorted(done) == list(range(100))
 
@@ -17,8 +17,28 @@ def test_what_was_scheduled_is_done_before_the_pool_is_closed():
 def test_a_slow_one_does_not_hold_up_the_others():
     pool = Committers(2)
     gate, passed = threading.Event(), threading.Event()
-    pool.schedule(gate.wait)
-    pool.schedule(passed.set)
+    pool.schedule(lambda: not gate.wait())
+    pool.schedule(lambda: bool(passed.set()))
     assert passed.wait(5)
     gate.set()
     pool.close()
+
+
+def test_what_has_more_to_do_comes_again_but_behind_those_that_wait():
+    done, pool = [], Committers(1)
+    ready, over, left = threading.Event(), threading.Event(), [3, 3]
+
+    def work(one):
+        ready.wait(5)
+        done.append(one)
+        left[one] -= 1
+        if not any(left):
+            over.set()
+        return left[one] > 0
+
+    for one in (0, 1):
+        pool.schedule(lambda one=one: work(one))
+    ready.set()
+    assert over.wait(5)
+    pool.close()
+    assert done == [0, 1, 0, 1, 0, 1]

@@ -225,3 +225,17 @@ def test_a_reader_takes_side_files_of_any_bytes_and_finds_nothing_that_is_not_th
     found = offsets(TopicReader(topic.path))
     assert found == list(range(len(found)))
     assert len(found) <= 30
+
+
+def test_batches_are_read_back_from_any_offset(topic):
+    found = list(topic.reader().read_back(11))
+    assert [(s.base, s.rows) for s in found] == [(9, 2), (6, 3), (3, 3), (0, 3)]
+    assert next(topic.reader().read_back(99)).end == 30
+    assert list(topic.reader().read_back(0)) == []
+
+
+def test_read_back_is_read_the_other_way_round_also_with_gaps(topic):
+    topic._gaps.add([Gap(0, 4, "expired read"), Gap(7, 8, "x"), Gap(10, 16, "y"), Gap(29, 30, "z")])
+    for before in range(32):
+        ahead = [(s.base, s.end) for s in topic.reader().read(0, end=before)]
+        assert [(s.base, s.end) for s in topic.reader().read_back(before)] == ahead[::-1]

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.log import Limits, Log, LogFull, OutOfSequence, ProducerSequence, TopicSettings
-from penstock.log.store.producers import REMEMBERED, UNKNOWN, Producers, Taken, check_same, checksum
+from penstock.log.store import index
+from penstock.log.store.producers import EPOCH_BITS, REMEMBERED, UNKNOWN, Producers, Taken, check_same, checksum
+from penstock.log.store.segment import Files
 from penstock.records import ANNOTATIONS, BODY, body, decode, encode
 from penstock.testing import CrashingFileSystem, FakeClock
-from tests.log.log_helpers import UNSYNCED, last_files, opened, origin, payloads, rows
+from tests.log.log_helpers import UNSYNCED, flip, last_files, opened, origin, payloads, rows
 
 
 def append(topic, sequence, *values, name="p"):
@@ -70,7 +72,7 @@ def test_a_retry_is_answered_after_many_other_appends_and_after_thousands_of_oth
 
 def test_the_answer_to_what_a_version_without_checksums_stored_is_given_by_its_number_of_rows(tmp_path):
     producers = Producers(100)
-    producers.load({"p": [[0, 5, 2, 7]]})
+    producers.load({"producers": {"p": [[0, 5, 2, 7]]}})
     assert producers.find(ProducerSequence("p", 0)) == Taken(0, 5, 2, 7, UNKNOWN)
     check_same(ProducerSequence("p", 0), 2, 123, Taken(0, 5, 2, 7, UNKNOWN))
     with pytest.raises(OutOfSequence):
@@ -102,6 +104,51 @@ def test_numbers_are_known_after_a_restart_and_over_segments(tmp_path, lost):
         with pytest.raises(OutOfSequence, match="stored already, with other rows"):
             append(topic, 4, b"?").result(10)
         assert payloads(topic) == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+def damage(files, number):
+    place = int(index.read(files.index.read_bytes())["position"][number])
+    flip(files.data, place + 300)
+
+
+def test_a_damaged_append_is_stored_again_and_the_others_are_known_as_before(tmp_path):
+    with opened(tmp_path) as topic:
+        for number in range(4):
+            append(topic, number, b"%d" % number).result(10)
+        files = last_files(topic.path)
+    damage(files, 1)
+    with opened(tmp_path) as topic:
+        assert [append(topic, number, b"%d" % number).result(10).first for number in (0, 3, 1, 1, 2, 4)] == [
+            *(0, 3, 4, 4, 2, 5)
+        ]
+        assert payloads(topic) == [b"0", b"2", b"3", b"1", b"4"]
+
+
+def test_whoever_got_the_answer_for_what_is_damaged_goes_on_also_after_another_restart(tmp_path):
+    with opened(tmp_path) as topic:
+        for number in range(3):
+            append(topic, number, b"%d" % number).result(10)
+        files = last_files(topic.path)
+    damage(files, 2)
+    with opened(tmp_path):
+        pass
+    with opened(tmp_path) as topic:
+        assert [append(topic, number, b"%d" % number).result(10).first for number in (1, 3)] == [1, 3]
+        with pytest.raises(OutOfSequence, match="leaves a gap"):
+            append(topic, 5, b"5").result(10)
+
+
+def test_whoever_got_the_answer_goes_on_where_the_snapshot_is_damaged_too(tmp_path):
+    settings = TopicSettings(segment_size_limit=1)
+    with opened(tmp_path, settings=settings) as topic:
+        for number in range(4):
+            append(topic, number, b"%d" % number).result(10)
+        append(topic, 0, b"other", name="q").result(10)
+        files = last_files(topic.path)
+    files.known.unlink()
+    damage(Files(topic.path, 3), 0)
+    with opened(tmp_path, settings=settings) as topic:
+        assert [append(topic, number, b"%d" % number).result(10).first for number in (2, 4)] == [2, 5]
 
 
 def test_a_number_that_failed_is_the_next_one(tmp_path):
@@ -173,7 +220,7 @@ def test_of_many_answers_the_older_ones_go_and_each_producer_keeps_its_last(monk
     assert all(producers.find(ProducerSequence(f"p{name}", 11)) for name in range(9))
     with pytest.raises(OutOfSequence, match="older"):
         producers.find(ProducerSequence("p0", 0))
-    assert sum(map(len, producers.document().values())) <= 100
+    assert sum(map(len, producers.document()["producers"].values())) <= 100
 
 
 VALUES = st.lists(st.none() | st.binary(max_size=5), min_size=1, max_size=20)
@@ -206,3 +253,45 @@ def test_a_snapshot_tells_all_that_is_known(appends):
                 == producers.find(ProducerSequence(name, number))
                 is not None
             )
+
+
+def counted(topic, sequence, *values, epoch=0):
+    number = (epoch << EPOCH_BITS) + sequence
+    return topic.append(rows(*values), origin(), producer=ProducerSequence("k", number, by_rows=True))
+
+
+def test_a_producer_that_counts_rows_goes_on_behind_the_rows_of_its_last_append(tmp_path):
+    with opened(tmp_path) as topic:
+        counted(topic, 0, b"a", b"b").result(10)
+        counted(topic, 2, b"c").result(10)
+        assert counted(topic, 0, b"a", b"b").result(10).first == 0
+        for number in (1, 4, 7):
+            with pytest.raises(OutOfSequence):
+                counted(topic, number, b"x").result(10)
+        counted(topic, 3, b"d", b"e").result(10)
+        assert payloads(topic) == [b"a", b"b", b"c", b"d", b"e"]
+    with opened(tmp_path) as topic:  # known after a restart
+        assert counted(topic, 3, b"d", b"e").result(10).first == 3
+        counted(topic, 5, b"f").result(10)
+
+
+def test_a_later_epoch_of_a_producer_that_counts_rows_begins_again_and_an_earlier_one_is_over(tmp_path):
+    with opened(tmp_path) as topic:
+        counted(topic, 0, b"a", b"b").result(10)
+        with pytest.raises(OutOfSequence, match="gap"):
+            counted(topic, 5, b"x", epoch=1).result(10)
+        counted(topic, 0, b"c", epoch=2).result(10)
+        assert counted(topic, 0, b"a", b"b").result(10).first == 0, "what is stored is answered"
+        with pytest.raises(OutOfSequence):
+            counted(topic, 2, b"x").result(10)
+        counted(topic, 1, b"d", epoch=2).result(10)
+        assert payloads(topic) == [b"a", b"b", b"c", b"d"]
+
+
+def test_appends_that_count_rows_and_wait_together_follow_each_other(tmp_path):
+    with opened(tmp_path) as topic, topic.writer.lock:
+        waiting = [counted(topic, 0, b"a", b"b"), counted(topic, 2, b"c"), counted(topic, 2, b"c")]
+        wrong = counted(topic, 4, b"x")
+    assert [one.result(10).first for one in waiting] == [0, 2, 2]
+    with pytest.raises(OutOfSequence, match="gap"):
+        wrong.result(10)

@@ -32,8 +32,13 @@ TOKENS = {
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     folder = tmp_path_factory.mktemp("certificates")
-    authority = certificates.make(folder, "authority")
+    authority, public = certificates.make(folder, "authority"), certificates.make(folder, "public")
+    chained = certificates.make(folder, "chained", issuer=public)
+    with chained.cert.open("ab") as chain:
+        chain.write(public.cert.read_bytes())
     return {
+        "chained": chained,
+        "stranger": certificates.make(folder, "stranger", issuer=public),
         "authority": authority,
         "server": certificates.make(folder, "server"),
         "client": certificates.make(folder, "client", issuer=authority),
@@ -142,13 +147,15 @@ def settings_of(folder: Path, running: Running, security: SecurityConfig) -> Set
     return Settings.model_validate({"data_dir": folder, "log": log, "security": security.model_dump()})
 
 
-@pytest.mark.parametrize("with_client_ca", [False, True])
+@pytest.mark.parametrize(
+    ("server", "with_client_ca"), [("server", False), ("server", True), ("chained", False), ("chained", True)]
+)
 def test_the_product_gets_in_by_tls_and_its_own_token(
-    tmp_path: Path, pairs: dict[str, Pair], with_client_ca: bool
+    tmp_path: Path, pairs: dict[str, Pair], server: str, with_client_ca: bool
 ) -> None:
     authority = pairs["authority"].cert if with_client_ca else None
     security = SecurityConfig(
-        tls_cert=pairs["server"].cert, tls_key=pairs["server"].key, client_ca=authority, tokens=TOKENS
+        tls_cert=pairs[server].cert, tls_key=pairs[server].key, client_ca=authority, tokens=TOKENS
     )
     (tmp_path / TOKEN_FILE).write_text(INTERNAL_TOKEN)
     running = Running(tmp_path / "topics", security)
@@ -170,21 +177,28 @@ def test_the_product_gets_in_by_tls_and_its_own_token(
             f"grpc+tls://{running.bound.flight}", tls_root_certs=roots, override_hostname=access.peer, **shown
         ) as connected:
             assert [info.total_records for info in connected.list_flights(options=options)] == [1]
-        _outsiders(running, pairs, with_client_ca)
+        _outsiders(running, pairs, server, with_client_ca)
     finally:
         running.stop()
 
 
-def _outsiders(running: Running, pairs: dict[str, Pair], with_client_ca: bool) -> None:
-    """Who speaks no TLS, or has no certificate where one is asked for, stays outside."""
+def _outsiders(running: Running, pairs: dict[str, Pair], server: str, with_client_ca: bool) -> None:
+    """Who speaks no TLS, or has no certificate of client_ca where one is asked for, stays outside."""
     with grpc.insecure_channel(running.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
         assert outcome(lambda: stub.ListTopics(pb.ListTopicsRequest(), timeout=20)) == "UNAVAILABLE"
-    trusting = ssl.create_default_context(cafile=str(pairs["server"].cert))
+    trusting = ssl.create_default_context(cafile=str(pairs[server].cert))
     headers = {"Authorization": f"Bearer {READER}"}
     if with_client_ca:
         with pytest.raises(httpx.TransportError):
             httpx.get(f"https://{running.bound.http}/topics", verify=trusting, headers=headers)
+        stranger = pairs["stranger"]  # of the authority that stands in the file of a chained one
+        credentials = grpc.ssl_channel_credentials(
+            pairs[server].cert.read_bytes(), stranger.key.read_bytes(), stranger.cert.read_bytes()
+        )
+        with grpc.secure_channel(running.bound.grpc, credentials) as channel:
+            stub = StructuredLogStub(channel)
+            assert outcome(lambda: stub.ListTopics(pb.ListTopicsRequest(), timeout=20)) == "UNAVAILABLE"
         trusting.load_cert_chain(pairs["client"].cert, pairs["client"].key)
     answer = httpx.get(f"https://{running.bound.http}/topics", verify=trusting, headers=headers)
     assert answer.json() == {"topic": [{"name": "t"}]}

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from penstock.server.http.body_limits import HttpLimits, LimitedBodies
+from penstock.process.http_limits import HttpLimits, LimitedBodies
+from penstock.server.http.body_limits import refused_family
 from tests.server.running import Running
 
 HEAD = b"POST /topic/t/logs HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
@@ -178,7 +179,7 @@ def test_where_all_are_busy_the_newcomer_goes(limited: Callable[..., Running]) -
 def test_what_is_refused_is_a_metric() -> None:
     limits = HttpLimits()
     limits.refused["body"] += 2
-    assert [value for _, value in limits.family().samples] == [0, 2, 0]
+    assert [value for _, value in refused_family(limits).samples] == [0, 2, 0]
 
 
 def held(running: Running, size: int) -> None:
@@ -188,7 +189,7 @@ def held(running: Running, size: int) -> None:
         app = app or running.app.middleware_stack
         while app and not isinstance(app, LimitedBodies):
             app = getattr(app, "_app", None) or app.app
-        if app and app._held == size:
+        if app and app.under_way.size == size:
             return
         threading.Event().wait(0.01)
-    raise AssertionError(app._held)
+    raise AssertionError(app.under_way.size)

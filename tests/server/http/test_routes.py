@@ -173,3 +173,12 @@ def test_annotations_and_structs_are_answered_as_slogd_does(running: Running) ->
     text = running.ask("GET", "/topic/t/logs")[2]
     assert '"annotations":{"a":"2","z":"1"}' in text
     assert f'"protobuf":{{"@type":"{kind}","value":{{"a":2.5,"z":1}}}}' in text
+
+
+def test_some_topics_are_described_without_a_look_at_all(running: Running) -> None:
+    for name in ("a", "b", "c"):
+        running.ask("POST", f"/topic/{name}/logs", ONE)
+    described = running.ask_json("GET", "/describe?topic=c&topic=a")[1]["topic"]
+    assert [one["name"] for one in described] == ["c", "a"]
+    assert len(running.ask_json("GET", "/describe")[1]["topic"]) == 3
+    assert running.ask("GET", "/describe?topic=none")[0] == 404

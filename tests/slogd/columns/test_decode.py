@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.records import as_batch
 from penstock.slogd.columns import decode
 from penstock.slogd.columns.decode import Append, parse_append, parse_logs
 from penstock.slogd.columns.encode import response
@@ -34,7 +35,7 @@ def by_protobuf(request: AppendRequest) -> tuple[object, ...]:
 
 def given_by(append: Append) -> tuple[object, ...]:
     rest = (append.transaction_id, append.producer_id, append.sequence)
-    return (append.topic, from_batch(stored(append.body)), *rest)
+    return (append.topic, from_batch(stored(as_batch(append.body))), *rest)
 
 
 @pytest.fixture(autouse=True, params=[0, 100])
@@ -60,7 +61,7 @@ def test_any_bytes_are_read_as_protobuf_reads_them_or_refused(request: AppendReq
 def test_of_a_field_given_twice_the_last_counts() -> None:
     plain, any_ = LogEntry(raw_bytes=b"a").SerializeToString(), LogEntry(protobuf=ProtobufAny(value=b"b"))
     wire = b"".join(b"\x12" + bytes([len(one)]) + one for one in (plain * 2, plain + any_.SerializeToString()))
-    rows = parse_append(wire).body.to_pylist()
+    rows = as_batch(parse_append(wire).body).to_pylist()
     assert [(row["payload"], row["type_url"]) for row in rows] == [(b"a", None), (b"b", "")]
 
 

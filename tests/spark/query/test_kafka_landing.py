@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
+import deltalake
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -14,9 +16,13 @@ from pyspark.sql import SparkSession
 from penstock.kafka.broker import Broker
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header, message_key
 from penstock.kafka.large.segments import encode_segment
+from penstock.landing.deletion import deletions
+from penstock.landing.deletion.conditions import parse
+from penstock.landing.deletion.deletions import ASKED, ask
+from penstock.landing.deletion.removal import carry_out
 from penstock.landing.journal import Journal
 from penstock.landing.proof.proofs import Proof
-from penstock.landing.proof.prover import Prover
+from penstock.landing.proof.prover import Prover, rebuild
 from penstock.landing.proof.reread_kafka import KafkaRecords
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views
@@ -132,6 +138,32 @@ def test_a_message_that_did_not_land_is_found_missing(
     (proof,) = proofs_of(landing)
     assert proof.unaccounted == [3, 4]
     assert proof.total("segment") == 2
+
+
+def test_rows_of_partitions_can_be_deleted_and_do_not_come_back(
+    spark: SparkSession, kafka_broker: Broker, topic: str, topics: Path, tmp_path: Path
+) -> None:
+    kafka = {"bootstrap.servers": kafka_broker.address}
+    landing = Landing(topics, tmp_path / "tables", topic=topic, kafka=kafka)
+    send(kafka_broker, topic, [plain(event(n)) for n in range(4)], 0)
+    send(kafka_broker, topic, [plain(event(n, "view")) for n in range(10, 13)], 1)
+    land(spark, landing)
+    gone = [json.loads(event(n))["uuid"] for n in (1, 2)]
+    ask(landing.layout, ASKED, parse(f"uuid in ('{gone[0]}', '{gone[1]}')"))
+    ask(landing.layout, ASKED, parse("type = 'view'"))
+    assert carry_out(landing.layout, 600_000_000) == 2
+    send(kafka_broker, topic, [plain(event(2)), plain(event(5))], 0)
+    land(spark, landing)
+    rows = (
+        deltalake.DeltaTable(str(landing.layout.landed)).to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
+    )
+    assert sorted((row["partition"], row["offset"]) for row in rows) == [(0, 0), (0, 3), (0, 5)]
+    proofs = list(rebuild(topics, landing.layout, kafka=KafkaRecords(kafka, GAP)))
+    assert all(isinstance(proof, Proof) and proof.holds for proof in proofs), proofs
+    assert {topic: runs.tolist() for topic, runs in deletions.Record(landing.layout).runs().items()} == {
+        f"{topic}/0": [[1, 3]],
+        f"{topic}/1": [[0, 3]],
+    }
 
 
 def test_partitions_out_of_step_lose_nothing_and_keep_their_keys(

@@ -18,12 +18,13 @@ from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.proof.prover import Prover
 from penstock.landing.proof.reread_kafka import KafkaRecords
 from penstock.landing.quarantine.send_back import SendBack
-from penstock.landing.quarantine.send_back import rows as quarantined
 from penstock.landing.transform.rules import BadTransform, TransformRules
 from penstock.spark.pipeline import tidied
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed, register_views
+from penstock.sql.quarantined import Selection, newest
+from penstock.sql.tables import Tables
 from tests.landing.backfill.test_planner import rebuilt
 from tests.spark.query.test_kafka_landing import GAP, plain, send
 from tests.spark.query.test_kafka_landing import topic as kafka_topic  # noqa: F401  a fixture
@@ -108,7 +109,7 @@ def _backfill(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> No
 
 def _send_back(spark: SparkSession, landing: Landing, log: object, ledger: LedgerClient) -> None:
     """What failed, mended: it comes again as a message of the log, and goes the same way."""
-    chosen = [row for row in quarantined(landing.layout) if row.topic == "a"]
+    chosen = newest(Tables(landing.layout), Selection(topic="a"), 10)
     sent, _ = SendBack(landing.layout, _Appends(log), lambda _: b"mended").run(chosen)
     assert sent == 1
     land(spark, landing, ledger)

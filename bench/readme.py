@@ -1,0 +1,67 @@
+"""``python -m bench.readme RESULT ...``: the table of README, from results of one machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.results import load
+
+ROWS = {
+    "UDP received without a loss": "{udp_lossless_messages_per_s:,} messages/s, {udp_receiver_cpu_us_per_message} us "
+    "of CPU each (a plain loop around `recv` that does nothing else: {plain_recv_loop_cpu_us_per_message})",
+    "flat out": "{udp_flat_out_offered_per_s:,} messages/s offered, {udp_flat_out_handled_per_s:,} handled, the rest "
+    "counted as dropped by the kernel",
+    "messages of 64 KiB in fragments of 1,400 bytes, without a loss": "{udp_lossless_fragments_per_s_64k:,} "
+    "fragments/s",
+    "TCP lines": "{tcp_lines_per_s:,}/s, {tcp_receiver_cpu_us_per_line} us of CPU each",
+    "UDP into the synced log, without a loss": "{synced_log_lossless_messages_per_s:,} messages/s; "
+    "{synced_log_receiver_cpu_us_per_message} us in the receiver, {synced_log_daemon_cpu_us_per_message} in the log",
+    "events landed and proved": "{landed_and_proved_events_per_s:,}/s; one that is sent now is in the tables within "
+    "{send_to_row_p50_s} s (p99 {send_to_row_p99_s} s)",
+    "landed and proved without a pause": "{sustained_events_per_s:,} events/s, {sustained_cpu_us_per_event} us of CPU "
+    "each; minute by minute {sustained_events_per_s_by_minute}",
+    "append of one entry, synced, 1 and 64 callers": "{log_append_1_caller_per_s:,}/s, "
+    "{log_append_64_callers_per_s:,}/s",
+    "append of 1,000 entries, synced, 1 and 4 callers": "{log_append_1000_entries_1_caller_per_s:,} and "
+    "{log_append_1000_entries_4_callers_per_s:,} entries/s",
+    "memory of the log (anonymous): idle, with 1,000 topics written and read": "{log_daemon_rss_anon_idle_mib} MB, "
+    "{log_daemon_rss_anon_loaded_mib} MB",
+    "beside slogd, appends of one entry, 64 callers": "{penstock_append_64_callers_1_entries_per_s:,.0f}/s, "
+    "slogd {slogd_append_64_callers_1_entries_per_s:,.0f}/s",
+    "beside rsyslog, which writes to /dev/null: UDP without a loss": "{penstock_udp_lossless_per_s:,.0f} messages/s "
+    "into the synced log, rsyslog {rsyslog_udp_lossless_per_s:,.0f}",
+}
+"""What a line says, where the result has all of its figures."""
+
+
+def table(document: dict[str, Any]) -> str:
+    """Markdown: what it was taken on and with, then a line for each of ROWS of which there are figures."""
+    machine, taken_with = document["machine"], document["load"]
+    head = (
+        f"Taken at {document['commit']} on {machine['cores']} cores ({machine['processor']}), "
+        f"{machine['file_system']}, shared by sender and receiver; messages of {taken_with['message_bytes']} bytes, "
+        f'`so_rcvbuf = "{taken_with["so_rcvbuf"]}"`, sender: {taken_with["sender"]}.'
+    )
+    lines = [f"| {what} | {text} |" for what, text in _known(document["figures"])]
+    return "\n".join([head, "", "| what | figure |", "| --- | --- |", *lines])
+
+
+def _known(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    found = []
+    for what, text in ROWS.items():
+        try:
+            found.append((what, text.format_map(figures)))
+        except KeyError:  # that part was not measured
+            continue
+    return found
+
+
+def together(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first one with the figures of all. Each part is of one run, so figures of one line are, too."""
+    return documents[0] | {"figures": {name: value for one in documents for name, value in one["figures"].items()}}
+
+
+if __name__ == "__main__":
+    print(table(together([load(Path(name)) for name in sys.argv[1:]])))

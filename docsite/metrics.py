@@ -1,0 +1,93 @@
+"""The page of all metrics: what ``/metrics`` has of a listener with its handlers, its topic and its table."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from penstock.config import Settings
+from penstock.counts import Counts, Origin
+from penstock.handover.paths import state_file
+from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log
+from penstock.process.http_limits import HttpLimits
+from penstock.records import body
+from penstock.server.alarms.delivery import AlarmDelivery
+from penstock.server.http.body_limits import refused_family
+from penstock.server.metrics.prometheus import Family
+from penstock.server.monitoring_api import MonitoringApi
+from penstock.wire.plog.statistics import Statistics
+
+STAT = "penstock_plog_"
+INTRODUCTION = """# Metrics
+
+`GET /metrics` at `log.http` (127.0.0.1:8844) is Prometheus text; with `otel.endpoint` the same go to an
+OpenTelemetry collector. The names stay ([compatibility](compatibility.md)). With `security.tokens` the scraper needs
+a token with the right `monitor`; one that may read some topics gets theirs alone.
+
+Values of the label `name`, and of `fate` by topic, are the counts of the [glossary](glossary.md#counts); by handler
+`fate` is `delivered`, `policy_drop`, `handler_failed` or `corrupt`. `examples/prometheus` has alert rules
+([alarms](alarms.md)), `examples/grafana` a dashboard.
+
+```sh
+curl -s 127.0.0.1:8844/metrics | grep penstock_unaccounted
+```"""
+OF_STAT = """
+## Of the receivers
+
+What a listener's `STAT` answers, since its receiver started: `{stat}` and plog's key. Counts by size have the labels
+`fragments` (class of a message's number of fragments, by log2) and `index` (class of a fragment's index)."""
+
+
+def families_of_everything(folder: Path) -> list[Family]:
+    """What /metrics has where there is one of each: a listener with a handler, its topic, a cursor, its table."""
+    settings = Settings.model_validate({"data_dir": str(folder), "listener": [{"name": "in", "protocol": "udp"}]})
+    settings.buffers.mkdir()
+    _leave_statistics(settings)
+    log = Log(settings.topics)
+    ledger = Ledger(log, settings.buffers, ["in"])
+    counts = Counts({"taken": 2, "unboxed": 2, "seen": 2, "accepted": 2})
+    topic = log.topic("t", create=True)
+    topic.append(body([b"x", b"y"]), Origin("in", 60, 0, 0, "plog", counts)).result()
+    topic.settle()
+    topic.cursors.commit("reader", 1)
+    landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
+    ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
+    alarms = AlarmDelivery(settings.alarms)
+    made = MonitoringApi(settings, log, ledger, lambda: refused_family(HttpLimits()), alarms.family).metrics()
+    log.close()
+    return made
+
+
+def _leave_statistics(settings: Settings) -> None:
+    """As the receiver leaves them: arrays of zeros would not be shown."""
+    statistics = Statistics()
+    statistics.add_invalid(np.array([2]), np.array([1]))
+    statistics.add_dropped(2, np.array([1]))
+    handlers = [{"name": "kafka", "failed_to_send": 0, "refused_topics": 0}]
+    told = {"uptime": 1, "receive_buffer": 1, "kernel_dropped": 0, "total": 0, "version": "0.1.0", "handlers": handlers}
+    page = StatePage(state_file(settings.buffers, "in"))
+    page.write(STATISTICS, statistics.as_dict() | told)
+    page.close()
+
+
+def metrics_page() -> str:
+    """The page, as Markdown."""
+    with tempfile.TemporaryDirectory() as folder:
+        families = families_of_everything(Path(folder))
+    own = [family for family in families if not family.name.startswith(STAT)]
+    of_stat = [family for family in families if family.name.startswith(STAT)]
+    return "\n".join(
+        [INTRODUCTION, "\n## Of the pipe\n", *_table(own), OF_STAT.format(stat=STAT), "", *_table(of_stat), ""]
+    )
+
+
+def _table(families: list[Family]) -> Iterator[str]:
+    yield from ("| metric | kind | labels | meaning |", "| --- | --- | --- | --- |")
+    for family in families:
+        labels = dict.fromkeys(name for labels, _ in family.samples for name in labels)
+        yield f"| `{family.name}` | {family.kind} | {', '.join(f'`{name}`' for name in labels)} | {family.help} |"

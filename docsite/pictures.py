@@ -1,0 +1,119 @@
+"""``python -m docsite.pictures [session|console]``: record a terminal session, and the console, of a real run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from docsite.terminal import Line, drawn, recorded
+from penstock.testing.pipe import Pipe, command_in, until
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+TITLE = "penstock: send, lose, find again"
+EVENT = '{"type": "order", "uuid": "o-1", "timestamp": 1767225600000}'
+SESSION = (
+    f"echo '{EVENT}' | penstock send",
+    "seq 20000 | penstock send --listener events-tcp",
+    "printf '\\x00\\x01\\xff' > /dev/udp/127.0.0.1/23456   # a header that nobody understands",
+    "sleep 1; penstock balance",
+    'penstock sql "select count(*) as messages from topics.events"',
+    "penstock trace events:0",
+    "penstock events",
+)
+PAGES = {"console": ("/", 760), "trace": ("/find?q=o-1", 420)}
+"""The console's pages by name of their picture: path and height."""
+WIDTH = 1180
+ENOUGH = 4000
+"""Events that have landed before there is anything to look at."""
+SETTLING = 8000
+"""Milliseconds until a page has all that it shows."""
+
+
+def meant(pipe: Pipe, command: str) -> str:
+    """A command of the documentation, with this pipe's ports in the place of those that ``penstock up`` has."""
+    command = command.replace("127.0.0.1:8844", pipe.http).replace("127.0.0.1:8845", pipe.grpc)
+    command = command.replace("/dev/udp/127.0.0.1/23456", f"/dev/udp/127.0.0.1/{pipe.address('events-udp')[1]}")
+    return command.replace("--port 5514", f"--port {pipe.address('syslog-tcp')[1]}")
+
+
+def session(pipe: Pipe) -> list[Line]:
+    """The session of the home page, run on a pipe."""
+    return recorded(SESSION, pipe.environment(), lambda command: meant(pipe, command))
+
+
+@contextmanager
+def running_pipe(folder: Path) -> Iterator[Pipe]:
+    """A pipe of its own."""
+    command_in(folder)
+    pipe = Pipe(folder)
+    pipe.start()
+    try:
+        yield pipe
+    finally:
+        pipe.stop()
+
+
+@contextmanager
+def landing(pipe: Pipe) -> Iterator[None]:
+    """Meanwhile a pipeline runs, and messages come, so that there are rows and rates to be seen."""
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", *pipe.options]
+    with pipe.output.open("ab") as output:
+        pipeline = subprocess.Popen(command, stdout=output, stderr=output)
+    stop = threading.Event()
+    thread = threading.Thread(target=_trickle, args=[pipe, stop])
+    thread.start()
+    try:
+        until(lambda: pipe.fates("events")["landed.event"] > ENOUGH, 180, "events land")
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        pipeline.terminate()
+        pipeline.wait(60)
+
+
+def _trickle(pipe: Pipe, stop: threading.Event) -> None:
+    """Some hundred events a second; a few are none, and a few come twice."""
+    number = 0
+    while not stop.wait(0.02):
+        number += 1
+        order = b'{"type": "order", "uuid": "u%d", "timestamp": 1767225600000, "data": {"price": %d}}'
+        pipe.datagrams(*(order % (20 * number + each, each) for each in range(20)))
+        if number % 20 == 0:
+            pipe.datagrams(order % (20 * number, 0), b'{"type": "order", "uuid": 7}', b"just a line")
+
+
+def screenshots(pipe: Pipe, folder: Path) -> Iterator[Path]:
+    """The console's pages in both themes, of a pipe through which messages go."""
+    from tests.system.browser import browser
+    from tests.system.console_process import opened, running_console
+
+    with running_console(pipe) as console, landing(pipe), browser() as chromium:
+        for name, (path, height) in PAGES.items():
+            for dark in (False, True):
+                page, _ = opened(chromium, console, path, width=WIDTH, dark=dark)
+                page.set_viewport_size({"width": WIDTH, "height": height})
+                page.wait_for_timeout(SETTLING)
+                made = folder / f"{name}-{'dark' if dark else 'light'}.png"
+                page.screenshot(path=made)
+                yield made
+
+
+def main() -> None:
+    """Make the pictures of the part that is named, else all, anew."""
+    parts = sys.argv[1:] or ["session", "console"]
+    with tempfile.TemporaryDirectory() as folder, running_pipe(Path(folder)) as pipe:
+        recording = drawn(session(pipe), TITLE)
+        if "session" in parts:
+            (IMAGES / "session.svg").write_text(recording)
+        for path in screenshots(pipe, IMAGES) if "console" in parts else ():
+            print(f"{path}: {path.stat().st_size:,} bytes", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Keys of alarms."""
+
+from __future__ import annotations
+
+import shlex
+
+from pydantic import Field, field_validator
+
+from penstock.config.keys.secrets import SECRET
+from penstock.config.keys.values import Seconds, Section
+
+
+class AlarmsConfig(Section):
+    """Rules over the metrics that run inside, and whom they tell."""
+
+    webhook: str = Field(
+        "", json_schema_extra=SECRET, description='where alarms are posted as JSON, http(s)://...; "" = nowhere'
+    )
+    command: str = Field("", description='a command that gets each alarm as JSON on standard input; "" = none')
+    every: Seconds = Field(15.0, ge=0.1, description="time from one look at the rules to the next")
+    timeout: Seconds = Field(10.0, gt=0, description="how long the webhook or the command may take")
+    retry_for: Seconds = Field(900.0, ge=0, description="for how long an alarm that is not taken is told again")
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_address(cls, webhook: str) -> str:
+        if webhook and not webhook.startswith(("http://", "https://")):
+            raise ValueError("is not an address such as https://hooks.example.org/penstock")
+        return webhook
+
+    @field_validator("command")
+    @classmethod
+    def _is_command(cls, command: str) -> str:
+        try:
+            shlex.split(command)
+        except ValueError as error:
+            raise ValueError(f"{command!r} is no command: {error}") from None
+        return command

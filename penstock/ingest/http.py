@@ -1,0 +1,199 @@
+"""The receiver of an HTTP listener: one port, doors by path, each request answered once the log has its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from urllib.parse import parse_qsl
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from penstock.config import ListenerConfig
+from penstock.handover.buffer import HandlerPosition
+from penstock.handover.writer import FrameWriter
+from penstock.ingest.admission import check_token, unpacked
+from penstock.ingest.networks import networks_of
+from penstock.ingest.submissions import Sender, Submissions
+from penstock.ingest.tls import ListenerTls
+from penstock.process.http_limits import BodyTooSlow, HttpLimits, LimitedBodies, LimitedProtocol, TooManyBodies
+from penstock.wire.doors import DOORS
+from penstock.wire.requests import Answer, Door, Received, Refused, Request, dumped, first_door
+
+FINISH_TIME = 3.0
+"""Seconds that requests under way have when the receiver ends."""
+KEEP_ALIVE = 75
+"""Seconds for which a connection may be silent between two requests."""
+LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
+_LOGGER = logging.getLogger(__name__)
+
+
+class HttpReceiver:
+    """Receives for one HTTP listener. ``wake`` is called after each frame."""
+
+    def __init__(
+        self,
+        listener: ListenerConfig,
+        sock: socket.socket,
+        writer: FrameWriter,
+        readers: Sequence[HandlerPosition],
+        wake: Callable[[], None],
+    ) -> None:
+        self._submissions = Submissions(listener, writer, readers, wake)
+        self._tls = ListenerTls(listener) if listener.tls_cert else None
+        self._loop = asyncio.new_event_loop()
+        self._sock = sock
+        limits = HttpLimits(listener.max_unfinished, listener.request_timeout, listener.max_connections, LIMIT_KEYS)
+        app = LimitedBodies(DoorsApp(listener, self._submissions, [make() for make in DOORS]), limits)
+        protocol = admitting(listener, limits, self._tls, self._submissions.refused)
+        self._server = _Uvicorn(_config(app, protocol, listener, self._tls))
+        self._served: asyncio.Task[None] | None = None
+
+    def take_over(self) -> None:
+        """Begin to take requests: those under way ended with the predecessor, and their senders come again."""
+        self._served = self._loop.create_task(self._server.serve(sockets=[self._sock.dup()]))
+
+    def receive(self, timeout: float) -> None:
+        """Serve for so long."""
+        self._loop.run_until_complete(asyncio.sleep(timeout))
+        if self._served is not None and self._served.done():
+            self._served.result()
+            raise RuntimeError("the server ended by itself")
+
+    def tick(self) -> None:
+        """Once a second or so."""
+        if self._tls:
+            self._tls.refresh()
+        self._submissions.tick()
+
+    def finish(self) -> None:
+        """Take no more connections, and answer what was asked."""
+        self._server.should_exit = True
+        if self._served is not None:
+            with contextlib.suppress(TimeoutError):
+                self._loop.run_until_complete(asyncio.wait_for(self._served, FINISH_TIME + 1))
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # The receiver has handlers of its own.
+        yield
+
+
+def _config(
+    app: LimitedBodies, protocol: type[LimitedProtocol], listener: ListenerConfig, tls: ListenerTls | None
+) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,
+        # Named, so that what else is installed (uvloop, httptools) changes nothing.
+        loop="asyncio",
+        http=protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=int(listener.idle_timeout) or KEEP_ALIVE,
+        timeout_graceful_shutdown=int(FINISH_TIME),
+    )
+    config.load()
+    config.ssl = tls.context if tls else None
+    return config
+
+
+def admitting(
+    listener: ListenerConfig, limits: HttpLimits, tls: ListenerTls | None, refused: Callable[[str], None]
+) -> type[LimitedProtocol]:
+    """The protocol that ends connections from elsewhere, or with another name, before a byte of them is read."""
+    networks = networks_of(listener)
+
+    class Admitting(LimitedProtocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            address = str((self.client or ("", 0))[0])
+            name = tls.name_of(transport.get_extra_info("ssl_object")) if tls else ""
+            if name is None or not networks.have(address):
+                refused("network" if name is not None else "name")
+                transport.abort()
+            self.app_state = {**self.app_state, "sender": Sender(address, name or "")}
+
+    Admitting.limits = limits
+    return Admitting
+
+
+class DoorsApp:
+    """The ASGI application: finds a request's door, reads and unpacks its body, and waits for the log."""
+
+    def __init__(self, listener: ListenerConfig, submissions: Submissions, doors: Sequence[Door]) -> None:
+        self._listener, self._submissions, self._doors = listener, submissions, doors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        path = scope["path"].rstrip("/") or "/"
+        asked = Request(scope["method"], path, b"", query, headers, self._listener.max_line, self._listener.max_body)
+        answer = await self._answer(asked, receive, scope["state"]["sender"])
+        if answer is not None:
+            await _send(send, answer)
+
+    async def _answer(self, asked: Request, receive: Receive, sender: Sender) -> Answer | None:
+        """None where the client has gone."""
+        door = first_door(self._doors, asked.method, asked.path)
+        try:
+            check_token(self._listener.tokens, asked.headers, asked.query)
+            if door is None:
+                raise Refused(404, "path", f"nothing is taken by {asked.method} {asked.path}")
+            body = await _body(receive, asked.headers, self._listener.max_body)
+            if body is None:
+                return None
+            return await self._through(door, replace(asked, body=body), sender)
+        except Refused as why:
+            self._submissions.refused(why.reason)
+            return door.refusal(why, asked) if door else dumped({"error": str(why)}, why.status)
+
+    async def _through(self, door: Door, request: Request, sender: Sender) -> Answer:
+        received = door.receive(request)
+        if isinstance(received, Received):
+            await self._submissions.stored(received, door.codec, sender)
+            return received.answer
+        return received
+
+
+async def _body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes | None:
+    """The body of a request, unpacked; None where its client has gone. Raises Refused."""
+    if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > most:
+        raise Refused(413, "oversize", f"a request may have {most} bytes (max_body)")
+    parts, size, more = [], 0, True
+    try:
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            more = message.get("more_body", False)
+            if size > most:
+                raise Refused(413, "oversize", f"a request may have {most} bytes (max_body)")
+    except TooManyBodies as error:
+        raise Refused(503, "busy", str(error)) from None
+    except BodyTooSlow as error:
+        raise Refused(408, "late", str(error)) from None
+    return unpacked(b"".join(parts), headers.get("content-encoding", ""), most)
+
+
+async def _send(send: Send, answer: Answer) -> None:
+    headers = {"content-type": answer.content_type, "content-length": str(len(answer.body)), **answer.headers}
+    if answer.status == 204:
+        headers = dict(answer.headers)
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": raw})
+    await send({"type": "http.response.body", "body": answer.body})

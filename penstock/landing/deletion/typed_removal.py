@@ -1,0 +1,35 @@
+"""Rows that are taken out of the table ``landed`` are taken out of typed tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.landing.deletion.conditions import Condition, rows_of
+from penstock.landing.event_rules import MessageKind
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import TypedDelta, all_typed
+from penstock.landing.writing.compaction import kept_if_committed
+from penstock.landing.writing.written_file import with_rows
+
+
+def take_out(layout: Layout, conditions: Sequence[Condition], batch: int) -> None:
+    """Take rows out of all typed tables, as they are as of a batch of ``landed``; under the lock of upkeep.
+
+    Before they are taken out of that: killed in between, it is done again, for all rows that landed until then.
+    """
+    of_kind = [one for one in conditions if one.column == "kind"]
+    if all(one.of_text(MessageKind.EVENT.value) for one in of_kind):
+        for table in all_typed(layout):
+            _take_out(table, [one for one in conditions if one.column != "kind"], batch)
+
+
+def _take_out(table: TypedDelta, conditions: Sequence[Condition], batch: int) -> None:
+    gone: list[str] = []
+    with kept_if_committed(table) as written:
+        for name in table.through(batch):
+            mask = rows_of(table.folder, name, conditions)
+            if mask.any():
+                gone.append(name)
+                written += [] if mask.all() else [with_rows(table.folder, name, ~mask, form=table.form)]
+        if gone:
+            table.take_out(gone, written)

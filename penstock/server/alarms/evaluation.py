@@ -1,0 +1,82 @@
+"""Conditions of rules, computed over what /metrics has now and had a while ago."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+
+from penstock.server.alarms.rules import Behind, Condition, Growth, NotZero, Share, Stuck
+from penstock.server.metrics.prometheus import Family
+
+Key = tuple[str, ...]
+"""The values of the labels that a condition sums by."""
+Values = dict[Key, float]
+NO_LABELS: Key = ()
+
+
+def labels_of(condition: Condition) -> tuple[str, ...]:
+    """The names of the labels in a key."""
+    match condition:
+        case Growth() | Behind():
+            return condition.by
+        case Share():
+            return condition.of.by
+        case Stuck():
+            return condition.done.by
+        case _:
+            return ()
+
+
+class Evaluation:
+    """Of one condition: give it what there is, every now and then."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+        self._past = {which: deque[tuple[float, Values]]() for which in ("some", "all")}
+
+    def holds(self, families: Mapping[str, Family], now: float) -> Values:
+        """Where it holds, and with which value."""
+        condition = self._condition
+        match condition:
+            case Growth():
+                return _positive(self._grown("some", condition, families, now))
+            case NotZero():
+                return {key: value for key, value in _summed(families, condition.metric, ()).items() if value}
+            case Behind():
+                times = _summed(families, condition.metric, condition.by)
+                return {key: now - at for key, at in times.items() if now - at > condition.seconds}
+            case Share():
+                some = self._grown("some", condition.of, families, now)
+                everything = self._grown("all", condition.of, families, now)
+                return {key: n for key, n in _positive(some).items() if n > condition.part * everything[key]}
+            case Stuck():
+                waiting = _positive(_summed(families, condition.waiting, condition.done.by))
+                done = self._grown("some", condition.done, families, now)
+                return {key: n for key, n in waiting.items() if not done.get(key)}
+            case _:
+                return {}
+
+    def _grown(self, which: str, growth: Growth, families: Mapping[str, Family], now: float) -> Values:
+        """By how much within the window; what was not there before has grown from 0."""
+        names = ("*",) if which == "all" else growth.names
+        sums, past = _summed(families, growth.metric, growth.by, growth.label, names), self._past[which]
+        past.append((now, sums))
+        while len(past) > 1 and past[1][0] <= now - growth.window:
+            past.popleft()
+        return {key: value - past[0][1].get(key, 0) for key, value in sums.items()}
+
+
+def _positive(values: Values) -> Values:
+    return {key: value for key, value in values.items() if value > 0}
+
+
+def _summed(
+    families: Mapping[str, Family], metric: str, by: Iterable[str], label: str = "", names: Iterable[str] = ()
+) -> Values:
+    sums: Values = {}
+    for labels, value in families[metric].samples if metric in families else ():
+        if not label or any(fnmatchcase(labels[label], name) for name in names):
+            key = tuple(labels[name] for name in by)
+            sums[key] = sums.get(key, 0) + value
+    return sums

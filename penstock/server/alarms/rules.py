@@ -1,0 +1,208 @@
+"""The rules of alarms: ``examples/prometheus/penstock.rules.yml`` is made of them, ``evaluation`` computes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MINUTE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A counter, summed by labels, has grown within a window: ``names`` are values of ``label``, with * for any end."""
+
+    metric: str
+    by: tuple[str, ...]
+    label: str
+    names: tuple[str, ...]
+    window: int = 5 * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class NotZero:
+    """A gauge is not 0."""
+
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A time, by labels, is more than ``seconds`` ago."""
+
+    metric: str
+    by: tuple[str, ...]
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Of what a counter has grown by within a window, more than ``part`` has one of the names."""
+
+    part: float
+    of: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Something waits, by labels, and a counter of the same labels does not grow."""
+
+    waiting: str
+    done: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A metric is not there at all: for who looks from outside."""
+
+    metric: str
+
+
+Condition = Growth | NotZero | Behind | Share | Stuck | Away
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``hold``: seconds that the condition has to last; ``summary`` with ``{value}`` and the names of labels."""
+
+    name: str
+    severity: str
+    condition: Condition
+    summary: str
+    hold: int = 0
+    advice: str = ""
+
+
+LISTENER, ROUTE, TOPIC = ("listener",), ("listener", "handler"), ("topic",)
+COUNTS, FATES, TOPICS = "penstock_listener_count_total", "penstock_route_fate_total", "penstock_topic_fate_total"
+RULES = (
+    Rule(
+        "PenstockUnaccounted",
+        "critical",
+        NotZero("penstock_unaccounted"),
+        "{value} messages are unaccounted for",
+        5 * MINUTE,
+        "penstock balance says in which topic and minute; penstock balance --rebuild counts all again",
+    ),
+    Rule(
+        "PenstockAway",
+        "critical",
+        Away("penstock_unaccounted"),
+        "the log daemon does not answer; receivers go on until their log buffers are full",
+        2 * MINUTE,
+    ),
+    Rule(
+        "PenstockKernelDrops",
+        "warning",
+        Growth(COUNTS, LISTENER, "name", ("kernel_dropped",)),
+        "the kernel dropped {value} datagrams of listener {listener}: see penstock doctor",
+    ),
+    Rule(
+        "PenstockIncomplete",
+        "warning",
+        Growth(COUNTS, LISTENER, "name", ("incomplete.*", "bad_checksum")),
+        "listener {listener} lost {value} messages whose fragments did not all come whole",
+        15 * MINUTE,
+    ),
+    Rule(
+        "PenstockPolicyDrop",
+        "warning",
+        Growth(FATES, ROUTE, "fate", ("policy_drop",)),
+        "handler {handler} of {listener} is too slow: {value} messages dropped",
+    ),
+    Rule(
+        "PenstockHandlerFailed",
+        "warning",
+        Growth(FATES, ROUTE, "fate", ("handler_failed",)),
+        "handler {handler} of {listener} failed on {value} messages",
+    ),
+    Rule(
+        "PenstockExpiredUnread",
+        "critical",
+        Growth(TOPICS, TOPIC, "fate", ("gap.expired_unread",), 15 * MINUTE),
+        "{value} entries of topic {topic} expired before their reader came to them",
+    ),
+    Rule(
+        "PenstockCorrupt",
+        "critical",
+        Growth(TOPICS, TOPIC, "fate", ("gap.corrupt",), 15 * MINUTE),
+        "{value} entries of topic {topic} are corrupt: look at the disk",
+    ),
+    Rule(
+        "PenstockQuarantine",
+        "warning",
+        Share(0.01, Growth(TOPICS, TOPIC, "fate", ("quarantined.*",), 15 * MINUTE)),
+        "more than 1 % of topic {topic} goes into quarantine: penstock pipeline quarantine",
+        15 * MINUTE,
+    ),
+    Rule(
+        "PenstockTablesBehind",
+        "warning",
+        Behind("penstock_watermark_timestamp_seconds", ("table", "topic"), 600),
+        "table {table} of topic {topic} is {value} s behind",
+        5 * MINUTE,
+    ),
+    Rule(
+        "PenstockBufferFills",
+        "warning",
+        Stuck("penstock_route_in_buffer", Growth(FATES, ROUTE, "fate", ("delivered",))),
+        "handler {handler} of {listener} takes nothing; {value} messages wait",
+        5 * MINUTE,
+    ),
+)
+
+
+def prometheus_file() -> str:
+    """The rules as Prometheus reads them."""
+    return HEAD + "".join(_entry(rule) for rule in RULES)
+
+
+HEAD = """# Made from the rules that run inside, too. Name this file under rule_files in prometheus.yml; a scrape:
+#   scrape_configs:
+#     - job_name: penstock
+#       static_configs: [{targets: ["127.0.0.1:8844"]}]
+groups:
+  - name: penstock
+    rules:
+"""
+
+
+def _entry(rule: Rule) -> str:
+    summary = rule.summary.replace("{value}", "{{ $value }}")
+    for label in ("listener", "handler", "topic", "table"):
+        summary = summary.replace(f"{{{label}}}", f"{{{{ $labels.{label} }}}}")
+    lines = [f"      - alert: {rule.name}", "        expr: >-", f"          {expression(rule.condition)}"]
+    lines += [f"        for: {rule.hold // MINUTE}m"] if rule.hold else []
+    lines += [
+        f"        labels: {{severity: {rule.severity}}}",
+        "        annotations:",
+        f'          summary: "{summary}"',
+    ]
+    lines += [f'          description: "{rule.advice}"'] if rule.advice else []
+    return "\n".join([*lines, ""])
+
+
+def expression(condition: Condition) -> str:
+    """A condition in PromQL."""
+    match condition:
+        case Growth():
+            return f"{_over('increase', condition)} > 0"
+        case NotZero():
+            return f"{condition.metric} != 0"
+        case Behind():
+            return f"time() - {condition.metric} > {condition.seconds}"
+        case Share():
+            everything = _over("rate", condition.of, whole=True)
+            return f"{_over('rate', condition.of)} > {condition.part:g} * {everything}"
+        case Stuck():
+            waiting = f"sum by ({', '.join(condition.done.by)}) ({condition.waiting})"
+            return f"{waiting} > 0 and {_over('rate', condition.done)} == 0"
+        case Away():
+            return f"absent({condition.metric})"
+
+
+def _over(function: str, growth: Growth, whole: bool = False) -> str:
+    pattern = "|".join(name.replace(".", "[.]").replace("*", ".*") for name in growth.names)
+    sign = "=~" if "*" in pattern or "|" in pattern else "="
+    value = pattern if sign == "=~" else growth.names[0]
+    chosen = "" if whole else f'{{{growth.label}{sign}"{value}"}}'
+    return f"sum by ({', '.join(growth.by)}) ({function}({growth.metric}{chosen}[{growth.window // MINUTE}m]))"

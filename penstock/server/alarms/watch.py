@@ -1,0 +1,95 @@
+"""Looks at the rules every now and then, and says once what begins and once what ends."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.ledger.receipt import receipt
+from penstock.ledger.receipt_words import reasons, sentence, verdict
+from penstock.server.alarms.evaluation import Evaluation, Key, labels_of
+from penstock.server.alarms.rules import RULES, Rule
+from penstock.server.metrics.prometheus import Family
+
+BEGINS, ENDS = "begins", "ends"
+_LOGGER = logging.getLogger(__name__)
+
+
+def words_of(balance: dict[str, Any]) -> str:
+    """The receipt of a balance: the verdict, the sum, what was lost and why."""
+    told = receipt(balance)
+    lost = f"lost: {reasons(told.reasons())}" if told.lost else ""
+    return "\n".join(line for line in (verdict(told), sentence(told), lost) if line)
+
+
+class RuleState:
+    """Of one rule: where its condition holds since when, and where that was told."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule, self._evaluation = rule, Evaluation(rule.condition)
+        self._since: dict[Key, float] = {}
+        self._told: dict[Key, float] = {}
+
+    def changes(self, families: dict[str, Family], now: float) -> Iterable[dict[str, Any]]:
+        """What begins, once it has lasted, and what ends; each once."""
+        holds = self._evaluation.holds(families, now)
+        self._since = {key: self._since.get(key, now) for key in holds}
+        for key, value in holds.items():
+            if key not in self._told and now - self._since[key] >= self.rule.hold:
+                self._told[key] = value
+                yield self._message(BEGINS, key, value, now)
+        for key in [key for key in self._told if key not in holds]:
+            yield self._message(ENDS, key, self._told.pop(key), now)
+
+    def _message(self, state: str, key: Key, value: float, now: float) -> dict[str, Any]:
+        labels = dict(zip(labels_of(self.rule.condition), key, strict=True))
+        return {
+            "alarm": self.rule.name,
+            "state": state,
+            "severity": self.rule.severity,
+            "labels": labels,
+            "value": value,
+            "summary": self.rule.summary.format(value=f"{value:,.0f}", **labels),
+            "advice": self.rule.advice,
+            "at": datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
+            "host": socket.gethostname(),
+        }
+
+
+class AlarmWatch(threading.Thread):
+    """Looks every ``every`` seconds; ``tell`` gets what changed, with the receipt, and does not wait."""
+
+    def __init__(
+        self,
+        every: float,
+        families: Callable[[], Iterable[Family]],
+        receipt: Callable[[], str],
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:
+        super().__init__(name="alarms", daemon=True)
+        self._every, self._families, self._receipt, self._tell = every, families, receipt, tell
+        self._states = [RuleState(rule) for rule in RULES]
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Until stopped; what cannot be looked at is said, and looked at again."""
+        while not self._stopping.wait(self._every):
+            try:
+                self.look(time.time())
+            except Exception:  # the daemon goes on whatever the rules meet
+                _LOGGER.exception("alarms: the rules cannot be looked at")
+
+    def look(self, now: float) -> None:
+        """Look at all rules once."""
+        families = {family.name: family for family in self._families()}
+        for change in [change for state in self._states for change in state.changes(families, now)]:
+            self._tell({**change, "receipt": self._receipt()})
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()

@@ -1,0 +1,74 @@
+"""A request with who sent it, and the errors that its answer may tell."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from penstock.errors import PenstockError
+from penstock.log import LogClosed, LogFull, MessageTooLarge, OutOfSequence, TooManyTopics, UnknownTopic, WriteFailed
+from penstock.server.auth.rights import Principal
+from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
+from penstock.server.kafka.messages import Values
+from penstock.slogd.errors import (
+    AlreadyExists,
+    BadRequest,
+    Damaged,
+    Exhausted,
+    NoSuchTopic,
+    NotAllowed,
+    Stopping,
+)
+
+Address = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request: ``message`` is kio's, ``host`` where its client is, ``address`` where clients are told that we are."""
+
+    version: int
+    message: Any
+    caller: Principal
+    client: str
+    host: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """An answer that is waited for while the next request is read; None where none is wanted."""
+
+    values: Awaitable[Values | None]
+
+
+Handler = Callable[[Call], Awaitable[Values | Later]]
+
+_CODES: dict[type[PenstockError], ErrorCode] = {
+    NoSuchTopic: ErrorCode.unknown_topic_or_partition,
+    UnknownTopic: ErrorCode.unknown_topic_or_partition,
+    NotAllowed: ErrorCode.topic_authorization_failed,
+    BadRequest: ErrorCode.invalid_topic_exception,
+    AlreadyExists: ErrorCode.topic_already_exists,
+    Exhausted: ErrorCode.policy_violation,
+    TooManyTopics: ErrorCode.policy_violation,
+    Damaged: ErrorCode.kafka_storage_error,
+    Stopping: ErrorCode.not_leader_or_follower,
+    LogClosed: ErrorCode.not_leader_or_follower,
+    LogFull: ErrorCode.kafka_storage_error,
+    WriteFailed: ErrorCode.kafka_storage_error,
+    MessageTooLarge: ErrorCode.message_too_large,
+    OutOfSequence: ErrorCode.out_of_order_sequence_number,
+    BatchTooLarge: ErrorCode.message_too_large,
+    BadChecksum: ErrorCode.corrupt_message,
+    UnknownCodec: ErrorCode.unsupported_compression_type,
+    BadRecords: ErrorCode.invalid_record,
+}
+
+
+def code_of(error: PenstockError) -> ErrorCode:
+    """How Kafka calls an error."""
+    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.unknown_server_error)

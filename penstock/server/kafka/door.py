@@ -1,0 +1,114 @@
+"""The listener of Kafka's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import weakref
+
+from penstock.config import split_address
+from penstock.server.entries_api import EntriesApi
+from penstock.server.kafka.calls import Address, Handler
+from penstock.server.kafka.cluster import Cluster
+from penstock.server.kafka.connection import Connection
+from penstock.server.kafka.fetch import Fetching
+from penstock.server.kafka.group_offsets import GroupOffsets
+from penstock.server.kafka.groups import Groups
+from penstock.server.kafka.limits import KafkaLimits
+from penstock.server.kafka.messages import Api
+from penstock.server.kafka.produce import Producing
+from penstock.server.kafka.topics import Topics
+
+READ_AHEAD = 256 << 10
+"""Bytes that are read before they are asked for."""
+_LOGGER = logging.getLogger(__name__)
+
+
+class KafkaDoor:
+    """Serves clients of Kafka on one event loop.
+
+    ``advertised``: where clients are told that we are; where it is empty, the address that they came to.
+    """
+
+    def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:
+        self._api, self._limits, self._advertised = api, limits or KafkaLimits(), advertised
+        self._groups = Groups(offsets := GroupOffsets(api))
+        self._handlers = _handlers(api, self._groups, offsets)
+        self._connections: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Take connections from now on."""
+        self._server = await asyncio.start_server(
+            self._serve, sock=listener, ssl=tls, limit=READ_AHEAD, ssl_handshake_timeout=10 if tls else None
+        )
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= self._limits.connections:
+            _LOGGER.warning("a connection of Kafka is closed: there are more than log.max_connections")
+            writer.transport.abort()
+            return
+        task = asyncio.current_task()
+        assert task
+        self._connections.add(task)
+        connection = Connection((reader, writer), self._handlers, self._api.guard, self._limits, self._address(writer))
+        try:
+            await connection.run()
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        except Exception:
+            _LOGGER.exception("a connection of Kafka failed")
+            writer.transport.abort()
+        finally:
+            self._connections.discard(task)
+
+    def _address(self, writer: asyncio.StreamWriter) -> Address:
+        if self._advertised:
+            return split_address(self._advertised)
+        host, port, *_ = writer.get_extra_info("sockname")
+        return str(host), int(port)
+
+    async def close(self, grace: float) -> None:
+        """Take no more connections; end those there are once what they asked is answered, or ``grace`` is over."""
+        if self._server is not None:
+            self._server.close()
+        self._groups.close()
+        tasks = list(self._connections)
+        await asyncio.wait([asyncio.create_task(asyncio.sleep(min(grace, SETTLE)))])
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=grace)
+
+
+SETTLE = 0.5
+"""Seconds for answers that are under way when the server stops."""
+
+
+def _handlers(api: EntriesApi, groups: Groups, offsets: GroupOffsets) -> dict[Api, Handler]:
+    producing, fetching, cluster, topics = Producing(api), Fetching(api), Cluster(api), Topics(api)
+    return {
+        Api.PRODUCE: producing.produce,
+        Api.INIT_PRODUCER_ID: producing.init_producer_id,
+        Api.FETCH: fetching.fetch,
+        Api.LIST_OFFSETS: fetching.list_offsets,
+        Api.OFFSET_FOR_LEADER_EPOCH: fetching.offset_for_leader_epoch,
+        Api.METADATA: cluster.metadata,
+        Api.DESCRIBE_CLUSTER: cluster.describe_cluster,
+        Api.DESCRIBE_TOPIC_PARTITIONS: cluster.describe_topic_partitions,
+        Api.FIND_COORDINATOR: cluster.find_coordinator,
+        Api.CREATE_TOPICS: topics.create,
+        Api.DELETE_TOPICS: topics.delete,
+        Api.DESCRIBE_CONFIGS: topics.describe_configs,
+        Api.JOIN_GROUP: groups.join,
+        Api.SYNC_GROUP: groups.sync,
+        Api.HEARTBEAT: groups.heartbeat,
+        Api.LEAVE_GROUP: groups.leave,
+        Api.LIST_GROUPS: groups.list,
+        Api.DESCRIBE_GROUPS: groups.describe,
+        Api.DELETE_GROUPS: groups.delete,
+        Api.OFFSET_COMMIT: offsets.commit,
+        Api.OFFSET_FETCH: offsets.fetch,
+    }

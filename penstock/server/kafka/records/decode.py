@@ -1,0 +1,130 @@
+"""A record batch as a producer sends it: its header, and its rows as Arrow columns."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from penstock.records import binary_array, body
+from penstock.server.kafka.errors import BadChecksum, BadRecords, UnknownCodec
+from penstock.server.kafka.records import varints
+from penstock.server.kafka.records.compression import unpacked
+from penstock.server.kafka.records.headers import annotations_of
+from penstock.server.kafka.records.record_places import record_places
+from penstock.server.kafka.records.varints import Bytes, Ints
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length, leader epoch, magic, checksum, attributes, last offset, first and last timestamp,
+producer, its epoch, first sequence number, number of records."""
+MAGIC = 2
+MAGIC_AT, CHECKED_FROM, LENGTH_FROM = 16, 21, 12
+CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+"""Of the attributes."""
+MAX_RECORDS = 1 << 19
+MAX_HEADERS = 1000
+MAX_ALL_HEADERS = 1 << 20
+"""Records of a batch, headers of a record and of a batch, at most: each takes more memory than it may have bytes."""
+NO_PRODUCER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedBatch:
+    """What a producer sent: rows (BODY), and which of its batches this is (``producer`` -1: it does not say)."""
+
+    rows: pa.RecordBatch
+    producer: int
+    epoch: int
+    sequence: int
+    transactional: bool
+
+
+def is_quick(data: bytes) -> bool:
+    """Whether to decode a batch takes no longer than its size says: it is not packed."""
+    return len(data) < CHECKED_FROM + 2 or not data[CHECKED_FROM + 1] & CODEC
+
+
+def decode(data: bytes | memoryview) -> ProducedBatch:
+    """The one batch that ``data`` is. Timestamps are left out, as the log gives its own.
+
+    Raises BadRecords, BadChecksum for damage, UnknownCodec for a format that is not taken, BatchTooLarge.
+    """
+    view = memoryview(data)
+    if len(view) > MAGIC_AT and view[MAGIC_AT] != MAGIC:
+        raise UnknownCodec(f"record batches are of version {MAGIC}, not {view[MAGIC_AT]}")
+    if len(view) < HEADER.size:
+        raise BadRecords("no record batch")
+    _, length, _, _, checksum, attributes, last, _, _, producer, epoch, sequence, count = HEADER.unpack_from(view)
+    if length != len(view) - LENGTH_FROM:
+        raise BadRecords("not exactly one record batch")
+    if crc32c(view[CHECKED_FROM:]) != checksum:
+        raise BadChecksum("the checksum of a record batch does not hold")
+    if attributes & CONTROL or not 1 <= count <= MAX_RECORDS or last != count - 1:
+        raise BadRecords("a record batch without records, or not as producers send them")
+    octets = np.frombuffer(unpacked(view[HEADER.size :], attributes & CODEC), np.uint8)  # type: ignore[call-overload]
+    return ProducedBatch(_rows(octets, count), producer, epoch, sequence, bool(attributes & TRANSACTIONAL))
+
+
+def _rows(data: Bytes, count: int) -> pa.RecordBatch:
+    places = record_places(data, count)
+    _, at = varints.read(data, places.begins + 1)  # the producer's timestamp
+    numbers, at = varints.read(data, at)
+    if (numbers != np.arange(count)).any():
+        raise BadRecords("records are not numbered one after the other")
+    keys, at = _field(data, at)
+    values, at = _field(data, at)
+    counts, at = varints.read(data, at)
+    if counts.any():
+        annotations, at = _headers(data, counts, at)
+    else:
+        annotations = None
+    if (at != places.ends).any():
+        raise BadRecords("a record is longer or shorter than what is in it")
+    return body(_column(data, *values), keys=_column(data, *keys), annotations=annotations)
+
+
+Field = tuple[Ints, Ints]
+"""Where each value begins, and its length; -1 for none."""
+
+
+def _field(data: Bytes, at: Ints) -> tuple[Field, Ints]:
+    """The bytes behind a length, and where they end."""
+    lengths, begins = varints.read(data, at)
+    if ((lengths < -1) | (lengths > len(data) - begins)).any():
+        raise BadRecords("a field is longer than its record")
+    return (begins, lengths), begins + np.maximum(lengths, 0)
+
+
+def _column(data: Bytes, begins: Ints, lengths: Ints) -> pa.Array[Any]:
+    """The values as a column: one copy in C++."""
+    rows, none = len(begins), lengths < 0
+    if none.all():
+        return pa.nulls(rows, pa.binary())
+    places = np.empty(2 * rows, np.int32)
+    places[0::2], places[1::2] = begins, begins + np.maximum(lengths, 0)
+    even: Any = pa.array(np.arange(0, 2 * rows, 2), mask=none if none.any() else None)
+    return binary_array(places, data).take(even)
+
+
+def _headers(data: Bytes, counts: Ints, at: Ints) -> tuple[pa.Array[Any], Ints]:
+    """The annotations of each record, and where it ends: all first headers, then all second ones, and so on."""
+    most = int(counts.max())
+    if counts.min() < 0 or most > MAX_HEADERS or counts.sum() > MAX_ALL_HEADERS:
+        raise BadRecords(f"a record has 0 to {MAX_HEADERS} headers, a batch up to {MAX_ALL_HEADERS}")
+    at, rows, found = at.copy(), [], []
+    for number in range(most):
+        row = np.flatnonzero(counts > number)
+        name, ends = _field(data, at[row])
+        value, at[row] = _field(data, ends)
+        rows.append(row)
+        found.append((*name, *value))
+    order = np.argsort(np.concatenate(rows), kind="stable")
+    name_at, name_size, value_at, value_size = (np.concatenate(side)[order] for side in zip(*found, strict=True))
+    if (name_size < 0).any() or (value_at + np.maximum(value_size, 0) > len(data)).any():
+        raise BadRecords("a header without a name")
+    names, values = _column(data, name_at, name_size), _column(data, value_at, value_size)
+    return annotations_of(counts, names, values), at

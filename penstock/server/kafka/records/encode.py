@@ -1,0 +1,75 @@
+"""Rows of a topic as record batches.
+
+Their time is the log's (LogAppendTime), of which a batch has one: rows of another millisecond are another batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from penstock.records import bounds
+from penstock.server.kafka.records import varints
+from penstock.server.kafka.records.decode import CHECKED_FROM, HEADER, LENGTH_FROM, LOG_APPEND_TIME, MAGIC, NO_PRODUCER
+from penstock.server.kafka.records.headers import headers_of, joined, lengths
+from penstock.server.kafka.records.varints import Ints
+
+_NO_HEADERS = b"\x00"
+_HEAD = b"\x00\x00"
+"""No attributes, and no time that is not that of the batch."""
+
+
+class Records(tuple[bytes | memoryview, ...]):
+    """Record batches: headers, and records; its length is the bytes of all."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return sum(map(len, self))
+
+
+def encode(batch: pa.RecordBatch) -> Records:
+    """The rows of ``batch`` (SCHEMA, one or more), with the log's offsets and timestamps; offsets may leave gaps."""
+    offsets = batch.column("offset").to_numpy()
+    millis = batch.column("timestamp").view(pa.int64()).to_numpy() // 1000
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(millis)) + 1, [len(millis)]])
+    data, places = _records(batch, offsets - np.repeat(offsets[starts[:-1]], np.diff(starts)))
+    found: list[bytes | memoryview] = []
+    for begin, end in itertools.pairwise(starts.tolist()):
+        records = data[int(places[begin]) : int(places[end])]
+        found += _framed(records, int(offsets[begin]), int(offsets[end - 1]), int(millis[begin]), end - begin)
+    return Records(found)
+
+
+def empty(first: int, end: int) -> Records:
+    """A batch without records in the place of offsets [first, end), which are in a gap."""
+    return Records(_framed(memoryview(b""), first, end - 1, 0, 0))
+
+
+def _framed(records: memoryview, first: int, last: int, millis: int, count: int) -> tuple[bytes, memoryview]:
+    values = (first, HEADER.size - LENGTH_FROM + len(records), 0, MAGIC)
+    rest = (LOG_APPEND_TIME, last - first, millis, millis, NO_PRODUCER, -1, -1, count)
+    header = HEADER.pack(*values, 0, *rest)
+    checksum = crc32c(records, crc32c(header[CHECKED_FROM:]))
+    return HEADER.pack(*values, checksum, *rest), records
+
+
+def _records(batch: pa.RecordBatch, offsets: Ints) -> tuple[memoryview, Ints]:
+    """All records one after the other, and where each begins; all have the time of their batch."""
+    keys, values = batch.column("key"), batch.column("payload")
+    key_sizes, value_sizes = lengths(keys), lengths(values)
+    headers = headers_of(batch)
+    header_sizes = np.int64(1) if headers is None else headers[1]
+    sizes = len(_HEAD) + varints.sizes(offsets) + header_sizes
+    for each in (key_sizes, value_sizes):
+        sizes = sizes + varints.sizes(each) + np.maximum(each, 0)
+    head: list[Ints | bytes] = [sizes, _HEAD, offsets, key_sizes]
+    parts: list[Any] = [varints.joined([*head, value_sizes])]
+    if keys.null_count < len(keys):
+        parts = [varints.joined(head), keys.fill_null(b""), varints.joined([value_sizes])]
+    found = joined(*parts, values.fill_null(b""), _NO_HEADERS if headers is None else headers[0])
+    return memoryview(found.buffers()[2] or b""), bounds(found)

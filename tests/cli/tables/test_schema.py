@@ -1,0 +1,88 @@
+"""``penstock schema`` and ``penstock tables fill``: from what landed to a typed table that has all of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock import config
+from penstock.cli.main import main
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import typed_tables
+from tests.landing.typed.typed_life import Life, event, uuids
+from tests.landing.writing.messages import source
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    made = Layout.of(tmp_path / "tables")
+    Life(made, []).land(0, [source([(n, event(f"u{n}", path=f"/{n}", ms=n)) for n in range(3)])])
+    return made
+
+
+@pytest.fixture
+def run(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    (tmp_path / "penstock.toml").write_text(f"data_dir = '{tmp_path}'\n")
+    monkeypatch.chdir(tmp_path)
+
+    def asked(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["penstock", *words])
+        status = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        return status, *capsys.readouterr()
+
+    return asked
+
+
+def test_from_a_proposal_to_a_table_that_has_everything(run: Run, layout: Layout, tmp_path: Path) -> None:
+    status, out, _ = run("schema", "infer", "click")
+    assert status == 0
+    with open(tmp_path / "penstock.toml", "a") as file:
+        file.write(out)
+    status, out, _ = run("schema", "diff", "click", "--json")
+    assert (status, out.count("comes with the next start of the pipeline")) == (1, 2)
+    assert "it begins when the pipeline starts" in run("tables", "fill", "click")[2]
+
+    tables = typed_tables(config.load(tmp_path / "penstock.toml", environment={}).pipeline)
+    Life(layout, tables).land(1, [source([(3, event("u3", path="/", ms=3))])])
+    status, _, err = run("schema", "diff", "click")
+    assert (status, "events_click has what landed after batch 0" in err) == (0, True)
+    assert run("tables", "fill", "click")[:2] == (0, "3 rows came into events_click\n")
+    assert run("tables", "fill", "click")[1] == "events_click has all that landed\n"
+    assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+    status, out, err = run("schema", "diff", "click", "--json")
+    assert (status, json.loads(out)["after"], err) == (0, -1, "")
+    assert json.loads(run("tables", "rows", "--json")[1])["events_click"] == 4
+    files = json.loads(run("tables", "files", "--view", "events_click", "--json")[1])
+    assert len(files) == 2
+    assert "events_click" in run("tables", "spark-config")[1]
+    answer = run("sql", "select max(ms) as ms from events_click", "--json", "--landed")[1]
+    assert json.loads(answer) == [{"ms": 3}]
+
+
+def test_what_is_not_there_is_said(run: Run) -> None:
+    assert run("schema", "infer", "nothing") == (1, "", "penstock: no event of the type 'nothing' has landed\n")
+    assert run("schema", "diff", "click") == (2, "", "penstock: there is no [pipeline.typed.click] (there are: none)\n")
+    assert "there is no view 'events_click'" in run("tables", "files", "--view", "events_click")[2]
+
+
+def test_a_proposal_as_json(run: Run) -> None:
+    told = json.loads(run("schema", "infer", "click", "--rows", "2", "--json")[1])
+    assert told == {
+        "type": "click",
+        "events": 2,
+        "fields": [
+            {"field": "ms", "type": "bigint", "events": 2},
+            {"field": "path", "type": "string", "events": 2},
+        ],
+    }

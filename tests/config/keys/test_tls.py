@@ -1,0 +1,68 @@
+"""Whom the servers and the product's own clients trust, seen by handshakes in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+
+import pytest
+
+from penstock.config.keys.tls import Unusable, client_context, first_certificate, peer_name, server_context
+from tests.server import certificates
+from tests.server.certificates import Pair
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    """``server``, whose file has the public authority behind it; ``stranger``, of the same one; ``ours`` and ``ca``."""
+    folder = tmp_path_factory.mktemp("certificates")
+    made = {name: certificates.make(folder, name) for name in ("public", "ca")}
+    made |= {name: certificates.make(folder, name, issuer=made["public"]) for name in ("server", "stranger")}
+    made["ours"] = certificates.make(folder, "ours", issuer=made["ca"])
+    with made["server"].cert.open("ab") as chain:
+        chain.write(made["public"].cert.read_bytes())
+    return made
+
+
+def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """Raises SSLError where one side refuses the other."""
+    inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [client.wrap_bio(outward, inward), server.wrap_bio(inward, outward, server_side=True)]
+    for _ in range(5):
+        for side in sides:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+
+
+def showing(pairs: dict[str, Pair], name: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(pairs["public"].cert))
+    context.check_hostname = False
+    context.load_cert_chain(pairs[name].cert, pairs[name].key)
+    return context
+
+
+def test_the_servers_certificate_vouches_for_itself_and_for_nobody_of_its_authority(pairs: dict[str, Pair]) -> None:
+    server = server_context(pairs["server"].cert, pairs["server"].key, pairs["ca"].cert)
+    shaken(server, showing(pairs, "server"))
+    shaken(server, showing(pairs, "ours"))
+    with pytest.raises(ssl.SSLError):
+        shaken(server, showing(pairs, "stranger"))
+
+
+def test_own_clients_trust_the_servers_certificate_and_no_other_of_its_authority(pairs: dict[str, Pair]) -> None:
+    client = client_context(pairs["server"].cert, None)
+    shaken(server_context(pairs["server"].cert, pairs["server"].key, None), client)
+    with pytest.raises(ssl.SSLError):
+        shaken(server_context(pairs["stranger"].cert, pairs["stranger"].key, None), client)
+
+
+def test_a_chain_holds_for_the_name_of_its_first_certificate(pairs: dict[str, Pair]) -> None:
+    assert peer_name(pairs["server"].cert, pairs["server"].key, pairs["ca"].cert) == "server"
+
+
+def test_the_first_certificate_is_without_what_stands_around_it(pairs: dict[str, Pair]) -> None:
+    alone = pairs["public"].cert.read_bytes()
+    chain = b"issued to us\n" + alone + pairs["ours"].cert.read_bytes()
+    assert first_certificate(chain) == alone
+    with pytest.raises(Unusable, match="tls_cert: holds no certificates"):
+        first_certificate(b"nothing of that kind")

@@ -1,0 +1,53 @@
+"""Typed tables as they are configured, and what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ConfigError, load
+from penstock.landing.typed.columns import Column, TypedTable, typed_tables
+
+WRITTEN = """
+[pipeline.typed.click]
+columns = { path = "string", data_host = { type = "string", field = "host" } }
+
+[pipeline.typed.page_views]
+type = "page.view"
+on_misfit = "quarantine"
+
+[pipeline.typed.page_views.columns]
+ms = { type = "int", required = true }
+"""
+
+
+def test_columns_are_a_type_or_more(tmp_path: Path) -> None:
+    path = tmp_path / "penstock.toml"
+    path.write_text(WRITTEN)
+    assert typed_tables(load(path, environment={}).pipeline) == (
+        TypedTable("click", "click", (Column("path", "string", "path"), Column("data_host", "string", "host"))),
+        TypedTable("page_views", "page.view", (Column("ms", "int", "ms", True),), strict=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ('pipeline.typed.click.columns={path="text"}', r"pipeline\.typed\.click\.columns\.path: 'text' is not"),
+        ('pipeline.typed.click.columns={Host="string"}', 'data_Host = { type = "string", field = "Host" }'),
+        ('pipeline.typed.click.columns={path="string", PATH="int"}', "two have the name 'path'"),
+        ('pipeline.typed.click.columns={"a b"="string"}', "does not match"),
+        ('pipeline.typed.click.columns={a={type="int", required=true}}', 'needs on_misfit = "quarantine"'),
+        ("pipeline.typed.Click.on_misfit=rest", "does not match"),
+        ("pipeline.typed.click.on_misfit=drop", "on_misfit"),
+    ],
+)
+def test_what_cannot_be_is_named(given: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load(None, [given], environment={})
+
+
+def test_they_are_for_delta() -> None:
+    with pytest.raises(ConfigError, match='typed tables are for format = "delta"'):
+        load(None, ["pipeline.typed.click.on_misfit=rest", "pipeline.format=parquet"], environment={})

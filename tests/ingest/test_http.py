@@ -1,0 +1,223 @@
+"""The HTTP listener: doors by path, bounded bodies, who is let in, and answers only once the log has it."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import gzip
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from penstock.handover import stored_waits
+from penstock.testing.pipe import until
+from tests.ingest.requests_life import Requests, requests_to
+from tests.server import certificates
+from tests.wire.otlp.otlp_requests import request
+
+DOCUMENT = b'{"a":1}'
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tuple[Requests, httpx.Client]]:
+    settings = {"max_line": "64KiB", "max_body": "1MiB", "annotate_source": True}
+    with (
+        requests_to(tmp_path, "http", **settings) as (running, port),
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
+    ):
+        yield running, client
+
+
+def test_each_path_is_a_door_and_its_messages_say_how_they_came(web: tuple[Requests, httpx.Client]) -> None:
+    running, client = web
+    streams = {"streams": [{"stream": {"job": "a"}, "values": [["1", "line"]]}]}
+    answers = [
+        client.post("/", content=DOCUMENT),
+        client.post("/v1/logs", content=request(1).SerializeToString()),
+        client.post("/services/collector/event", content=b'{"event":"e"}'),
+        client.post("/i/_bulk", content=b'{"index":{}}\n{"b":1}\n'),
+        client.post("/loki/api/v1/push", json=streams),
+    ]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 204]
+    assert [row["codec"] for row in running.rows] == ["json", "otlp", "hec", "bulk", "loki"]
+    assert {row["annotations"]["source_address"] for row in running.rows} == {"127.0.0.1"}
+    assert (running.counts["seen"], running.counts["accepted"]) == (5, 5)
+    assert client.head("/").headers["x-elastic-product"] == "Elasticsearch"
+
+
+def test_nobody_is_answered_before_the_log_has_it(web: tuple[Requests, httpx.Client]) -> None:
+    running, client = web
+    running.log_goes_on = False
+    answered = threading.Event()
+    sender = threading.Thread(target=lambda: (client.post("/", content=DOCUMENT), answered.set()))
+    sender.start()
+    assert not answered.wait(0.5)
+    running.log_goes_on = True
+    assert answered.wait(20)
+    assert len(running.rows) == 1
+    sender.join()
+
+
+def test_where_the_log_does_not_come_senders_are_told_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_waits.StoredWaits.__init__, "__defaults__", (0.2, time.monotonic))
+    with requests_to(tmp_path, "http") as (running, port):
+        running.log_goes_on = False
+        answer = httpx.post(f"http://127.0.0.1:{port}/v1/logs", content=request(1).SerializeToString(), timeout=30)
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        running.log_goes_on = True
+        until(lambda: running.counts["request_refused.late"] == 1)
+
+
+def test_where_the_log_has_no_room_nothing_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_waits.StoredWaits.__init__, "__defaults__", (0.2, time.monotonic))
+    with requests_to(tmp_path, "http", 1 << 20, max_line="16KiB", max_body="512KiB") as (running, port):
+        running.log_goes_on = False
+        body = b"\n".join([b'"' + b"x" * 1000 + b'"'] * 300)
+        statuses = [httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=30).status_code for _ in range(5)]
+        assert set(statuses) == {503}
+        running.log_goes_on = True
+        until(lambda: running.counts["request_refused.busy"])
+        assert len(running.rows) == 300 * running.counts["request_refused.late"]
+        assert running.counts["policy_drop.log"] == 0
+        assert httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=30).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [
+        ("gzip", gzip.compress),
+        ("gzip", lambda data: gzip.compress(data[:3], mtime=0) + gzip.compress(data[3:])),
+        ("deflate", zlib.compress),
+        ("deflate", lambda data: zlib.compress(data)[2:-4]),
+    ],
+)
+def test_packed_bodies_are_unpacked(web: tuple[Requests, httpx.Client], encoding: str, pack: object) -> None:
+    running, client = web
+    assert callable(pack)
+    answer = client.post("/", content=pack(DOCUMENT), headers={"content-encoding": encoding})
+    assert answer.status_code == 200
+    assert [row["payload"] for row in running.rows] == [DOCUMENT]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "reason"),
+    [
+        (gzip.compress(bytes(50 << 20), mtime=0), {"content-encoding": "gzip"}, 413, "oversize"),
+        (bytes(2 << 20), {}, 413, "oversize"),
+        (gzip.compress(DOCUMENT, mtime=0)[:-6], {"content-encoding": "gzip"}, 400, "encoding"),
+        (DOCUMENT, {"content-encoding": "gzip"}, 400, "encoding"),
+        (DOCUMENT, {"content-encoding": "br"}, 415, "encoding"),
+        (b"nope", {}, 400, "syntax"),
+    ],
+)
+def test_what_cannot_be_taken_is_told_and_counted_and_the_listener_goes_on(
+    web: tuple[Requests, httpx.Client], body: bytes, headers: dict[str, str], status: int, reason: str
+) -> None:
+    running, client = web
+    try:
+        assert client.post("/", content=body, headers=headers).status_code == status
+    except httpx.WriteError:
+        assert len(body) > 1 << 20  # it was told before it had sent all
+    until(lambda: running.counts[f"request_refused.{reason}"] == 1)
+    assert client.post("/", content=DOCUMENT).status_code == 200
+    assert len(running.rows) == 1
+
+
+def test_a_body_in_chunks_that_becomes_too_large_is_refused(web: tuple[Requests, httpx.Client]) -> None:
+    running, client = web
+    with contextlib.suppress(httpx.WriteError):  # it was told before it had sent all
+        assert client.post("/", content=iter([bytes(300_000)] * 20)).status_code == 413
+    until(lambda: running.counts["request_refused.oversize"] == 1)
+
+
+def test_paths_that_are_no_doors_are_counted(web: tuple[Requests, httpx.Client]) -> None:
+    running, client = web
+    assert client.post("/elsewhere", content=DOCUMENT).status_code == 404
+    until(lambda: running.counts["request_refused.path"] == 1)
+
+
+def test_with_tokens_each_protocol_brings_one_its_own_way(tmp_path: Path) -> None:
+    with requests_to(tmp_path, "http", tokens=["secret", "other"]) as (running, port):
+        url = f"http://127.0.0.1:{port}"
+        basic = base64.b64encode(b"user:secret").decode()
+        for given in ("Bearer secret", "Splunk other", f"Basic {basic}", f"ApiKey {basic}", "ApiKey secret"):
+            assert httpx.post(url, content=DOCUMENT, headers={"authorization": given}).status_code == 200
+        assert httpx.post(f"{url}/?token=secret", content=DOCUMENT).status_code == 200
+        event = f"{url}/services/collector/event"
+        missing = httpx.post(event, content=b'{"event":1}')
+        wrong = httpx.post(event, content=b'{"event":1}', headers={"authorization": "Splunk nope"})
+        assert [(each.status_code, each.json()["code"]) for each in (missing, wrong)] == [(401, 2), (403, 4)]
+        until(lambda: running.counts["request_refused.token"] == 2)
+        assert len(running.rows) == 6
+
+
+def test_networks_that_are_not_allowed_get_no_connection(tmp_path: Path) -> None:
+    with requests_to(tmp_path, "http", allow_from=["10.0.0.0/8"]) as (running, port):
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT)
+        until(lambda: running.counts["request_refused.network"])
+        assert running.rows == []
+
+
+def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path: Path) -> None:
+    made = {name: certificates.make(tmp_path, name) for name in ("server", "ca")}
+    made |= {name: certificates.make(tmp_path, name, issuer=made["ca"]) for name in ("a.example.com", "b.other.org")}
+    server = made["server"]
+    tls = {"tls_cert": server.cert, "tls_key": server.key, "client_ca": made["ca"].cert}
+    with requests_to(tmp_path / "life", "http", client_names=["*.example.com"], **tls) as (running, port):
+        for name, lets_in in (("a.example.com", True), ("b.other.org", False)):
+            context = ssl.create_default_context(cafile=str(server.cert))
+            context.check_hostname = False
+            context.load_cert_chain(made[name].cert, made[name].key)
+            if lets_in:
+                assert httpx.post(f"https://127.0.0.1:{port}/", content=DOCUMENT, verify=context).status_code == 200
+            else:
+                with pytest.raises(httpx.TransportError):
+                    httpx.post(f"https://127.0.0.1:{port}/", content=DOCUMENT, verify=context)
+        assert [row["annotations"] for row in running.rows] == [{"certificate_name": "a.example.com"}]
+        until(lambda: running.counts["request_refused.name"])
+
+
+def test_a_client_that_stops_in_the_middle_is_let_go(tmp_path: Path) -> None:
+    with requests_to(tmp_path, "http", request_timeout="0.3s") as (running, port):
+        for begun in (b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"):
+            with socket.create_connection(("127.0.0.1", port), 20) as slow:
+                slow.sendall(begun)
+                while slow.recv(1000):
+                    pass
+        assert httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT).status_code == 200
+        assert len(running.rows) == 1
+
+
+def test_many_requests_at_once_share_frames(web: tuple[Requests, httpx.Client]) -> None:
+    running, client = web
+    threads = [threading.Thread(target=lambda: client.post("/", content=DOCUMENT * 1)) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(running.rows) == 40
+
+
+def test_a_request_that_one_frame_cannot_hold_is_split_and_its_counts_are_whole(
+    web: tuple[Requests, httpx.Client],
+) -> None:
+    running, client = web
+    lines = [b'{"n":%d}' % n for n in range(100_000)]
+    answer = client.post("/", content=gzip.compress(b"\n".join([*lines, b"no"])), headers={"content-encoding": "gzip"})
+    if answer.status_code == 413:
+        lines = lines[:80_000]
+        answer = client.post("/", content=b"\n".join([*lines, b"no"]))
+    assert answer.json()["refused"] == 1
+    assert [row["payload"] for row in running.rows] == lines
+    assert running.counts["accepted"] == len(lines)
+    assert running.counts["seen"] == len(lines) + 1

@@ -1,0 +1,143 @@
+"""OTLP over gRPC: as over HTTP, with gRPC's own codes, and packed requests within bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+
+from penstock.handover import stored_waits
+from penstock.ingest.otlp_grpc import address_of
+from penstock.testing.pipe import until
+from tests.ingest.requests_life import Requests, requests_to
+from tests.server import certificates
+from tests.wire.otlp.otlp_requests import request
+
+EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+
+
+@pytest.fixture
+def otel(tmp_path: Path) -> Iterator[tuple[Requests, int]]:
+    with requests_to(tmp_path, "otlp_grpc", max_line="64KiB", max_body="1MiB", annotate_source=True) as found:
+        yield found
+
+
+def export(port: int, data: bytes, compression: Any = None, channel: grpc.Channel | None = None, **more: Any) -> bytes:
+    options = [("grpc.max_send_message_length", -1)]
+    with channel or grpc.insecure_channel(f"127.0.0.1:{port}", options, compression) as opened:
+        return bytes(opened.unary_unary(EXPORT)(data, timeout=30, wait_for_ready=True, **more))
+
+
+@pytest.mark.parametrize("compression", list(grpc.Compression))
+def test_records_are_messages_however_they_are_packed(otel: tuple[Requests, int], compression: Any) -> None:
+    running, port = otel
+    answer = ExportLogsServiceResponse.FromString(export(port, request(3).SerializeToString(), compression))
+    assert answer == ExportLogsServiceResponse()
+    assert [row["codec"] for row in running.rows] == ["otlp"] * 3
+    assert running.rows[0]["annotations"]["resource.service.part0"] == "value 0"
+    assert running.rows[0]["annotations"]["source_address"] == "127.0.0.1"
+
+
+def test_what_is_refused_of_a_request_is_said(otel: tuple[Requests, int]) -> None:
+    running, port = otel
+    made = request(3)
+    made.resource_logs[0].scope_logs[0].log_records[1].body.string_value = "x" * 70_000
+    said = ExportLogsServiceResponse.FromString(export(port, made.SerializeToString())).partial_success
+    assert (said.rejected_log_records, len(running.rows)) == (1, 2)
+
+
+def test_what_is_too_large_unpacked_is_refused_and_counted(otel: tuple[Requests, int]) -> None:
+    running, port = otel
+    with pytest.raises(grpc.RpcError) as refused:
+        export(port, bytes(200 << 20), grpc.Compression.Gzip)
+    assert code_of(refused.value) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    until(lambda: running.counts["request_refused.oversize"] == 1)
+
+
+def test_bytes_that_are_no_request_are_refused_and_the_listener_goes_on(otel: tuple[Requests, int]) -> None:
+    running, port = otel
+    with pytest.raises(grpc.RpcError) as refused:
+        export(port, b"\x0b nope")
+    assert code_of(refused.value) is grpc.StatusCode.INVALID_ARGUMENT
+    until(lambda: running.counts["request_refused.syntax"] == 1)
+    export(port, request(1).SerializeToString())
+    assert len(running.rows) == 1
+
+
+def test_where_the_log_does_not_come_senders_are_told_when_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_waits.StoredWaits.__init__, "__defaults__", (0.2, time.monotonic))
+    with requests_to(tmp_path, "otlp_grpc") as (running, port):
+        running.log_goes_on = False
+        with pytest.raises(grpc.RpcError) as refused:
+            export(port, request(1).SerializeToString())
+        assert code_of(refused.value) is grpc.StatusCode.UNAVAILABLE
+        trailers = dict(refused.value.trailing_metadata())  # type: ignore[attr-defined]
+        wait = RetryInfo()
+        assert Status.FromString(trailers["grpc-status-details-bin"]).details[0].Unpack(wait)
+        assert wait.retry_delay.seconds == 1
+        running.log_goes_on = True
+
+
+def test_tokens_and_networks_decide_who_is_let_in(tmp_path: Path) -> None:
+    with requests_to(tmp_path / "a", "otlp_grpc", tokens=["secret"]) as (running, port):
+        data = request(1).SerializeToString()
+        export(port, data, metadata=(("authorization", "Bearer secret"),))
+        for metadata, code in (((), "UNAUTHENTICATED"), ((("authorization", "Bearer no"),), "PERMISSION_DENIED")):
+            with pytest.raises(grpc.RpcError) as refused:
+                export(port, data, metadata=metadata)
+            assert code_of(refused.value).name == code
+        assert len(running.rows) == 1
+    with requests_to(tmp_path / "b", "otlp_grpc", allow_from=["10.0.0.0/8"]) as (running, port):
+        with pytest.raises(grpc.RpcError) as refused:
+            export(port, data)
+        assert code_of(refused.value).name == "PERMISSION_DENIED"
+        until(lambda: running.counts["request_refused.network"] == 1)
+
+
+def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path: Path) -> None:
+    made = {name: certificates.make(tmp_path, name) for name in ("server", "ca")}
+    made |= {name: certificates.make(tmp_path, name, issuer=made["ca"]) for name in ("a.example.com", "b.other.org")}
+    tls = {"tls_cert": made["server"].cert, "tls_key": made["server"].key, "client_ca": made["ca"].cert}
+    data = request(1).SerializeToString()
+    with requests_to(tmp_path / "life", "otlp_grpc", client_names=["*.example.com"], **tls) as (running, port):
+        for name in ("a.example.com", "b.other.org"):
+            credentials = grpc.ssl_channel_credentials(
+                made["server"].cert.read_bytes(), made[name].key.read_bytes(), made[name].cert.read_bytes()
+            )
+            options = [("grpc.ssl_target_name_override", "server")]
+            channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials, options)
+            if name == "a.example.com":
+                export(port, data, channel=channel)
+            else:
+                with pytest.raises(grpc.RpcError) as refused:
+                    export(port, data, channel=channel)
+                assert code_of(refused.value).name == "PERMISSION_DENIED"
+        assert [row["annotations"]["certificate_name"] for row in running.rows] == ["a.example.com"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "address"),
+    [("ipv4:127.0.0.1:4000", "127.0.0.1"), ("ipv6:%5B::1%5D:4000", "::1"), ("ipv6:[::1]:4000", "::1"), ("unix:", "")],
+)
+def test_the_address_of_a_peer(peer: str, address: str) -> None:
+    assert address_of(peer) == address
+
+
+@given(st.text(max_size=30))
+def test_any_peer_has_an_address_or_none(peer: str) -> None:
+    assert isinstance(address_of(peer), str)
+
+
+def code_of(error: Any) -> grpc.StatusCode:
+    return error.code()  # type: ignore[no-any-return]

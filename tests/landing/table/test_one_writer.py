@@ -1,0 +1,154 @@
+"""A Delta table in an object store: each batch once, whatever answer is lost, and one writer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import deltalake
+import pytest
+
+from penstock.config.tables_url import TablesUrl
+from penstock.landing.storage.object_errors import TablesAway
+from penstock.landing.table.begun_table import DELTA, begin_table, table_of
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.one_writer import AnotherWriter
+from penstock.landing.table_paths import Layout
+from penstock.landing.writing.compaction import compact_table
+from tests.landing.table.table_rows import written
+from tests.object_store import S3Server, Wire
+
+
+@pytest.fixture
+def wire(s3: S3Server) -> Iterator[Wire]:
+    wire = Wire(s3.address)
+    yield wire
+    wire.end()
+
+
+def over(wire: Wire, layout: Layout, s3: S3Server) -> DeltaTable:
+    """The table, behind a wire."""
+    assert layout.at is not None
+    return DeltaTable(replace(layout.at, options=s3.options(wire.address)) / "landed")
+
+
+def offsets(layout: Layout) -> list[int]:
+    """As anybody reads them."""
+    assert layout.at is not None
+    found = deltalake.DeltaTable(str(layout.landed), storage_options=layout.at.storage_options())
+    return sorted(found.to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
+
+
+def another(layout: Layout, state: Path) -> Layout:
+    """The same URL for a pipeline with another state."""
+    assert layout.at is not None
+    return Layout.of(TablesUrl(layout.at.root, state, layout.at.options))
+
+
+def test_a_batch_is_committed_once(at_url: Layout) -> None:
+    table = begin_table(at_url, DELTA)
+    table.commit(0, [written(table, [1, 2])])
+    table.commit(0, [written(table, [1, 2])])
+    assert begin_table(at_url, DELTA).newest() == 0
+    assert offsets(at_url) == [1, 2]
+    assert [batch for batch, _ in table.files()] == [0]
+
+
+def test_the_answer_to_a_commit_is_lost(at_url: Layout, s3: S3Server, wire: Wire) -> None:
+    begin_table(at_url, DELTA)
+    table = over(wire, at_url, s3)
+    files = [written(table, [1, 2])]
+    wire.lose_answer(b"_delta_log/00000000000000000001.json HTTP")
+    try:
+        table.commit(0, files)
+    except TablesAway:
+        table.commit(0, files)
+    assert wire.lost
+    assert table.newest() == 0
+    assert offsets(at_url) == [1, 2]
+
+
+def test_while_the_server_is_away_nothing_is_committed(at_url: Layout, s3: S3Server, wire: Wire) -> None:
+    begin_table(at_url, DELTA)
+    table = over(wire, at_url, s3)
+    files = [written(table, [1])]
+    with wire.cut(), pytest.raises(TablesAway):
+        table.commit(0, files)
+    assert table.newest() == -1
+    table.commit(0, files)
+    assert offsets(at_url) == [1]
+
+
+def test_small_files_are_merged_and_rows_taken_out(at_url: Layout) -> None:
+    table = begin_table(at_url, DELTA)
+    for batch in range(3):
+        table.commit(batch, [written(table, [batch])])
+    assert compact_table(at_url.landed) == (3, 1)
+    assert len(table_of(at_url).active()) == 1
+    assert offsets(at_url) == [0, 1, 2]
+    assert DeltaTable(at_url.landed).newest() == 2
+
+
+def test_a_second_pipeline_is_refused(at_url: Layout, tmp_path: Path) -> None:
+    table = begin_table(at_url, DELTA)
+    other = another(at_url, tmp_path / "elsewhere")
+    with pytest.raises(AnotherWriter, match="another pipeline") as refused:
+        begin_table(other, DELTA)
+    assert len(str(refused.value).splitlines()) == 1
+    for write in (lambda: DeltaTable(other.landed).commit(0, []), lambda: compact_table(other.landed)):
+        with pytest.raises(AnotherWriter):
+            write()
+    table.commit(0, [written(table, [1])])
+    assert offsets(at_url) == [1]
+    assert table_of(other).newest() == 0  # it may read
+
+
+def test_two_that_begin_at_once(at_url: Layout, tmp_path: Path) -> None:
+    """The second one has looked before the first one was there."""
+
+    class Late(DeltaTable):
+        def _create(self) -> None:
+            begin_table(at_url, DELTA)
+            super()._create()
+
+    with pytest.raises(AnotherWriter):
+        Late(another(at_url, tmp_path / "elsewhere").landed).begin()
+    begin_table(at_url, DELTA).commit(0, [])
+
+
+def test_another_takes_the_table_just_before_the_commit(at_url: Layout) -> None:
+    begin_table(at_url, DELTA)
+    taken = []
+
+    class Unaware(DeltaTable):
+        def _check_writer(self) -> None:
+            super()._check_writer()
+            if not taken and at_url.at is not None:
+                opened = deltalake.DeltaTable(str(at_url.landed), storage_options=at_url.at.storage_options())
+                opened.alter.set_table_properties({"penstock.writer": "x on moon"}, raise_if_not_exists=False)
+                taken.append(True)
+
+    table = Unaware(at_url.landed)
+    with pytest.raises(AnotherWriter, match="moon"):
+        table.commit(0, [written(table, [1])])
+    assert offsets(at_url) == []
+
+
+def test_a_pipeline_that_moved_with_its_state_goes_on(at_url: Layout, tmp_path: Path) -> None:
+    begin_table(at_url, DELTA)
+    shutil.copytree(at_url.tables, tmp_path / "moved")
+    table = begin_table(another(at_url, tmp_path / "moved"), DELTA)
+    table.commit(0, [written(table, [1])])
+    assert offsets(at_url) == [1]
+
+
+def test_who_has_no_state_may_read_alone(at_url: Layout) -> None:
+    table = begin_table(at_url, DELTA)
+    table.commit(0, [written(table, [1])])
+    assert at_url.at is not None
+    reader = DeltaTable(replace(at_url.at, state=None) / "landed")
+    assert reader.newest() == 0
+    with pytest.raises(AnotherWriter, match="only read"):
+        reader.commit(1, [])

@@ -1,0 +1,64 @@
+"""Sets of offsets as runs, beside Python's own sets."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.landing.offset_runs import (
+    Offsets,
+    as_runs,
+    below,
+    between,
+    common,
+    inside,
+    length,
+    offsets_of,
+    outside,
+    runs_of,
+)
+
+SETS = st.sets(st.integers(0, 60))
+PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8)
+
+
+def array(offsets: set[int]) -> Offsets:
+    return np.array(sorted(offsets), np.int64)
+
+
+@given(SETS)
+def test_runs_are_the_offsets(offsets: set[int]) -> None:
+    runs = runs_of(array(offsets))
+    assert offsets_of(runs).tolist() == sorted(offsets)
+    assert length(runs) == len(offsets)
+    assert inside(np.arange(70), runs).nonzero()[0].tolist() == sorted(offsets)
+    assert all(end < begin for (_, end), (begin, _) in pairwise(runs.tolist()))
+
+
+@given(PAIRS)
+def test_pairs_in_any_order_become_runs_that_are_apart(pairs: list[tuple[int, int]]) -> None:
+    runs = as_runs(pairs)
+    assert offsets_of(runs).tolist() == sorted({offset for pair in pairs for offset in range(*pair)})
+    assert all(end < begin for (_, end), (begin, _) in pairwise(runs.tolist()))
+
+
+@given(SETS, PAIRS)
+def test_what_is_common_and_what_is_outside_are_those_of_sets(one: set[int], pairs: list[tuple[int, int]]) -> None:
+    runs, other = runs_of(array(one)), {offset for pair in pairs for offset in range(*pair)}
+    assert offsets_of(common(runs, as_runs(pairs))).tolist() == sorted(one & other)
+    assert offsets_of(outside(runs, pairs)).tolist() == sorted(one - other)
+
+
+@given(SETS, st.integers(0, 60), st.integers(0, 60))
+def test_what_is_between_offsets_is_the_rest_of_their_range(offsets: set[int], begin: int, end: int) -> None:
+    wanted = set(range(begin, end))
+    assert offsets_of(between(array(offsets & wanted), begin, end)).tolist() == sorted(wanted - offsets)
+
+
+@given(SETS, st.lists(st.integers(-5, 70)))
+def test_offsets_below_a_point_are_counted(offsets: set[int], points: list[int]) -> None:
+    found = below(runs_of(array(offsets)), np.array(points, np.int64))
+    assert found.tolist() == [sum(offset < point for offset in offsets) for point in points]

@@ -1,0 +1,62 @@
+"""A table with a typed table beside it, as the driver of the pipeline lands into them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deltalake
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+from penstock.landing.rows.json_events import EventRules
+from penstock.landing.rows.table_rows import Rules
+from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.columns import Column, TypedTable, strict_ones
+from penstock.landing.typed.typed_tables import TypedTables
+from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.part_writer import Job, Source, write_part
+from tests.landing.writing.messages import AT
+
+WINDOW = 600_000_000
+CLICK = TypedTable("click", "click", (Column("path", "string", "path"), Column("ms", "int", "ms")))
+
+
+def event(uuid: str, kind: str = "click", **data: Any) -> bytes:
+    """A valid event with these fields of ``data``."""
+    return json.dumps({"type": kind, "uuid": uuid, "timestamp": 1, "host": "web-1", "data": data}).encode()
+
+
+@dataclass
+class Life:
+    """From one start of the pipeline on."""
+
+    layout: Layout
+    tables: Sequence[TypedTable] = (CLICK,)
+
+    def __post_init__(self) -> None:
+        self.table = begin_table(self.layout, DELTA)
+        self.typed = TypedTables(self.layout, self.table, self.tables)
+        self.typed.begin()
+        self.commit = BatchCommit(self.table, self.layout.keys, WINDOW, beside=self.typed.commit)
+        rules = Rules(EventRules(schemas=strict_ones(self.tables)))
+        self.job = Job(self.table.folder, self.layout.keys, WINDOW, rules)
+
+    def land(self, batch: int, *tasks: Sequence[Source], at: int = AT) -> None:
+        """A batch, by one task or several."""
+        self.commit.land(batch, lambda: [write_part(task, self.job, at) for task in tasks])
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """All rows, by a reader that is not ours."""
+    system = SubTreeFileSystem(str(folder), LocalFileSystem())
+    rows: list[dict[str, Any]] = deltalake.DeltaTable(str(folder)).to_pyarrow_table(filesystem=system).to_pylist()
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"] or 0, row["offset"]))
+
+
+def uuids(folder: Path, kind: str = "click") -> list[str]:
+    """Of the events of a type."""
+    return sorted(row["uuid"] for row in read(folder) if row["type"] == kind and row.get("kind", "event") == "event")

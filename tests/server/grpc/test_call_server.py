@@ -1,0 +1,100 @@
+"""What the server of calls does where callers leave, ask for what there is not, or send too much."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from penstock.server.grpc.service import MAX_MESSAGE
+from penstock.slogd import slogd_pb2 as pb
+from tests.server.http.test_routes import wait_for
+from tests.server.running import Running
+
+SERVICE = "/slogd.StructuredLog/"
+
+
+@pytest.fixture
+def channel(running: Running) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(running.bound.grpc, [("grpc.max_send_message_length", -1)]) as channel:
+        yield channel
+
+
+def append(payload: bytes = b"x", topic: str = "t") -> bytes:
+    return pb.AppendRequest(topic=topic, logs=[pb.LogEntry(raw_bytes=payload)]).SerializeToString()
+
+
+def code_of(call: grpc.Future) -> grpc.StatusCode:
+    with pytest.raises(grpc.RpcError) as raised:
+        call.result()
+    return raised.value.code()
+
+
+def test_a_method_that_there_is_not_is_unimplemented(channel: grpc.Channel) -> None:
+    for method in (SERVICE + "Nothing", "/nobody.Service/AppendLogs", "/"):
+        assert code_of(channel.unary_unary(method).future(b"", timeout=20)) is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_what_is_larger_than_any_request_may_be_is_refused_and_the_server_goes_on(channel: grpc.Channel) -> None:
+    call = channel.unary_unary(SERVICE + "AppendLogs")
+    assert code_of(call.future(b"x" * (MAX_MESSAGE + 1), timeout=60)) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert pb.AppendResponse.FromString(call(append(), timeout=20)).offsets == [0]
+
+
+def test_an_append_whose_caller_leaves_is_stored_all_the_same(running: Running, channel: grpc.Channel) -> None:
+    channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)
+    topic = running.log.topic("t")
+    with topic.writer.lock:  # as long as nothing can be committed
+        call = channel.unary_unary(SERVICE + "AppendLogs").future(append(b"left"), timeout=20)
+        wait_for(lambda: topic._scheduled)
+        call.cancel()
+    wait_for(lambda: topic.end == 2)
+    assert pb.AppendResponse.FromString(channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)).offsets == [
+        2
+    ]
+
+
+def test_a_caller_that_stops_in_the_middle_of_a_request_stops_no_other(channel: grpc.Channel) -> None:
+    gate = threading.Event()
+
+    def half() -> Iterator[bytes]:
+        gate.wait(20)
+        yield append()
+
+    waiting = channel.stream_unary(SERVICE + "AppendLogs").future(half(), timeout=20)
+    assert pb.AppendResponse.FromString(channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)).offsets
+    waiting.cancel()
+    gate.set()
+    assert pb.AppendResponse.FromString(channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)).offsets == [
+        1
+    ]
+
+
+def test_appends_that_wait_together_become_one_batch(running: Running, channel: grpc.Channel) -> None:
+    call = channel.unary_unary(SERVICE + "AppendLogs")
+    call(append(), timeout=20)
+    topic = running.log.topic("t")
+    with topic.writer.lock:  # the first one is taken by itself: the others wait behind it
+        calls = [call.future(append(b"first"), timeout=60)]
+        wait_for(lambda: topic._scheduled and not topic._waiting)
+        calls += [call.future(append(b"%d" % number), timeout=60) for number in range(9)]
+        wait_for(lambda: len(topic._waiting) == 9)
+    offsets = sorted(itertools.chain.from_iterable(pb.AppendResponse.FromString(one.result()).offsets for one in calls))
+    assert offsets == list(range(1, 11))
+    assert [stored.batch.num_rows for stored in topic.reader().read(0)] == [1, 1, 9]
+
+
+def test_health_is_watched_until_the_server_stops(running: Running, channel: grpc.Channel) -> None:
+    watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="slogd.StructuredLog"))
+    assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
+    stopping = threading.Thread(target=running.stop)
+    stopping.start()
+    assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    with pytest.raises(grpc.RpcError):
+        next(watching)
+    stopping.join(30)
+    assert not stopping.is_alive()

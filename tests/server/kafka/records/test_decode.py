@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
+from penstock.server.kafka.records import compression
+from penstock.server.kafka.records import decode as decoding
+from penstock.server.kafka.records.decode import MAX_HEADERS, decode
+from tests.server.kafka.produced import CODECS, in_topic, plain, produced, read_back
+
+VALUES = st.one_of(
+    st.none(), st.binary(max_size=300), st.just(bytes(200)), st.just(b"\x00\x10\x00\x00\x00\x01\x00" * 9)
+)
+HEADERS = st.lists(st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=9))), max_size=4)
+RECORDS = st.lists(st.tuples(VALUES, VALUES, HEADERS), min_size=1, max_size=70)
+
+
+def signed(batch: bytes) -> bytes:
+    """A batch with the checksum of what it is now."""
+    return batch[:17] + struct.pack(">I", crc32c(batch[21:])) + batch[21:]
+
+
+@given(RECORDS, st.sampled_from(list(CODECS)))
+def test_what_a_client_produces_is_what_a_client_reads(records, codec):
+    rows = decode(produced(records, codec)).rows
+    rows.validate(full=True)
+    assert read_back(in_topic(rows)) == records
+
+
+@pytest.mark.parametrize("size", [0, 1, 40, 100, 1000, 10_000])
+def test_records_of_any_size_are_rows(size):
+    values = [bytes([number % 256]) * size for number in range(300)]
+    assert decode(plain(*values)).rows.column("payload").to_pylist() == values
+
+
+def test_a_record_that_looks_like_records_is_one_record():
+    inner = plain(b"a", b"b", b"c")[61:]
+    assert decode(plain(inner, inner * 50, b"")).rows.column("payload").to_pylist() == [inner, inner * 50, b""]
+
+
+def test_headers_are_annotations_also_those_that_are_no_text():
+    headers = [("a", b"1"), ("a", b"2"), ("b", b"\xff"), ("c", None), ("kafka.base64.x", b"y"), ("", b"")]
+    rows = decode(produced([(b"k", b"v", headers), (None, None, [])])).rows
+    assert rows.column("annotations").to_pylist() == [
+        [
+            ("a", "1"),
+            ("a", "2"),
+            ("kafka.base64.b", "/w=="),
+            ("kafka.none.c", ""),
+            ("kafka.base64.kafka.base64.x", "eQ=="),
+            ("", ""),
+        ],
+        [],
+    ]
+    assert read_back(in_topic(rows)) == [(b"k", b"v", headers), (None, None, [])]
+
+
+def test_the_producers_numbers_are_told():
+    batch = decode(produced([(None, b"a", [])], producer=(77, 3, 12)))
+    assert (batch.producer, batch.epoch, batch.sequence, batch.transactional) == (77, 3, 12, False)
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_records_or_refused(data):
+    with pytest.raises(BadRecords):
+        decode(data)
+
+
+@given(RECORDS, st.sampled_from(list(CODECS)), st.data())
+def test_any_bytes_with_a_good_checksum_are_records_or_refused(records, codec, data):
+    batch = bytearray(produced(records, codec))
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(21, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(BadRecords):
+        decode(signed(bytes(batch))).rows.validate(full=True)
+
+
+def test_damage_is_told_from_what_is_not_taken():
+    batch = plain(b"a", b"b")
+    with pytest.raises(BadChecksum):
+        decode(batch[:-1] + b"?")
+    with pytest.raises(UnknownCodec):
+        decode(batch[:16] + b"\x01" + batch[17:])
+    with pytest.raises(BadRecords, match="exactly one"):
+        decode(batch + batch)
+    with pytest.raises(UnknownCodec):
+        decode(signed(batch[:22] + b"\x05" + batch[23:]))
+    with pytest.raises(BadRecords, match="headers"):
+        decode(produced([(None, b"", [("a", b"")] * (MAX_HEADERS + 1))]))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_would_unpack_to_more_than_is_taken_is_refused(monkeypatch, codec):
+    monkeypatch.setattr(compression, "MOST", 1 << 20)
+    with pytest.raises(BatchTooLarge):
+        decode(produced([(None, bytes(2 << 20), [])], codec))
+
+
+def test_more_records_and_headers_than_there_is_memory_for_are_refused(monkeypatch):
+    monkeypatch.setattr(decoding, "MAX_RECORDS", 3)
+    monkeypatch.setattr(decoding, "MAX_ALL_HEADERS", 2)
+    with pytest.raises(BadRecords):
+        decode(plain(b"a", b"b", b"c", b"d"))
+    with pytest.raises(BadRecords, match="headers"):
+        decode(produced([(None, b"", [("a", b"")])] * 3))
+    assert decode(produced([(None, b"", [("a", b"")])] * 2)).rows.num_rows == 2

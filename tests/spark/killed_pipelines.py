@@ -1,0 +1,51 @@
+"""Pipelines that are killed while they land, and what has to hold in the end."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from penstock.landing.proof.proofs import Proof, read_proofs
+from penstock.landing.proof.prover import rebuild
+from penstock.landing.table_paths import Layout
+from tests.spark.spark_daemon import Daemon
+from tests.spark.test_pipeline import append, proved_to, start, wait_for
+
+ROWS = 300
+"""Events of an append; it has two rows more that land, and one that does not."""
+At = Callable[[], AbstractContextManager[object]]
+
+
+def kill_pipelines(
+    running: Daemon,
+    folder: Path,
+    layout: Layout,
+    options: list[str],
+    kills: int,
+    chance: random.Random,
+    at: At = nullcontext,
+) -> None:
+    """Each in the middle of a batch, within ``at``; ROWS events before, and as many while it is at work."""
+    planned = layout.checkpoint / "offsets"
+    for kill in range(kills):
+        append(running, kill * ROWS, ROWS)
+        before = len(list(planned.glob("[0-9]*")))
+        killed = start(folder, running.http, *options)
+        wait_for(lambda before=before: len(list(planned.glob("[0-9]*"))) > before)
+        append(running, (kill + kills) * ROWS, ROWS)
+        time.sleep(chance.random() * 2)
+        with at():
+            killed.kill()
+            killed.wait()
+
+
+def proved_once(folder: Path, layout: Layout, kills: int) -> list[Proof]:
+    """The proofs of all batches, which hold, and which anybody can make anew."""
+    assert proved_to(layout) == 2 * kills * (ROWS + 3)
+    proofs = [proof for proofs in read_proofs(layout) for proof in proofs]
+    assert all(proof.holds for proof in proofs)
+    assert list(rebuild(folder / "topics", layout)) == proofs
+    return proofs

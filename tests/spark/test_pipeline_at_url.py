@@ -1,0 +1,149 @@
+"""The pipeline as a process with its tables in an object store: killed, cut off, begun twice, given a wrong key."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import penstock.tables
+from penstock.config import load
+from penstock.landing.table_paths import Layout
+from tests.cli.command_line import run
+from tests.engines.read_uuids import ENGINES
+from tests.object_store import BUCKET, S3Server
+from tests.spark.killed_pipelines import ROWS, kill_pipelines, proved_once
+from tests.spark.spark_daemon import daemon
+from tests.spark.test_pipeline import append, proved_to, start, wait_for
+
+SCRIPT = Path(__file__).parents[1] / "engines" / "read_uuids.py"
+SOAK = pytest.mark.soak
+
+
+def given(url: str, options: dict[str, str]) -> list[str]:
+    """A configuration, as options of a command."""
+    settings = {"tables": url, **{f"storage_options.{name}": value for name, value in options.items()}}
+    return [part for name, value in settings.items() for part in ("-o", f"pipeline.{name}={json.dumps(value)}")]
+
+
+def layout_of(data: Path, options: list[str]) -> Layout:
+    return Layout.of(load(None, [f"data_dir={data}", *options[1::2]]).tables)
+
+
+def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
+    """As a script that knows nothing of Penstock."""
+    assert layout.at is not None
+    options = {name: value for name, value in layout.at.options.items() if name.startswith("AWS_")}
+    environment = {**os.environ, "STORAGE_OPTIONS": json.dumps(options)}
+    command = [sys.executable, str(SCRIPT), engine, str(layout.landed), str(output)]
+    subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)
+    found: list[str] = json.loads(output.read_text())
+    return found
+
+
+@contextmanager
+def away(s3: S3Server, seconds: float) -> Iterator[None]:
+    """The server is away from some time before until what is to be done is done."""
+    with s3.stopped():
+        time.sleep(seconds)
+        yield
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(4000)
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=SOAK)])
+def test_killed_and_cut_off_at_random_moments_everything_lands_once(tmp_path: Path, s3: S3Server, kills: int) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    options = [*given(f"s3://{BUCKET}/kills{seed}", s3.options()), "-o", "pipeline.merge_files_every=1s"]
+    layout = layout_of(tmp_path, options)
+    with daemon(tmp_path) as running:
+        kill_pipelines(running, tmp_path, layout, options, kills, chance, lambda: away(s3, chance.random() * 4))
+        last = start(tmp_path, running.http, *options, "--once")
+        with s3.stopped():
+            time.sleep(5)
+        said = last.communicate(timeout=300)[1]
+        assert last.returncode == 0, said
+        assert running.ledger.balance().unaccounted == 0
+    uuids = sorted(f"u{number}" for number in range(2 * kills * ROWS))
+    for engine in {*ENGINES} - {"spark", "spark-connect"}:
+        assert sorted(read_with(engine, layout, tmp_path / "uuids.json")) == uuids
+    proved_once(tmp_path, layout, kills)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_server_that_is_away_is_waited_for_and_a_second_writer_is_not(tmp_path: Path, s3: S3Server) -> None:
+    url = f"s3://{BUCKET}/away"
+    options = given(url, s3.options())
+    layout = layout_of(tmp_path, options)
+    with daemon(tmp_path) as running, (tmp_path / "said").open("w+") as said:
+        append(running, 0, ROWS)
+        pipeline = start(tmp_path, running.http, *options, stderr=said)
+        wait_for(lambda: proved_to(layout) == ROWS + 3)
+        with s3.stopped():
+            append(running, 1000, ROWS)
+            wait_for(lambda: "landing waits" in (tmp_path / "said").read_text())
+        wait_for(lambda: running.ledger.landed()["t"].through == 2 * (ROWS + 3))
+
+        (tmp_path / "other").mkdir()
+        second = start(tmp_path / "other", running.http, *options)
+        refused = second.communicate(timeout=60)[1]
+        assert second.returncode == 1
+        assert f"{url}/landed is written by another pipeline" in refused.splitlines()[-1]
+
+        answers = ask(tmp_path, options, running.http)
+        pipeline.terminate()
+        assert pipeline.wait(60) == 0, (tmp_path / "said").read_text()
+        assert running.ledger.balance().unaccounted == 0
+    text = (tmp_path / "said").read_text()
+    assert "landing goes on" in text
+    assert "Traceback" not in text
+    assert s3.options()["AWS_SECRET_ACCESS_KEY"] not in text
+    assert answers == [2 * ROWS, "landed.event", 2 * ROWS]
+    opened = penstock.tables.open(url, "events", s3.options())
+    assert opened.count_rows() == 2 * ROWS
+
+
+def ask(data: Path, options: list[str], http: str) -> list[object]:
+    """What the commands on tables say: SQL, trace, and how many rows there are."""
+    common = ["-o", f"data_dir={data}", "-o", f"log.http={http}", *options]
+
+    def said(*command: str) -> str:
+        done = run(*command, *common, folder=data)
+        assert done.status == 0, done
+        return done.output
+
+    assert len(said("tables", "files").splitlines()) == len(penstock_files(data, options))
+    assert "********" in said("config", "explain")
+    assert "hadoop-aws" in said("tables", "spark-config")
+    said("pipeline", "compact")
+    rows = json.loads(said("sql", "select count(*) n from events", "--json"))
+    traced = json.loads(said("trace", "t:5", "--json"))
+    return [rows[0]["n"], traced["fate"], json.loads(said("tables", "rows", "--json"))["events"]]
+
+
+def penstock_files(data: Path, options: list[str]) -> list[str]:
+    from penstock.landing.table.begun_table import table_of
+
+    return table_of(layout_of(data, options)).active()
+
+
+@pytest.mark.parametrize("key", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_a_wrong_key_is_one_line_that_names_it(tmp_path: Path, s3: S3Server, key: str) -> None:
+    options = given(f"s3://{BUCKET}/refused", s3.options(**{key: "guessed"}))
+    pipeline = start(tmp_path, "127.0.0.1:1", *options)
+    said = pipeline.communicate(timeout=60)[1]
+    assert pipeline.returncode == 1
+    assert len(said.splitlines()) == 1
+    assert key in said
+    assert "guessed" not in said

@@ -1,0 +1,36 @@
+"""What is said beside an answer."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from penstock.landing.table.begun_table import DELTA
+from penstock.landing.table_paths import Layout
+from penstock.sql.answers import slowness
+from penstock.sql.query import Query
+from penstock.sql.tables import Tables
+from tests.spark.spark_helpers import append, event
+from tests.sql.test_query import Pipeline
+
+COUNT = "select count(*) from events"
+
+
+def said(tables: Tables, text: str, seconds: float) -> str:
+    """What is said of an answer when the clock goes on by ``seconds`` each time."""
+    with Query(tables, text, clock=itertools.count(0.0, seconds).__next__) as query:
+        query.answer()
+        return slowness(query)
+
+
+def test_an_answer_that_came_late_says_how_much_was_read(topics: Path, tmp_path: Path) -> None:
+    tables = Tables(Layout.of(tmp_path / "tables"))
+    append(topics, "t", [event(0)])
+    Pipeline(topics, tables.layout, DELTA).land(0, 1)
+    assert said(tables, COUNT, 0.9) == ""
+    told = said(tables, COUNT, 1.8)
+    assert told == "that took 1.8 s (1 files, 0 MB); a condition on date leaves files out"
+
+
+def test_a_late_answer_that_needed_no_table_says_how_late_it_was(tmp_path: Path) -> None:
+    assert said(Tables(Layout.of(tmp_path / "tables")), "select 1", 2.5) == "that took 2.5 s"

@@ -1,0 +1,29 @@
+"""Queries on tables in an object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.config.tables_url import TablesUrl
+from penstock.landing.table_paths import Layout
+from penstock.sql.cut import StateElsewhere
+from penstock.sql.query import Query
+from penstock.sql.tables import Tables
+from tests.landing.writing.test_landing_at_url import Landing
+
+
+def test_they_answer_and_who_may_not_read_a_topic_sees_none_of_it(at_url: Layout) -> None:
+    Landing(at_url).land(0, range(10))
+    for readable, rows in ((None, 10), (frozenset({"events"}), 10), (frozenset({"other"}), 0)):
+        with Query(Tables(at_url, readable=readable), "select count(*) n from events where type = 'click'") as asked:
+            assert asked.answer().to_pylist() == [{"n": rows}]
+
+
+def test_where_the_state_is_elsewhere_that_is_said(at_url: Layout, tmp_path: Path) -> None:
+    Landing(at_url).land(0, range(10))
+    assert at_url.at is not None
+    here = Layout.of(TablesUrl(at_url.at.root, tmp_path / "none", at_url.at.options))
+    with pytest.raises(StateElsewhere):
+        Query(Tables(here), "select count(*) from events")

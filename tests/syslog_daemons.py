@@ -1,0 +1,127 @@
+"""The real rsyslog and syslog-ng, as Debian has them: fetched once into the user's cache folder, run as a user.
+
+Nothing is installed: the packages, and those that they need and the machine has not, are unpacked there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.java.runtime import cache_folder
+
+PACKAGES = ("rsyslog", "rsyslog-openssl", "syslog-ng-core")
+HOST = "web-1"
+PATIENCE = 15.0
+RSYSLOG = """
+global(localHostname="{host}" {tls})
+module(load="imuxsock" SysSock.Use="off")
+input(type="imuxsock" Socket="{log}" CreatePath="on" UseSysTimeStamp="off")
+template(name="withlf" type="string" string="<%PRI%>%TIMESTAMP:::date-rfc3339% %HOSTNAME% %syslogtag%%msg%\\n")
+{actions}
+"""
+SYSLOG_NG = """@version: {version}
+options {{ keep-hostname(yes); flush-lines(1); }};
+source s {{ unix-dgram("{log}" host-override("{host}")); }};
+{destinations}
+"""
+
+
+class CannotFetchDebian(RuntimeError):
+    """This is no Debian, or its packages cannot be fetched."""
+
+
+def unpacked() -> Path:
+    """The folder with the daemons. Raises CannotFetchDebian."""
+    folder = cache_folder() / "syslog-daemons"
+    if not folder.is_dir():
+        if shutil.which("apt-get") is None:
+            raise CannotFetchDebian("rsyslog and syslog-ng are fetched from Debian, which this machine is not")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+            _fetch(Path(name))
+            if not folder.is_dir():
+                (Path(name) / "root").rename(folder)
+    return folder
+
+
+def _fetch(into: Path) -> None:
+    said = _run("apt-cache", "depends", "--no-recommends", "--no-suggests", *PACKAGES).split("\n")
+    needed = {line.rpartition(" ")[2] for line in said if line.startswith("  Depends: lib")}
+    missing = [name for name in sorted(needed) if not _run("dpkg-query", "-W", "-f", "${Version}", name, check=False)]
+    _run("apt-get", "download", *PACKAGES, *missing, cwd=into)
+    for package in into.glob("*.deb"):
+        _run("dpkg", "-x", str(package), str(into / "root"))
+
+
+def _run(*command: str, check: bool = True, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+    if done.returncode and check:
+        raise CannotFetchDebian(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+@contextmanager
+def rsyslog(folder: Path, actions: Sequence[str], ca: Path | None = None, own: Sequence[Path] = ()) -> Iterator[Path]:
+    """A running rsyslog that does ``actions`` with what is written to the socket that it gives.
+
+    ``ca``: whom it trusts by TLS; ``own``: its certificate and key.
+    """
+    log, config, root = folder / "rsyslog.sock", folder / "rsyslog.conf", unpacked()
+    names = ("CAFile", "CertFile", "KeyFile")
+    tls = " ".join(f'defaultNetstreamDriver{n}="{p}"' for n, p in zip(names, (ca, *own), strict=False) if p)
+    config.write_text(RSYSLOG.format(host=HOST, log=log, tls=tls, actions="\n".join(actions)))
+    modules = next(root.glob("usr/lib/*/rsyslog"))
+    command = [root / "usr/sbin/rsyslogd", "-n", "-f", config, "-i", folder / "rsyslog.pid", "-M", modules]
+    with _running(root, command, log):
+        yield log
+
+
+@contextmanager
+def syslog_ng(folder: Path, drivers: Sequence[str]) -> Iterator[Path]:
+    """A running syslog-ng that gives ``drivers`` what is written to the socket that it gives."""
+    log, config, root = folder / "syslog-ng.sock", folder / "syslog-ng.conf", unpacked()
+    modules = next(root.glob("usr/lib/syslog-ng/[0-9]*"))
+    there = "".join(f"destination d{n} {{ {driver} }};\n" for n, driver in enumerate(drivers))
+    there += "".join(f"log {{ source(s); destination(d{n}); }};\n" for n in range(len(drivers)))
+    config.write_text(SYSLOG_NG.format(version=modules.name, host=HOST, log=log, destinations=there))
+    files = ["-R", folder / "persist", "-p", folder / "syslog-ng.pid", "-c", folder / "syslog-ng.ctl"]
+    command = [root / "usr/sbin/syslog-ng", "-F", "--no-caps", "-f", config, *files, f"--module-path={modules}"]
+    with _running(root, command, log):
+        yield log
+
+
+@contextmanager
+def _running(root: Path, command: Sequence[Path | str], ready: Path) -> Iterator[None]:
+    """A daemon of the unpacked packages, once the socket that it reads is there."""
+    libraries = [*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu"), root / "usr/lib/syslog-ng"]
+    environment = os.environ | {"LD_LIBRARY_PATH": ":".join(map(str, libraries))}
+    process = subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + PATIENCE
+        while not ready.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def say(log: Path, texts: Sequence[str]) -> list[float]:
+    """Log ``texts`` as a program of this machine does; the times, in seconds since the epoch, that they say."""
+    times = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        for text in texts:
+            now = time.time()
+            stamp = time.strftime("%b %e %H:%M:%S", time.localtime(now))
+            sock.sendto(f"<14>{stamp} shop[77]: {text}".encode(), str(log))
+            times.append(int(now))
+            time.sleep(0.1)
+    return times

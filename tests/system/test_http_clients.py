@@ -1,0 +1,289 @@
+"""Real clients of the listeners of requests against a real pipe: each message is there once, and the balance closes."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import logging_loki
+import pytest
+from elasticsearch import Elasticsearch
+from elasticsearch.helpers import bulk, streaming_bulk
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http import Compression
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpExporter
+from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.resources import Resource
+from splunk_hec_handler import SplunkHecHandler
+
+from penstock.testing.pipe import Pipe, free_ports, until
+from tests.system import topic_files
+from tests.system.configured_pipe import configured_pipe
+
+LISTENERS = """
+[buffer]
+term_length = "2MiB"
+
+[[listener]]
+name = "web"
+protocol = "http"
+port = {}
+max_line = "64KiB"
+
+[[listener]]
+name = "otel"
+protocol = "otlp_grpc"
+port = {}
+max_line = "64KiB"
+max_body = "4MiB"
+"""
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    with configured_pipe(tmp_path, LISTENERS.format(*free_ports(2))) as made:
+        yield made
+
+
+def url(pipe: Pipe, listener: str = "web") -> str:
+    host, port = pipe.address(listener)
+    return f"http://{host}:{port}"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
+    with configured_pipe(tmp_path_factory.mktemp("shared"), LISTENERS.format(*free_ports(2))) as made:
+        yield made
+
+
+def stored(pipe: Pipe) -> int:
+    """How many entries there are."""
+    topics = pipe.settled()["topics"]
+    return int(topics[0]["end"]) if topics else 0
+
+
+def entries(pipe: Pipe, count: int, begin: int = 0) -> list[dict[str, Any]]:
+    """All entries of the topic from ``begin`` on, as its segment files have them."""
+    until(lambda: stored(pipe) == begin + count, what=f"{count} entries")
+    assert pipe.settled()["unaccounted"] == 0
+    return topic_files.entries(pipe, "events")[begin:]
+
+
+def log_through(exporter: Any, count: int) -> None:
+    """As an application does that has OpenTelemetry's handler on its logger."""
+    provider = LoggerProvider(Resource.create({"service.name": "shop"}))
+    provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+    logger = logging.getLogger(f"shop.{id(exporter)}")
+    logger.propagate = False
+    logger.addHandler(LoggingHandler(logger_provider=provider))
+    for number in range(count):
+        logger.error("order %d", number, extra={"basket": number})
+    provider.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_opentelemetrys_sdk_over_grpc_and_http(shared: Pipe) -> None:
+    pipe, begin = shared, stored(shared)
+    log_through(GrpcExporter(endpoint=url(pipe, "otel"), insecure=True), 1000)
+    log_through(HttpExporter(endpoint=f"{url(pipe)}/v1/logs", compression=Compression.Gzip), 1000)
+    rows = entries(pipe, 2000, begin)
+    assert sorted(row["payload"] for row in rows) == sorted(2 * [b"order %d" % number for number in range(1000)])
+    for row in rows:
+        said = row["annotations"]
+        assert said["resource.service.name"] == "shop"
+        assert said["severity_number"] == "17"
+        assert said["attributes.basket"] == row["payload"].decode().removeprefix("order ")
+        assert abs(int(said["time"]) / 1e9 - time.time()) < 600
+
+
+def test_elasticsearchs_bulk_helpers(shared: Pipe) -> None:
+    pipe, begin = shared, stored(shared)
+    with Elasticsearch(url(pipe)) as client:
+        assert client.ping()
+        documents = [{"_index": "shop", "_id": str(number), "order": number} for number in range(2000)]
+        assert bulk(client, documents) == (2000, [])
+        mixed = [{"_index": "shop", "order": -1}, {"_op_type": "delete", "_index": "shop", "_id": "1"}]
+        assert [taken for taken, _ in streaming_bulk(client, mixed, raise_on_error=False)] == [True, False]
+    rows = entries(pipe, 2001, begin)
+    assert {row["payload"] for row in rows} == {b'{"order":%d}' % number for number in range(-1, 2000)}
+    assert rows[7]["annotations"] == {"index": "shop", "id": "7"}
+
+
+def test_elasticsearchs_helpers_create_documents_that_are_known_again(shared: Pipe) -> None:
+    pipe, begin = shared, stored(shared)
+    documents = [{"_op_type": "create", "_index": "shop", "_id": str(number), "order": number} for number in range(9)]
+    with Elasticsearch(url(pipe)) as client:
+        assert bulk(client, documents) == bulk(client, documents) == (9, [])
+    uuids = [row["annotations"]["uuid"] for row in entries(pipe, 18, begin)]
+    assert uuids[:9] == uuids[9:]
+    assert len(set(uuids)) == 9
+    assert {len(uuid) for uuid in uuids} == {32}
+
+
+def test_a_client_of_splunks_event_collector(shared: Pipe) -> None:
+    pipe, begin = shared, stored(shared)
+    host, port = pipe.address("web")
+    handler = SplunkHecHandler(host, "token", port=port, proto="http", source="orders", hostname="me")
+    for number in range(50):
+        handler.handle(logging.LogRecord("a", logging.INFO, "", 0, {"order": number}, (), None))
+    rows = entries(pipe, 50, begin)
+    assert {row["payload"] for row in rows} == {b'{"log_level":"INFO","order":%d}' % number for number in range(50)}
+    assert {(row["annotations"]["host"], row["annotations"]["source"]) for row in rows} == {("me", "orders")}
+
+
+def test_a_handler_for_loki(shared: Pipe) -> None:
+    pipe, begin = shared, stored(shared)
+    handler = logging_loki.LokiHandler(f"{url(pipe)}/loki/api/v1/push", tags={"application": "shop"}, version="1")
+    handler.handleError = fail  # type: ignore[method-assign]
+    for number in range(50):
+        handler.handle(logging.LogRecord("a", logging.INFO, "", 0, "order %d", (number,), None))
+    rows = entries(pipe, 50, begin)
+    assert {row["payload"] for row in rows} == {b"order %d" % number for number in range(50)}
+    assert {row["annotations"]["labels.application"] for row in rows} == {"shop"}
+
+
+def fail(record: logging.LogRecord) -> None:
+    raise AssertionError(record)
+
+
+Send = Callable[[Pipe, int], bool]
+
+
+def by_json(pipe: Pipe, number: int) -> bool:
+    return httpx.post(url(pipe), content=b'"%d"' % number, timeout=30).is_success
+
+
+def by_hec(pipe: Pipe, number: int) -> bool:
+    event = f"{url(pipe)}/services/collector/event?channel=c"
+    said = httpx.post(event, content=b'{"event":"%d"}' % number, timeout=30)
+    if not said.is_success:
+        return False
+    asked = httpx.post(
+        f"{url(pipe)}/services/collector/ack?channel=c", json={"acks": [said.json()["ackId"]]}, timeout=30
+    )
+    return asked.is_success and all(asked.json()["acks"].values())
+
+
+def by_bulk(pipe: Pipe, number: int) -> bool:
+    said = httpx.post(f"{url(pipe)}/i/_bulk", content=b'{"index":{}}\n{"n":%d}\n' % number, timeout=30)
+    return said.is_success and not said.json()["errors"]
+
+
+def by_otlp(pipe: Pipe, number: int) -> bool:
+    body = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": str(number)}}]}]}]}
+    return httpx.post(f"{url(pipe)}/v1/logs", json=body, timeout=30).is_success
+
+
+class Load:
+    """Senders that each send one number after the other, and again until it is acknowledged."""
+
+    def __init__(self, pipe: Pipe, ways: list[Send]) -> None:
+        self.acknowledged: list[int] = []
+        self._pipe, self._stop = pipe, threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n, way)) for n, way in enumerate(ways)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, first: int, way: Send) -> None:
+        number = first
+        while not self._stop.is_set():
+            try:
+                if way(self._pipe, number):
+                    self.acknowledged.append(number)
+                    number += len(self._threads)
+            except (httpx.TransportError, OSError):
+                self._stop.wait(0.05)
+
+    def end(self) -> set[int]:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+        return set(self.acknowledged)
+
+
+def killed_under_load(pipe: Pipe, kills: int) -> None:
+    load = Load(pipe, [by_json, by_hec, by_bulk, by_otlp])
+    victims = ["receiver web", "log daemon"]
+    for number in range(kills):
+        sent = len(load.acknowledged)
+        until(lambda sent=sent: len(load.acknowledged) > sent + 3, 120, "senders go on")  # type: ignore[misc]
+        if number % 3 == 2:
+            pipe.kill_all()
+            pipe.start(wait=False)
+            until(pipe.answers, 120, "it is there again")
+        else:
+            pipe.kill(victims[number % 3])
+    acknowledged = load.end()
+    settled = pipe.settled()
+    assert settled["unaccounted"] == 0
+    rows = entries(pipe, settled["topics"][0]["end"])
+    numbers = {int(row["payload"].strip(b'"{}').rpartition(b":")[2]) for row in rows}
+    assert len(acknowledged) > 3 * kills
+    assert acknowledged <= numbers, "acknowledged, and lost"
+
+
+def test_nothing_that_was_acknowledged_is_lost_where_processes_are_killed(pipe: Pipe) -> None:
+    killed_under_load(pipe, 3)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_nothing_that_was_acknowledged_is_lost_where_processes_are_killed_thirty_times(pipe: Pipe) -> None:
+    killed_under_load(pipe, 30)
+
+
+def test_a_stopped_log_makes_senders_wait_and_nothing_is_acknowledged_meanwhile(shared: Pipe) -> None:
+    pipe = shared
+    assert by_json(pipe, 1)
+    with pipe.paused("log daemon"):
+        assert not by_json(pipe, 2)
+    until(lambda: by_json(pipe, 3))
+    pipe.signal("log daemon", signal.SIGCONT)
+    assert pipe.settled()["unaccounted"] == 0
+
+
+def test_listeners_are_added_changed_and_removed_while_it_runs(pipe: Pipe) -> None:
+    assert by_json(pipe, 1)
+    assert pipe.config
+    before = pipe.config.read_text()
+    pipe.config.write_text(before.replace('name = "web"', 'name = "web"\ntokens = ["secret"]'))
+    assert pipe.process
+    pipe.process.send_signal(signal.SIGHUP)
+    until(lambda: httpx.post(url(pipe), content=b"1", timeout=30).status_code == 401)
+    assert httpx.post(url(pipe), content=b"2", headers={"authorization": "Bearer secret"}, timeout=30).is_success
+    log_through(GrpcExporter(endpoint=url(pipe, "otel"), insecure=True), 10)
+    pipe.config.write_text(before.replace('max_body = "4MiB"', 'max_body = "2MiB"'))
+    pipe.process.send_signal(signal.SIGHUP)
+    until(lambda: httpx.post(url(pipe), content=b"3", timeout=30).is_success)
+    log_through(GrpcExporter(endpoint=url(pipe, "otel"), insecure=True), 10)
+    payloads = [row["payload"] for row in entries(pipe, pipe.settled()["topics"][0]["end"])]
+    assert len([payload for payload in payloads if payload.startswith(b"order")]) == 20
+    assert {b"1", b"2", b"3"} <= set(payloads)
+
+
+def test_what_is_refused_stands_in_the_balance_which_closes(shared: Pipe) -> None:
+    before, base = shared.counts("web"), url(shared)
+    large = b'{"m":"' + b"x" * 70_000 + b'"}'
+    assert httpx.post(base, content=b'{"a":1}\nnope\n' + large, timeout=30).json()["refused"] == 2
+    httpx.post(f"{base}/i/_bulk", content=b'{"delete":{"_id":"1"}}\n', timeout=30)
+    bomb = gzip.compress(bytes(64 << 20))
+    assert httpx.post(base, content=bomb, headers={"content-encoding": "gzip"}, timeout=30).status_code == 413
+    assert httpx.post(f"{base}/elsewhere", content=b"1", timeout=30).status_code == 404
+    wanted = {
+        "seen": 4,
+        "accepted": 1,
+        **dict.fromkeys(("refused.syntax", "refused.oversize", "refused.kind"), 1),
+        **dict.fromkeys(("request_refused.oversize", "request_refused.path"), 1),
+    }
+    until(lambda: Counter(shared.counts("web")) - Counter(before) == wanted)
+    assert shared.settled()["unaccounted"] == 0
+    assert not any(listener["books"] for listener in shared.settled()["listeners"])

@@ -1,0 +1,235 @@
+"""The way of somebody who is new, in a real browser: in light, in dark and on a phone, beside one running pipe.
+
+A message is sent and found, a loss is named, quarantine is mended and sent back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from penstock.console.daemon_poll import EVERY
+from penstock.console.pages.overview import CHART_EVERY
+from penstock.console.theme import REFRESH
+from penstock.landing.table_paths import Layout
+from penstock.ledger.receipt import receipt
+from penstock.testing.pipe import Pipe, until
+from tests.spark.spark_helpers import HandWritten
+from tests.system.browser import browser
+from tests.system.console_process import WAIT, opened, running_console
+
+KILLED = "receiver events-udp was killed by SIGKILL, back after"
+NAMED_WITHIN = 5.0
+COMMAND = (sys.executable, "-m", "penstock.cli.main")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How somebody looks at the page; topic and texts are this one's own."""
+
+    name: str
+    width: int = 1280
+    dark: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"kite <b>{self.name}</b>"
+
+    @property
+    def own_topic(self) -> str:
+        """That of the message that is sent."""
+        return f"mine-{self.name}"
+
+    @property
+    def topic(self) -> str:
+        """That of messages in quarantine."""
+        return f"shop-{self.name}"
+
+
+LOOKS = (Look("light"), Look("dark", dark=True), Look("phone", 390))
+
+
+@dataclass
+class Site:
+    """A pipe with a console beside it, and a browser."""
+
+    pipe: Pipe
+    console: str
+    chromium: Browser
+    shots: Path
+
+    @contextmanager
+    def page(self, look: Look, path: str = "/") -> Iterator[Page]:
+        """A page that has no errors and is no wider than its screen."""
+        page, wrong = opened(self.chromium, self.console, path, look.width, look.dark)
+        yield page
+        page.screenshot(
+            path=self.shots / f"{path.strip('/').partition('?')[0] or 'pipe'}-{look.name}.png", full_page=True
+        )
+        assert page.evaluate("document.documentElement.scrollWidth") <= look.width + 1
+        assert wrong == []
+        page.context.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("newcomer")
+    pipe = Pipe(folder, "listener.events-udp.so_rcvbuf=64KiB")
+    rows = [
+        {
+            "topic": look.topic,
+            "offset": 1000 + n,
+            "kind": "quarantine",
+            "reason": "bad_json",
+            "payload": broken(look, n),
+        }
+        for look in LOOKS
+        for n in range(3)
+    ]
+    HandWritten(Layout.of(pipe.data_dir / "tables")).commit({}, rows)
+    pipe.start()
+    try:
+        with running_console(pipe) as console, browser() as chromium:
+            yield Site(pipe, console, chromium, folder)
+    finally:
+        pipe.stop()
+
+
+def broken(look: Look, n: int) -> bytes:
+    """An event with a comma too many."""
+    return f'{{"type": "order", "uuid": "{look.name}-{n}", "timestamp": {n},}}'.encode()
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
+def test_a_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None:
+    with site.page(look, "/topics") as page:
+        page.get_by_label("topic", exact=True).fill(look.own_topic)
+        page.get_by_label("message", exact=True).fill(look.text)
+        page.get_by_label("annotations").fill("user=newcomer")
+        page.get_by_role("button", name="send").click()
+        expect(page.get_by_text(f"stored as {look.own_topic}:0")).to_be_visible(timeout=WAIT)
+        page.get_by_text("Penstock", exact=True).click()
+        page.keyboard.press("/")
+        page.keyboard.type(look.text, delay=5)
+        page.keyboard.press("Enter")
+        page.get_by_role("link", name=f"{look.own_topic}:0").click(timeout=WAIT)
+        expect(page.locator(".verdict")).to_contain_text("waits in the log", timeout=WAIT)
+        page.get_by_role("link", name="the topic").click()
+        page.get_by_label("search or filter").fill("newcomer")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("searched 1 of 1 offsets, 1 found")).to_be_visible(timeout=WAIT)
+        page.locator(".tail-line", has_text=look.text).click()
+        expect(page.locator("pre", has_text=look.text)).to_be_visible(timeout=WAIT)
+        page.get_by_role("tab", name="headers").click()
+        expect(page.locator("tr", has_text="user")).to_contain_text("newcomer", timeout=WAIT)
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.name)
+def test_quarantine_is_sent_back_with_a_fix_that_was_seen_before(site: Site, look: Look) -> None:
+    with site.page(look, "/quarantine") as page:
+        page.locator("tr", has_text="bad json").get_by_role("link", name=look.topic, exact=True).click(timeout=WAIT)
+        page.wait_for_url(f"**topic={look.topic}**")
+        page.locator(".q-select").click()
+        page.get_by_role("option", name="replace a text").click()
+        page.get_by_label("this text", exact=True).fill(",}")
+        page.get_by_label("with this one").fill("}")
+        page.get_by_role("button", name="preview").click()
+        expect(page.get_by_text("3 messages (")).to_contain_text(f"topic {look.topic}", timeout=WAIT)
+        expect(page.locator("td .good", has_text="event")).to_have_count(3, timeout=WAIT)
+        assert look.topic not in {one["topic"] for one in site.pipe.balance()["topics"]}, "none is sent yet"
+        page.get_by_role("button", name="send 3 back").click()
+        page.get_by_role("button", name="send them back").click()
+        expect(page.get_by_text("3 sent back, 0 left by the fix, 0 sent before")).to_be_visible(timeout=WAIT)
+        page.goto(f"{site.console}/find?q={look.name}-2")
+        expect(page.locator(".verdict")).to_contain_text(f"uuid {look.name}-2", timeout=WAIT)
+
+
+def test_an_unknown_reason_is_refused_and_an_unknown_page_is_ours(site: Site) -> None:
+    with site.page(LOOKS[0], "/quarantine?reason=nonsense") as page:
+        expect(page.get_by_role("alert")).to_contain_text("the reasons are bad_json", timeout=WAIT)
+    page, wrong = opened(site.chromium, site.console, "/nosuch<b>page")
+    expect(page.get_by_text("There is no such page")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("/nosuch<b>page")).to_be_visible(timeout=WAIT)
+    assert [one for one in wrong if "404" not in one] == []
+    icon = page.locator("link[rel*=icon]").first.get_attribute("href") or ""
+    assert "circle" in page.request.get(f"{site.console}{icon}").text()
+    page.context.close()
+
+
+@contextmanager
+def load(pipe: Pipe) -> Iterator[list[int]]:
+    """Datagrams all the while, some tens of thousands a second; how many, once it has ended."""
+    address, sent, stop = pipe.address("events-udp"), [0], threading.Event()
+
+    def send() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+            while not stop.is_set():
+                for _ in range(50):
+                    sock.sendto(b"x" * 100, address)
+                sent[0] += 50
+                time.sleep(0.005)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        stop.set()
+        thread.join()
+
+
+def killed_under_load(pipe: Pipe) -> None:
+    """A receiver is killed while datagrams are sent, and comes back."""
+    before = receipt(pipe.balance()).sent
+    with load(pipe) as sent:
+        until(lambda: pipe.counts("events-udp")["accepted"], what="messages arrive")
+        pipe.signal("receiver events-udp", signal.SIGKILL)
+        until(lambda: "meanwhile" in happened(pipe), what="the loss is named in the timeline")
+    until(lambda: receipt(pipe.balance()).sent == before + sent[0], what="all that was sent is on the receipt")
+    pipe.settled()
+
+
+def happened(pipe: Pipe) -> str:
+    return "\n".join(event["text"] for event in pipe.get("/events")["events"])
+
+
+def names_it(page: Page, lost: str) -> None:
+    """Headline, bar, picture, timeline, findings and chart say the same number."""
+    expect(page.locator(".verdict")).to_have_text(f"Every message is accounted for; {lost} are lost", timeout=WAIT)
+    expect(page.locator(".chip", has_text="lost")).to_contain_text(lost, timeout=WAIT)
+    expect(page.locator(".segment[title=lost]")).to_be_visible(timeout=WAIT)
+    expect(page.locator("svg.pipe:visible .leak", has_text=f"{lost} lost")).to_be_visible(timeout=WAIT)
+    expect(page.locator(".event", has_text=KILLED)).to_contain_text(re.compile("meanwhile"), timeout=WAIT)
+    expect(page.locator(".finding", has_text=f"events-udp: {lost} lost within the hour")).to_be_visible(timeout=WAIT)
+    expect(page.locator(".chart-lost")).to_have_text(f"{lost} lost within 1 hour", timeout=WAIT)
+    page.locator(".chip", has_text="lost").click()
+    opened_part = page.locator(".finding", has_text="datagrams that the kernel dropped").first
+    expect(opened_part).to_contain_text(lost, timeout=WAIT)
+
+
+def test_a_killed_receiver_s_loss_is_one_number_everywhere(site: Site) -> None:
+    assert EVERY + max(REFRESH, CHART_EVERY) < NAMED_WITHIN, "that long after the daemon knows it the page does"
+    pipe = site.pipe
+    with site.page(LOOKS[0]) as light, site.page(LOOKS[1]) as dark, site.page(LOOKS[2]) as phone:
+        killed_under_load(pipe)
+        told = receipt(pipe.balance())
+        assert (told.lost > 0, told.parts["unaccounted"]) == (True, 0)
+        for page in (light, dark, phone):
+            names_it(page, f"{told.lost:,}")
+    said = pipe.run(*COMMAND, "balance").splitlines()
+    assert said[0] == f"Every message is accounted for; {told.lost:,} are lost"
+    assert (len(said) <= 6, max(map(len, said)) <= 80) == (True, True)
+    events = [json.loads(line) for line in pipe.run(*COMMAND, "events", "--json").splitlines()]
+    assert sum(sum(event["lost"].values()) for event in events) == told.lost, events

@@ -1,0 +1,53 @@
+"""The codec of the documentation, installed as a user's package, takes what its listeners get."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.config import ListenerConfig
+from penstock.testing.pipe import until
+from tests.system.configured_pipe import SMALL, configured_pipe, listener
+from tests.system.topic_files import entries
+
+PAGE = Path(__file__).parents[2] / "docs" / "own_codec.md"
+CODEC = 'codec = "sensors"'
+LISTENERS = (
+    SMALL
+    + listener("sensors-udp", "udp", CODEC, topic="sensors")
+    + listener("sensors-tcp", "tcp", CODEC, topic="sensors")
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages with the one of the page."""
+    folder = tmp_path / "site"
+    about = folder / "sensors-1.0.dist-info"
+    about.mkdir(parents=True)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (folder / "sensors.py").write_text(code)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: sensors\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[penstock.codecs]\nsensors = sensors:Sensors\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
+    return folder
+
+
+def test_a_codec_that_nobody_installed_is_named_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="there is no codec 'sylsog' \\(did you mean 'syslog'\\?\\)"):
+        ListenerConfig.model_validate({"name": "x", "protocol": "udp", "codec": "sylsog"})
+
+
+def test_the_codec_of_the_page(site: Path, tmp_path: Path) -> None:
+    with configured_pipe(tmp_path, LISTENERS) as pipe:
+        pipe.datagrams(b"cellar,21.5,C", b"no sensor", listener="sensors-udp")
+        pipe.lines(b"roof,-3,F\nattic,18,C\n", listener="sensors-tcp")
+        until(lambda: len(entries(pipe, "sensors")) == 3)
+        found = {row["payload"]: row["annotations"] for row in entries(pipe, "sensors")}
+        assert found[b"cellar,21.5,C"] == {"sensor": "cellar", "value": "21.5", "unit": "C"}
+        assert found[b"roof,-3,F"] == {"sensor": "roof", "value": "-3", "unit": "F"}
+        until(lambda: pipe.counts("sensors-udp")["refused.damaged"] == 1)
+        assert pipe.settled()["unaccounted"] == 0

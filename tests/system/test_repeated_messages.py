@@ -1,0 +1,85 @@
+"""What senders repeat because nobody told them that it was taken lands once, where their protocol has an id for it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import msgpack
+import pytest
+from elasticsearch import Elasticsearch
+from elasticsearch.helpers import bulk
+
+from penstock.landing.table_paths import Layout
+from penstock.landing.trace.tracer import Tracer
+from penstock.testing.pipe import Pipe, until
+from tests.system.configured_pipe import SMALL, configured_pipe, listener
+from tests.system.topic_files import entries
+
+LISTENERS = SMALL + listener("forward", "tcp", 'codec = "forward"') + listener("web", "http", 'max_line = "32KiB"')
+PLAIN = {"body": {"stringValue": "an order"}}
+KNOWN = PLAIN | {"attributes": [{"key": "log.record.uid", "value": {"stringValue": "01JD"}}]}
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    with configured_pipe(tmp_path, LISTENERS) as made:
+        yield made
+
+
+def chunk(number: int) -> bytes:
+    """Three records, the last two of which are the same."""
+    events = [[number, {"n": n}] for n in (1, 2, 2)]
+    packed: bytes = msgpack.packb(["shop", events, {"size": 3, "chunk": f"chunk-{number}"}])
+    return packed
+
+
+def is_acknowledged(pipe: Pipe, request: bytes) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(pipe.address("forward"), timeout=10) as sock:
+        sock.sendall(request)
+        return b"chunk-" in sock.recv(1000)
+    return False
+
+
+def send_and_be_cut_off(pipe: Pipe, request: bytes) -> None:
+    """The log has it; the receiver is killed, and nobody tells the sender."""
+    before = len(entries(pipe, "forward"))
+    with socket.create_connection(pipe.address("forward"), timeout=10) as sock:
+        sock.sendall(request)
+        until(lambda: len(entries(pipe, "forward")) == before + 3)
+        pipe.kill("receiver forward")
+
+
+def land(pipe: Pipe) -> None:
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options]
+    subprocess.run(command, check=True, timeout=120, capture_output=True)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_what_is_sent_again_lands_once(pipe: Pipe) -> None:
+    for number in range(3):
+        send_and_be_cut_off(pipe, chunk(number))
+        until(lambda number=number: is_acknowledged(pipe, chunk(number)))  # type: ignore[misc]
+    host, port = pipe.address("web")
+    with Elasticsearch(f"http://{host}:{port}") as client:
+        for documents in ([0, 1, 2], [1, 2, 3], [1]):
+            created = [{"_op_type": "create", "_index": "shop", "_id": str(n), "n": n} for n in documents]
+            assert bulk(client, created) == (len(documents), [])
+        assert bulk(client, [{"_index": "shop", "_id": "1", "n": 1}, *[{"_index": "shop", "n": 1}] * 2])
+    for record in (KNOWN, KNOWN, PLAIN, PLAIN):
+        request = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
+        assert httpx.post(f"http://{host}:{port}/v1/logs", json=request, timeout=30).is_success
+    land(pipe)
+    until(lambda: pipe.fates("web").total() == 14)
+    assert pipe.fates("forward") == {"landed.message": 9, "duplicate": len(entries(pipe, "forward")) - 9}
+    assert pipe.fates("web") == {"landed.message": 10, "duplicate": 4}
+    assert pipe.settled()["unaccounted"] == 0
+    tracer = Tracer(pipe.data_dir / "topics", Layout.of(pipe.data_dir / "tables"))
+    again = tracer.trace("forward", 3)
+    assert (again.fate, again.uuid) == ("duplicate", entries(pipe, "forward")[0]["annotations"]["uuid"])

@@ -1,0 +1,92 @@
+"""``penstock tail`` against a real daemon: killed again and again while files are written and rotated."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from penstock.testing.pipe import Pipe, until
+from tests.system.test_docs import commands_of, run
+from tests.system.topic_files import entries
+
+KILLS = 6
+EVERY = 0.002
+"""Seconds between two lines."""
+
+
+class Application:
+    """Writes numbered lines, and is rotated: by renaming, every hundred lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.written, self._ends = path, 0, threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        file = self._path.open("a")
+        while not self._ends.wait(EVERY):
+            file.write(f"line {self.written}\n")
+            file.flush()
+            self.written += 1
+            if self.written % 100 == 0:
+                self._path.rename(self._path.with_name(f"{self._path.name}.{self.written // 100}"))
+                file.close()
+                file = self._path.open("a")
+        file.close()
+
+    def stop(self) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+def following(pipe: Pipe, *arguments: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock.cli.main", "tail", *arguments, "--topic", "files", *pipe.options]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+
+def test_a_tail_that_is_killed_loses_no_line_and_doubles_none(pipe: Pipe, tmp_path: Path) -> None:
+    folder, dice = tmp_path / "logs", random.Random(7)
+    folder.mkdir()
+    application = Application(folder / "app.log")
+    try:
+        for number in range(KILLS):
+            process, before = following(pipe, f"{folder}/app.log*"), len(entries(pipe, "files"))
+            until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
+            time.sleep(dice.random() / 2)
+            if number == KILLS // 2:
+                pipe.kill("log daemon")
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+    finally:
+        application.stop()
+    process = following(pipe, f"{folder}/app.log*", "--once")
+    assert process.wait(60) == 0
+    rows = entries(pipe, "files")
+    assert Counter(row["payload"] for row in rows) == Counter(b"line %d" % n for n in range(application.written))
+    assert {Path(row["annotations"]["file"]).name.partition(".")[0] for row in rows} == {"app"}
+    assert pipe.settled()["unaccounted"] == 0
+
+
+def test_the_command_of_its_page(one_pipe: Pipe, tmp_path: Path) -> None:
+    (command,) = commands_of("tail")
+    (tmp_path / "shop.log").write_text("from the page\n")
+    run(one_pipe, command.replace("/var/log/shop", str(tmp_path)) + " --once")
+    assert [row["payload"] for row in entries(one_pipe, "app")] == [b"from the page"]
+
+
+def test_a_line_is_in_the_topic_soon_and_a_signal_ends_it(pipe: Pipe, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("first\n")
+    process = following(pipe, str(log))
+    until(lambda: len(entries(pipe, "files")) == 1)
+    with log.open("a") as file:
+        file.write("second\n")
+    until(lambda: len(entries(pipe, "files")) == 2, seconds=10)
+    process.terminate()
+    assert process.wait(30) == 0

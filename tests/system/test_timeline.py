@@ -1,0 +1,56 @@
+"""The timeline says what happened, and outlives every process."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing.pipe import Pipe, until
+
+
+def command(pipe: Pipe, *words: str) -> str:
+    return pipe.run(sys.executable, "-m", "penstock.cli.main", *words)
+
+
+def happened(pipe: Pipe) -> str:
+    events: list[dict[str, Any]] = pipe.get("/events")["events"]
+    return "\n".join(event["text"] for event in events)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    made = Pipe(tmp_path, "listener.events-udp.so_rcvbuf=64KiB")
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_the_timeline_outlives_every_process(pipe: Pipe) -> None:
+    pipe.kill("log daemon")
+    until(lambda: "log daemon was killed by SIGKILL, back after" in happened(pipe), what="the daemon is back")
+    pipe.kill_all()
+    pipe.start()
+    until(lambda: "penstock started: the one before it was not stopped, but killed" in happened(pipe))
+    pipe.stop()
+    pipe.start()
+    until(lambda: len(pipe.get("/events")["events"]) >= 5, what="the start is told")
+    lines = [line.split(" ", 1)[1] for line in command(pipe, "events").splitlines()]
+    assert lines[0] == "penstock started"
+    assert lines[1].startswith("log daemon was killed by SIGKILL, back after ")
+    assert lines[2:] == [
+        "penstock started: the one before it was not stopped, but killed",
+        "penstock stopped",
+        "penstock started",
+    ]
+
+
+def test_a_reload_is_told_with_what_it_changed(pipe: Pipe) -> None:
+    assert pipe.process
+    pipe.process.send_signal(signal.SIGHUP)
+    said = "the configuration is reloaded: nothing has changed"
+    until(lambda: said in happened(pipe), what="the reload is told")

@@ -1,0 +1,52 @@
+"""Requests to doors, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from penstock.wire.requests import Answer, Door, Received, Refused, Request
+
+
+def asked(
+    path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, method: str = "POST", **more: Any
+) -> Request:
+    split = urlsplit(path)
+    return Request(method, split.path, body, dict(parse_qsl(split.query)), headers or {}, **more)
+
+
+def rows(received: Received | Answer) -> list[tuple[bytes, dict[str, str]]]:
+    """Payloads and annotations."""
+    assert isinstance(received, Received)
+    return [(row["payload"], dict(row["annotations"] or [])) for row in received.body.to_pylist()]
+
+
+def told(received: Received | Answer) -> Any:
+    """The answer's document."""
+    return orjson.loads(received.answer.body if isinstance(received, Received) else received.body)
+
+
+def refused(door: Door, request: Request) -> Answer:
+    """What a sender is told whose request is refused."""
+    try:
+        door.receive(request)
+    except Refused as why:
+        return door.refusal(why, request)
+    raise AssertionError("it was taken")
+
+
+def taken_or_refused(door: Door, request: Request) -> None:
+    """Nothing but Refused may be raised, and the books close."""
+    received = None
+    try:
+        received = door.receive(request)
+    except Refused as error:
+        why = error
+    if received is None:
+        assert door.refusal(why, request).status >= 400
+    if isinstance(received, Received):
+        received.body.validate(full=True)
+        assert received.counts["seen"] == received.body.num_rows + received.counts.total("refused.")

@@ -1,0 +1,147 @@
+"""GELF over UDP: chunks, compression and plain messages in any mixture, counted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import Counts, open_books
+from penstock.wire.datagrams import Datagrams
+from penstock.wire.gelf.codec import GelfDecoder
+
+MAGIC = b"\x1e\x0f"
+
+
+def text(number: int, size: int = 0) -> bytes:
+    noise = os.urandom(size // 2).hex()
+    return json.dumps({"version": "1.1", "host": f"h{number}", "short_message": noise, "_n": number}).encode()
+
+
+def chunks(message: bytes, size: int, name: bytes = b"12345678") -> list[bytes]:
+    parts = [message[at : at + size] for at in range(0, len(message), size)]
+    return [MAGIC + name + bytes((number, len(parts))) + part for number, part in enumerate(parts)]
+
+
+def decoded(decoder: GelfDecoder, datagrams: list[bytes], now: float = 0.0, port: int = 1) -> tuple[list[Any], Counts]:
+    """All messages of a round, as (payload, annotations), and its counts."""
+    rows: list[Any] = []
+    total = Counts()
+    rest = Datagrams.of(datagrams, ports=[port] * len(datagrams))
+    while len(rest):
+        found = decoder.decode(rest, now)
+        assert open_books(found.counts) == []
+        assert found.taken
+        assert found.body.num_rows == found.counts["accepted"]
+        rows += [(row["payload"], dict(row["annotations"])) for row in found.body.to_pylist()]
+        total.absorb(found.counts)
+        rest = rest.range(found.taken, len(rest))
+    return rows, Counts(total.pruned())
+
+
+def test_plain_compressed_and_chunked_messages_are_what_they_were_in_order() -> None:
+    sent = [text(number, 3000) for number in range(5)]
+    datagrams = [sent[0], zlib.compress(sent[1]), *chunks(sent[2], 500), gzip.compress(sent[3])]
+    datagrams += chunks(gzip.compress(sent[4]), 500, b"another ")
+    rows, counts = decoded(GelfDecoder(), datagrams)
+    assert [payload for payload, _ in rows] == sent
+    assert [fields for _, fields in rows] == [{"host": f"h{n}", "_n": str(n)} for n in range(5)]
+    assert (counts["accepted"], counts["unboxed"]) == (5, 3)
+    assert counts["fragment.used"] == len(datagrams) - 3
+
+
+def test_chunks_of_several_senders_and_rounds_come_in_any_order() -> None:
+    decoder, one, two = GelfDecoder(), text(1, 2000), text(2, 2000)
+    first, second = chunks(one, 300), chunks(two, 300)
+    assert decoded(decoder, first[1:], port=1)[0] == []
+    assert decoded(decoder, second[::-1], port=2)[0] == [(two, {"host": "h2", "_n": "2"})]
+    assert decoder.open_messages == 1
+    rows, counts = decoded(decoder, [first[3], first[0], first[0]], port=1)
+    assert (rows[0][0], counts["fragment.duplicate"]) == (one, 2)
+    assert (decoder.open_messages, decoder.open_fragments, decoder.held_bytes) == (0, 0, 0)
+
+
+def test_what_never_becomes_whole_is_given_up_and_counted() -> None:
+    decoder = GelfDecoder(expire_time=5)
+    decoded(decoder, chunks(text(1, 2000), 300)[1:], now=1.0)
+    counts = decoder.expire(6.1)
+    assert (counts["incomplete.expired"], counts["open"], decoder.held_bytes) == (1, -1, 0)
+
+
+def test_unfinished_messages_take_bounded_memory() -> None:
+    decoder, total = GelfDecoder(max_size=20_000), Counts()
+    for number in range(100):
+        total.absorb(decoded(decoder, [MAGIC + number.to_bytes(8, "big") + b"\0\2" + bytes(6000)])[1])
+        assert decoder.held_bytes <= 20_000
+    assert total["incomplete.evicted"] == 97
+
+
+def test_a_message_of_chunks_beyond_the_limit_is_refused() -> None:
+    decoder = GelfDecoder(max_size=5_000)
+    rows, counts = decoded(decoder, chunks(bytes(10_000), 1000))
+    assert (rows, counts["refused.oversize"], counts["fragment.discarded"]) == ([], 1, 10)
+    assert (decoder.open_messages, decoder.held_bytes) == (0, 0)
+
+
+def test_a_chunk_that_comes_again_longer_and_longer_is_weighed_anew() -> None:
+    decoder = GelfDecoder(max_size=5_000)
+    again = [MAGIC + b"12345678\0\2" + bytes(size) for size in (100, 4000, 6000)]
+    _, counts = decoded(decoder, again)
+    assert (counts["refused.oversize"], decoder.held_bytes) == (1, 0)
+
+
+def test_headers_of_chunks_that_cannot_be_are_counted() -> None:
+    broken = [MAGIC, MAGIC + b"12345678\0", MAGIC + b"12345678\0\0", MAGIC + b"12345678\2\2", MAGIC + b"12345678\0\x81"]
+    rows, counts = decoded(GelfDecoder(), [*broken, b"", b"{}"])
+    assert [payload for payload, _ in rows] == [b"{}"]
+    assert (counts["invalid.header"], counts["empty"], counts["taken"]) == (5, 1, 7)
+
+
+def test_a_compressed_bomb_is_refused_and_the_round_goes_on_in_parts() -> None:
+    bomb, small = zlib.compress(bytes(1 << 20), 9), text(1)
+    decoder = GelfDecoder(max_size=100_000)
+    large = [zlib.compress(json.dumps({"_x": "y" * 60_000}).encode()) for _ in range(10)]
+    first = decoder.decode(Datagrams.of([bomb, *large, small]), 0.0)
+    assert (first.taken, first.body.num_rows, first.counts["refused.oversize"]) == (3, 2, 1)
+    rows, counts = decoded(GelfDecoder(max_size=100_000), [bomb, *large, small])
+    assert (len(rows), counts["refused.oversize"], counts["accepted"]) == (11, 1, 11)
+
+
+def test_what_was_compressed_and_cannot_be_unpacked_is_refused() -> None:
+    rows, counts = decoded(GelfDecoder(), [zlib.compress(b"{}" * 100)[:-3], *chunks(b"\x1f\x8b" + bytes(900), 300)])
+    assert (rows, counts["refused.damaged"]) == ([], 2)
+
+
+def test_lines_are_messages_with_their_fields() -> None:
+    found = GelfDecoder().decode_lines(pa.array([text(1), b"no json"], pa.binary()))
+    assert [dict(row["annotations"]) for row in found.body.to_pylist()] == [{"host": "h1", "_n": "1"}, {}]
+
+
+PIECES = st.one_of(
+    st.binary(max_size=30),
+    st.binary(max_size=30).map(lambda data: b'{"host":"a","_b":' + data),
+    st.binary(max_size=60).map(zlib.compress),
+    st.binary(max_size=60).map(lambda data: gzip.compress(data)[:-2]),
+    st.just(zlib.compress(bytes(100_000))),
+    st.tuples(st.sampled_from([b"1" * 8, b"2" * 8]), st.integers(0, 4), st.integers(0, 4), st.binary(max_size=20)).map(
+        lambda each: MAGIC + each[0] + bytes(each[1:3]) + each[3]
+    ),
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=12), max_size=5))
+def test_any_bytes_are_counted(rounds: list[list[bytes]]) -> None:
+    decoder, total = GelfDecoder(max_size=1000, expire_time=1.0), Counts()
+    for second, datagrams in enumerate(rounds):
+        total.absorb(decoded(decoder, datagrams, now=second / 2)[1])
+        assert (total["open"], total["fragment.open"]) == (decoder.open_messages, decoder.open_fragments)
+        assert decoder.held_bytes <= 2000
+    total.absorb(decoder.expire(1e9))
+    assert open_books(total) == []
+    assert (total["open"], decoder.held_bytes) == (0, 0)

@@ -1,0 +1,86 @@
+"""Elasticsearch's _bulk: each item is answered, and the answers are in the order of the items."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.wire.bulk import BulkDoor
+from penstock.wire.requests import Refused
+from tests.fuzzed import json_texts
+from tests.wire.doors import asked, refused, rows, taken_or_refused, told
+
+
+def test_documents_are_messages_as_they_are_and_their_index_and_id_are_annotations() -> None:
+    body = b'{"create":{"_index":"own","_id":"7"}}\n{"m": 1}\n{"index":{}}\n{"m":2}\n'
+    received = BulkDoor().receive(asked("/logs/_bulk", body))
+    (first, said_of_it), second = rows(received)
+    assert len(said_of_it.pop("uuid")) == 32
+    assert [(first, said_of_it), second] == [
+        (b'{"m": 1}', {"index": "own", "id": "7"}),
+        (b'{"m":2}', {"index": "logs"}),
+    ]
+    said = told(received)
+    assert said["errors"] is False
+    assert [(action, item["_index"], item["status"]) for each in said["items"] for action, item in each.items()] == [
+        ("create", "own", 201),
+        ("index", "logs", 201),
+    ]
+    assert received.answer.headers["x-elastic-product"] == "Elasticsearch"
+
+
+def test_a_document_that_comes_again_under_its_id_has_the_same_uuid_and_any_other_has_another() -> None:
+    def uuid(path: str, action: bytes, document: bytes) -> str | None:
+        ((_, said),) = rows(BulkDoor().receive(asked(path, action + b"\n" + document)))
+        return said.get("uuid")
+
+    first = uuid("/logs/_bulk", b'{"create":{"_id":"7"}}', b'{"m":1}')
+    assert uuid("/_bulk", b'{"create":{"_index":"logs","_id":7}}', b' {"m":1} ') == first
+    others = [
+        uuid("/logs/_bulk", b'{"create":{"_id":"8"}}', b'{"m":1}'),
+        uuid("/more/_bulk", b'{"create":{"_id":"7"}}', b'{"m":1}'),
+        uuid("/logs/_bulk", b'{"create":{"_id":"7"}}', b'{"m":2}'),
+    ]
+    assert len({first, *others}) == 4
+    assert uuid("/logs/_bulk", b'{"create":{}}', b'{"m":1}') is None
+    assert uuid("/logs/_bulk", b'{"index":{"_id":"7"}}', b'{"m":1}') is None, "it may become again what it was"
+
+
+def test_items_that_are_not_taken_are_answered_each() -> None:
+    body = (
+        b'{"index":{}}\nnope\n{"delete":{"_id":"1"}}\n{"update":{"_id":"2"}}\n{"doc":{}}\n{"index":{}}\n[1]\n'
+        b'{"index":{}}\n{"m":1}\n{"index":{}}\n{"m":"' + b"x" * 100 + b'"}'
+    )
+    received = BulkDoor().receive(asked("/logs/_bulk", body, most=80))
+    said = told(received)
+    assert said["errors"] is True
+    assert [item["status"] for each in said["items"] for item in each.values()] == [400, 400, 400, 400, 201, 413]
+    assert received.counts == {"seen": 6, "accepted": 1, "refused.syntax": 2, "refused.kind": 2, "refused.oversize": 1}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"nope\n", b'{"index":{}}', b'{"index":{},"create":{}}\n{}', b'{"index":[]}\n{}']
+)
+def test_where_items_cannot_be_told_apart_the_request_is_refused(body: bytes) -> None:
+    answer = refused(BulkDoor(), asked("/_bulk", body))
+    assert (answer.status, told(answer)["status"]) == (400, 400)
+
+
+def test_when_it_is_busy_clients_are_told_what_they_try_again_after() -> None:
+    answer = BulkDoor().refusal(Refused(503, "busy", "later"), asked("/_bulk"))
+    assert (answer.status, told(answer)["error"]["type"]) == (429, "es_rejected_execution_exception")
+
+
+@pytest.mark.parametrize("path", ["/", "/_license", "/_cluster/health"])
+def test_what_clients_ask_first_is_answered(path: str) -> None:
+    door = BulkDoor()
+    assert door.takes("GET", path)
+    assert door.takes("HEAD", path)
+    assert not door.takes("POST", path)
+    assert told(door.receive(asked(path, method="GET")))
+
+
+@given(st.lists(json_texts("index", "create", "delete", "_id") | st.just(b'{"index":{}}'), max_size=6).map(b"\n".join))
+def test_any_bytes_are_items_or_refused(data: bytes) -> None:
+    taken_or_refused(BulkDoor(), asked("/_bulk", data))

@@ -1,0 +1,53 @@
+"""JSON as agents send it: each document a message as it is, what is none refused by its line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.wire.json_documents import JsonDoor
+from tests.fuzzed import json_texts
+from tests.wire.doors import asked, refused, rows, taken_or_refused, told
+
+
+@pytest.mark.parametrize(
+    ("body", "payloads"),
+    [
+        (b'{"a": 1}\n{"b":2}\n', [b'{"a": 1}', b'{"b":2}']),
+        (b'{"a": 1}\r\n\r\n"text"', [b'{"a": 1}', b'"text"']),
+        (b'[{"a": 1}, 2]', [b'{"a":1}', b"2"]),
+        (b'{\n  "a": 1\n}\n', [b'{\n  "a": 1\n}']),
+        (b"", []),
+    ],
+)
+def test_documents_by_line_in_an_array_or_alone_are_messages(body: bytes, payloads: list[bytes]) -> None:
+    received = JsonDoor().receive(asked("/", body))
+    assert [payload for payload, _ in rows(received)] == payloads
+    assert told(received) == {"accepted": len(payloads), "refused": 0}
+
+
+def test_lines_that_are_no_json_are_refused_and_named() -> None:
+    received = JsonDoor().receive(asked("/", b'{"a":1}\nnope\n{"b":2}\n{"c":'))
+    assert [payload for payload, _ in rows(received)] == [b'{"a":1}', b'{"b":2}']
+    syntax = [{"document": number, "reason": "syntax"} for number in (2, 4)]
+    assert told(received) == {"accepted": 2, "refused": 2, "errors": syntax}
+    assert received.counts == {"seen": 4, "accepted": 2, "refused.syntax": 2}
+
+
+def test_where_nothing_can_be_taken_the_request_is_refused() -> None:
+    assert refused(JsonDoor(), asked("/", b"nope")).status == 400
+    assert refused(JsonDoor(), asked("/", b"[1,")).status == 400
+    assert refused(JsonDoor(), asked("/", b'"' + b"x" * 100 + b'"', most=50)).status == 413
+
+
+@given(st.lists(json_texts("type", "uuid"), max_size=4).map(b"\n".join))
+def test_any_bytes_are_documents_or_refused(data: bytes) -> None:
+    taken_or_refused(JsonDoor(), asked("/", data))
+
+
+@given(st.recursive(st.none(), lambda inner: st.lists(inner, min_size=1, max_size=1), max_leaves=1))
+def test_depth_is_no_matter(value: object) -> None:
+    taken_or_refused(JsonDoor(), asked("/", b"[" * 400 + json.dumps(value).encode() + b"]" * 400))

@@ -1,0 +1,105 @@
+"""Loki's push: lines with the labels of their streams, in JSON and in protobuf packed with snappy."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.wire.loki import LokiDoor
+from penstock.wire.requests import Answer, Refused
+from tests.fuzzed import RAW, json_texts
+from tests.wire.doors import asked, refused, rows, taken_or_refused
+from tests.wire.test_protobuf import encoded
+
+PUSH = "/loki/api/v1/push"
+JSON = {"content-type": "application/json; charset=utf-8"}
+PROTOBUF = {"content-type": "application/x-protobuf"}
+
+
+def field(number: int, *parts: bytes) -> bytes:
+    return encoded(number, 2, b"".join(parts))
+
+
+def entry(seconds: int, nanos: int, line: bytes, *pairs: tuple[bytes, bytes]) -> bytes:
+    stamp = field(1, encoded(1, 0, seconds), encoded(2, 0, nanos))
+    return field(2, stamp, field(2, line), *(field(3, field(1, name), field(2, value)) for name, value in pairs))
+
+
+def packed(data: bytes) -> bytes:
+    return bytes(pa.compress(data, codec="snappy", asbytes=True))
+
+
+def test_lines_in_json_are_messages_with_their_labels() -> None:
+    streams = [
+        {"stream": {"job": "app"}, "values": [["17", "one"], ["18", "two", {"trace": "t"}]]},
+        {"stream": {"job": "other", "level": "info"}, "values": [["19", "three"]]},
+    ]
+    received = LokiDoor().receive(asked(PUSH, json.dumps({"streams": streams}).encode(), JSON))
+    assert rows(received) == [
+        (b"one", {"time": "17", "labels.job": "app"}),
+        (b"two", {"time": "18", "labels.job": "app", "metadata.trace": "t"}),
+        (b"three", {"time": "19", "labels.job": "other", "labels.level": "info"}),
+    ]
+    assert not isinstance(received, Answer)
+    assert received.answer.status == 204
+
+
+def test_lines_in_protobuf_are_the_same_messages() -> None:
+    first = field(
+        1, field(1, b'{job="app", quoted="a \\"b\\"\\n"}'), entry(1, 5, b"one"), entry(2, 0, b"two", (b"k", b"v"))
+    )
+    second = field(1, field(1, b'{job="other"}'), entry(3, 0, b"three"))
+    received = LokiDoor().receive(asked(PUSH, packed(first + second), PROTOBUF))
+    labels = {"labels.job": "app", "labels.quoted": 'a "b"\n'}
+    assert rows(received) == [
+        (b"one", {"time": "1000000005", **labels}),
+        (b"two", {"time": "2000000000", **labels, "metadata.k": "v"}),
+        (b"three", {"time": "3000000000", "labels.job": "other"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b"[]", b'{"streams":1}', b'{"streams":[{"stream":{},"values":[["x","line"]]}]}', b"nope"]
+)
+def test_what_is_no_push_is_refused(body: bytes) -> None:
+    assert refused(LokiDoor(), asked(PUSH, body, JSON)).status == 400
+    assert (
+        refused(LokiDoor(), asked(PUSH, packed(field(1, field(1, b"job"), entry(1, 1, b"x"))), PROTOBUF)).status == 400
+    )
+
+
+def test_what_says_that_it_is_large_is_not_unpacked() -> None:
+    bomb = packed(bytes(20 << 20))
+    assert len(bomb) < 2 << 20
+    assert refused(LokiDoor(), asked(PUSH, bomb, PROTOBUF)).status == 413
+    assert refused(LokiDoor(), asked(PUSH, b"\xff\xff\xff\x07", PROTOBUF)).status == 413
+
+
+def test_labels_do_not_make_a_request_grow_without_bounds() -> None:
+    stream = {"stream": {"job": "x" * 100_000}, "values": [["1", "l"]] * 5000}
+    received = LokiDoor().receive(asked(PUSH, json.dumps({"streams": [stream]}).encode(), JSON))
+    assert not isinstance(received, Answer)
+    assert received.body.nbytes < 8 << 20
+    assert received.refused["oversize"] + received.body.num_rows == 5000
+    assert received.answer.status == 400
+
+
+def test_it_is_ready_and_says_when_it_is_busy() -> None:
+    assert LokiDoor().receive(asked("/ready", method="GET")) == Answer(200, b"ready\n", "text/plain")
+    assert LokiDoor().refusal(Refused(503, "busy", "later"), asked(PUSH)).headers == {"retry-after": "1"}
+
+
+@given(json_texts("streams", "stream", "values"))
+def test_any_json_is_a_push_or_refused(data: bytes) -> None:
+    taken_or_refused(LokiDoor(), asked(PUSH, data, JSON))
+
+
+@given(
+    RAW | RAW.map(packed) | st.lists(RAW, max_size=4).map(lambda lines: packed(field(1, *(field(2, x) for x in lines))))
+)
+def test_any_bytes_are_a_push_or_refused(data: bytes) -> None:
+    taken_or_refused(LokiDoor(), asked(PUSH, data, PROTOBUF))
