@@ -55,13 +55,17 @@ def load(topics: Path, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | N
 def _read(book: Book, topics: Path, tiers: tuple[type[Post], ...], verify: Verify | None) -> Book:
     """Enter all that ``book`` does not cover."""
     for path in _folders(topics):
-        reader = TopicReader(path)
-        if path.name != TOPIC:
-            with contextlib.suppress(UnknownFormat):
-                enter_topic(book, path.name, reader, verify)
-        elif tiers:
-            enter_posts(book, reader, tiers, verify)
+        enter(book, TopicReader(path), tiers, verify)
     return book
+
+
+def enter(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> None:
+    """Enter all of a topic that ``book`` does not cover."""
+    if reader.path.name != TOPIC:
+        with contextlib.suppress(UnknownFormat):
+            enter_topic(book, reader.path.name, reader, verify)
+    elif tiers:
+        enter_posts(book, reader, tiers, verify)
 
 
 def posted(book: Book, topics: Path, tiers: tuple[type[Post], ...]) -> Book:

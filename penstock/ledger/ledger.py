@@ -18,7 +18,7 @@ from penstock.ledger import checkpoint
 from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
 from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.book_from_topics import TOPIC, gap_rows, resume, unreadable
+from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.handler_deliveries import routes, standings
 from penstock.ledger.in_buffer import BufferedCounts
@@ -64,11 +64,16 @@ class Ledger:
         self.live: dict[str, EventPost] = {}
         """Events as they are now, of which the log has older versions, or none."""
         log.observe(self._stored)
+        log.observe_recoveries(self._recovered)
         self.roll_up()
 
     def _stored(self, topic: str, stored: Stored) -> None:
         if topic != TOPIC:
             self._book.enter(topic, stored.origin, stored.base, stored.rows, stored.last)
+
+    def _recovered(self, topic: str) -> None:
+        """A topic that there was no room to bring in order at the start may have more rows now, and gaps."""
+        enter(self._book, TopicReader(self._log.directory / topic))
 
     def _verify(self, topic: str, begin: int, end: int) -> None:
         self._log.topic(topic, internal=True).verify(begin, end)

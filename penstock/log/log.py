@@ -311,6 +311,13 @@ class Log:
             for name, topic in self._topics.items():
                 topic.subscribe(_observed(name, observer))
 
+    def observe_recoveries(self, observer: Callable[[str], None]) -> None:
+        """Call ``observer`` (name) when a topic was brought in order: rows and gaps may be new; never block in it.
+
+        That is when it is opened, or later, where there was no room for it.
+        """
+        self._shared.recovered.append(observer)
+
     def observe_sweeps(self, observer: Callable[[list[Swept]], None]) -> None:
         """Call ``observer`` after every sweep with what went."""
         self._sweep_observers.append(observer)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.counts import Counts, Origin, bucket_of
+from penstock.files.file_system import OS
 from penstock.ledger import checkpoint
 from penstock.ledger.book_from_topics import load
 from penstock.ledger.daily_rollup import day_of
 from penstock.ledger.ledger import CURSOR, Ledger, balance_of
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.log import Log
+from penstock.log.store.segment import Files, read_synced, write_synced
 from penstock.records import EMPTY_BODY, body
-from penstock.testing import FakeClock
+from penstock.testing import CrashingFileSystem, FakeClock
 
 ORIGIN = Origin("events-udp", 60, 0, 0, "plog", Counts({"taken": 3, "unboxed": 3, "seen": 3, "accepted": 3}))
 LANDED: dict[str, Any] = {
@@ -167,6 +169,62 @@ def test_a_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_p
     assert result.topics[0].fates == {"gap.corrupt": 3}
     assert (result.unaccounted, result.topics[0].end) == (0, 9)
     again.close()
+
+
+def killed_before_the_last_was_published(topics: Path, name: str, unpublished: Callable[[Log], object]) -> None:
+    """A log that ended when what ``unpublished`` appends to the topic was written, and readers did not see it yet."""
+    log, files = Log(topics), Files(topics / name, 0)
+    append(log)
+    Ledger(log, topics, ["events-udp"]).keep()
+    synced = read_synced(OS, files) if files.data.exists() else None
+    unpublished(log)
+    log.close()
+    assert synced, "there is something before it"
+    write_synced(OS, files, *synced)
+
+
+def test_a_topic_that_is_mended_when_there_is_room_again_is_counted_like_one_that_was_mended_at_its_opening(
+    tmp_path: Path,
+) -> None:
+    topics = tmp_path / "topics"
+    killed_before_the_last_was_published(topics, "events", append)
+    fs = CrashingFileSystem(tmp_path)
+    fs.free = 0
+    log = Log(topics, fs=fs)
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    assert ledger.balance().topics[0].end == 3, "what is not published is not counted either"
+    fs.free = None
+    log.topic("events").sweep()
+    assert (ledger.balance().topics[0].end, ledger.balance().unaccounted) == (6, 0)
+    append(log)
+    result = ledger.balance()
+    assert (result.topics[0].logged, result.routes[0].delivered, result.unaccounted) == (9, 9, 0)
+    log.close()
+    read = balance_of(load(topics).snapshot(), topics, {})
+    assert (read.topics, read.routes, read.listeners) == (result.topics, result.routes, result.listeners)
+
+
+def test_posts_that_are_seen_when_there_is_room_again_are_entered(tmp_path: Path) -> None:
+    topics = tmp_path / "topics"
+    told = {"tier": "client", "listener": "events-udp", "sender": "a", "version": 1, "counts": {"datagrams": 3}}
+
+    def first(log: Log) -> None:
+        Ledger(log, topics, ["events-udp"]).post(LANDED)
+
+    log = Log(topics)
+    append(log)
+    first(log)
+    log.close()
+    killed_before_the_last_was_published(topics, "_ledger", lambda log: Ledger(log, topics, ["events-udp"]).post(told))
+    fs = CrashingFileSystem(tmp_path)
+    fs.free = 0
+    log = Log(topics, fs=fs)
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    assert ledger.balance().listeners[0].sent is None
+    fs.free = None
+    log.topic("_ledger", internal=True).sweep()
+    assert ledger.balance().listeners[0].sent == {"datagrams": 3}
+    log.close()
 
 
 def test_a_partition_of_kafka_has_what_is_posted_of_it(log: Log, tmp_path: Path) -> None:

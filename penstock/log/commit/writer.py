@@ -54,13 +54,17 @@ class Writer:
             if self.owes is not None:
                 self.owes()
                 self.owes = None
-            if self._segment is None:
-                self.producers.clear()
-                recovery = Recovery(self._shared.fs, self._path, self._gaps, self.producers)
-                self._segment, self.positions = recovery.run()
-            return self._segment
+            return self._segment or self._recover()
         except OSError as error:
             raise write_error(error) from error
+
+    def _recover(self) -> Segment:
+        self.producers.clear()
+        recovery = Recovery(self._shared.fs, self._path, self._gaps, self.producers)
+        self._segment, self.positions = recovery.run()
+        for observer in self._shared.recovered:
+            observer(self._path.name)
+        return self._segment
 
     def write(self, items: list[QueuedAppend]) -> None:
         """Store what is not stored already, as one group, and answer. Raises LogError, and then nothing is stored."""
