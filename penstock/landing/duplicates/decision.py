@@ -59,7 +59,7 @@ def reconsidered(seen: EventsSeen, dropped: Array, runs: Iterable[HashRun], wind
 
 def _several(seen: EventsSeen) -> Array:
     """Which have a key (nearly always: the upper half of one) that others have, too."""
-    order = np.argsort(seen.high, kind="stable")
+    order = np.argsort(seen.high)
     high = seen.high[order]
     same = high[1:] == high[:-1]
     found = np.zeros(len(seen), bool)

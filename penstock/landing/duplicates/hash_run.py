@@ -1,4 +1,4 @@
-"""Keys of events that landed, sorted, with a filter that answers nearly all questions for keys that are not there.
+"""Keys of events that landed, sorted, with a filter.
 
 On disk, each part aligned: a head (its size, then JSON: version, rows, topics), the columns high, low, micros and
 topic, and the filter. A run never changes. It is made again from the table where it is lost, so that nothing waits for
@@ -20,11 +20,10 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.key_filter import Array, filter_bytes, filter_of, maybe_there
 
-Array = np.ndarray[tuple[int], np.dtype[Any]]
-VERSION = 1
-FILTER_BITS = 16
-"""Bits of the filter for each key: with two of them set, one question in seventy is asked in vain."""
+VERSION = 2
+"""Of version 1, which is read too, the filter was another."""
 _ALIGNED = 64
 _SIZE = struct.Struct("<Q")
 _COLUMNS: dict[str, np.dtype[Any]] = {
@@ -46,7 +45,7 @@ class BadRun(PenstockError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class HashRun:
-    """Keys in ascending order of ``high``; ``filter`` is a bitmap of a power of two of bits."""
+    """Keys in ascending order of ``high``; ``filter``: as ``key_filter`` has it."""
 
     high: Array
     low: Array
@@ -61,14 +60,13 @@ class HashRun:
     @classmethod
     def of(cls, seen: EventsSeen) -> HashRun:
         """A run in memory."""
-        order = np.argsort(seen.high, kind="stable")
-        sorted_ones, bitmap = seen.take(order), empty_filter(len(seen))
-        enter(bitmap, seen.low)
-        return cls(sorted_ones.high, sorted_ones.low, sorted_ones.micros, sorted_ones.topic, seen.topics, bitmap)
+        order = np.argsort(seen.high)
+        high, low, micros, topic = (one[order] for one in (seen.high, seen.low, seen.micros, seen.topic))
+        return cls(high, low, micros, topic, seen.topics, filter_of(high, low))
 
     def find(self, high: Array, low: Array) -> tuple[Array, Array]:
         """Numbers of the keys that are here, and the timestamps of what landed; a key may be here more than once."""
-        rows = self._likely(low)
+        rows = maybe_there(self.filter, high, low)
         if not len(rows):
             return rows, rows
         left = np.searchsorted(self.high, high[rows], "left")
@@ -77,11 +75,6 @@ class HashRun:
         places = np.repeat(left, counts) + np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         same = self.low[places] == low[rows]
         return rows[same], self.micros[places[same]]
-
-    def _likely(self, low: Array) -> Array:
-        rows: Array = np.flatnonzero(_bits(self.filter, low))
-        likely: Array = rows[_bits(self.filter, low[rows] >> np.uint64(32)) != 0]
-        return likely
 
     def seen(self) -> EventsSeen:
         """The keys as ``of`` took them, in another order; partitions and offsets are not known."""
@@ -112,12 +105,13 @@ class HashRun:
     def _of(cls, mapped: Array) -> HashRun:
         (size,) = _SIZE.unpack(mapped[: _SIZE.size].tobytes())
         told = json.loads(mapped[_SIZE.size :][:size].tobytes())
-        if told["version"] != VERSION:
+        if told["version"] not in (1, VERSION):
             raise ValueError("of another version")
-        places, _ = _layout(_SIZE.size + size, int(told["rows"]))
-        columns = [_part(mapped, at, size) for at, size in places]
-        high, low, micros, topic = (one.view(kind) for one, kind in zip(columns, _COLUMNS.values(), strict=False))
-        return cls(high, low, micros, topic, tuple(map(str, told["topics"])), columns[-1])
+        (*places, filter_place), _ = _layout(_SIZE.size + size, int(told["rows"]))
+        columns = [_part(mapped, *place) for place in places]
+        high, low, micros, topic = (one.view(kind) for one, kind in zip(columns, _COLUMNS.values(), strict=True))
+        bitmap = _part(mapped, *filter_place) if told["version"] == VERSION else filter_of(high, low)
+        return cls(high, low, micros, topic, tuple(map(str, told["topics"])), bitmap)
 
 
 def _part(mapped: Array, at: int, size: int) -> Array:
@@ -127,29 +121,11 @@ def _part(mapped: Array, at: int, size: int) -> Array:
     return part
 
 
-def _filter_bytes(rows: int) -> int:
-    return max(8, 1 << (max(rows, 1) * FILTER_BITS - 1).bit_length()) // 8
-
-
 def _layout(head: int, rows: int) -> tuple[list[tuple[int, int]], int]:
     """Where each column and the filter begin behind so many bytes, and how many bytes they are; and the end of all."""
-    sizes = [*(rows * kind.itemsize for kind in _COLUMNS.values()), _filter_bytes(rows)]
+    sizes = [*(rows * kind.itemsize for kind in _COLUMNS.values()), filter_bytes(rows)]
     *places, end = accumulate(size + -size % _ALIGNED for size in [head, *sizes])
     return list(zip(places, sizes, strict=True)), end
-
-
-def empty_filter(rows: int) -> Array:
-    """A filter for so many keys, none of them entered."""
-    return np.zeros(_filter_bytes(rows), np.uint8)
-
-
-def enter(bitmap: Array, low: Array) -> None:
-    """Enter keys in a filter."""
-    mask = np.uint64(len(bitmap) * 8 - 1)
-    for part in (low, low >> np.uint64(32)):
-        places = part & mask
-        bits = np.uint8(1) << (places & np.uint64(7)).astype(np.uint8)
-        np.bitwise_or.at(bitmap, (places >> np.uint64(3)).astype(np.intp), bits)
 
 
 def write_run(path: Path, topics: tuple[str, ...], parts: Iterable[Columns], bitmap: Array, rows: int) -> int:
@@ -172,9 +148,3 @@ def write_run(path: Path, topics: tuple[str, ...], parts: Iterable[Columns], bit
         file.write(bitmap.data)
         file.truncate(end)
     return int(crc32c.crc32c(np.memmap(path, np.uint8, "r").data))
-
-
-def _bits(bitmap: Array, values: Array) -> Array:
-    places = values & np.uint64(len(bitmap) * 8 - 1)
-    found: Array = (bitmap[places >> np.uint64(3)] >> (places & np.uint64(7)).astype(np.uint8)) & np.uint8(1)
-    return found

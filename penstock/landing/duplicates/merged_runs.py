@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from penstock.landing.duplicates.events_seen import together
-from penstock.landing.duplicates.hash_run import Array, Columns, HashRun, empty_filter, enter, write_run
+from penstock.landing.duplicates.hash_run import Columns, HashRun, write_run
+from penstock.landing.duplicates.key_filter import Array, empty_filter, enter
 
 STEP = 1 << 19
 """Keys that are in memory at once, about: they are hashes, and so come evenly from all ranges."""
@@ -29,7 +30,7 @@ def _in_order(runs: Sequence[HashRun], numbers: Sequence[Array], bitmap: Array) 
     for step in range(steps):
         parts = [run.columns(slice(cut[step], cut[step + 1])) for run, cut in zip(runs, cuts, strict=True)]
         part = _sorted(parts, numbers)
-        enter(bitmap, part[1])
+        enter(bitmap, part[0], part[1])
         yield part
 
 
@@ -37,5 +38,5 @@ def _sorted(parts: Sequence[Columns], numbers: Sequence[Array]) -> Columns:
     """The keys of parts with topics of their own as one part in ascending order; ``numbers``: what topics become."""
     high, low, micros = (np.concatenate(column) for column in list(zip(*parts, strict=True))[:3])
     topic = np.concatenate([number[part[3]] for number, part in zip(numbers, parts, strict=True)])
-    order = np.argsort(high, kind="stable")
+    order = np.argsort(high)
     return high[order], low[order], micros[order], topic[order]
