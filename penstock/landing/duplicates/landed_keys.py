@@ -28,6 +28,8 @@ MANIFEST = "keys.json"
 MERGED_AT = 8
 """So many runs of about one size become one."""
 SMALLEST = 4096
+LARGE, SHARE = 32 << 20, 4
+"""More keys than that become one only if they landed within this share of the window: a run goes as a whole."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -125,9 +127,16 @@ class LandedKeys:
         tiers: dict[int, list[_Entry]] = {}
         for entry in self._entries:
             tiers.setdefault(entry.tier, []).append(entry)
-        several = next((entries for entries in tiers.values() if len(entries) >= MERGED_AT), [])
+        many = (entries for entries in tiers.values() if len(entries) >= MERGED_AT)
+        several = next((entries for entries in many if not self._would_stay_for_long(entries)), [])
         self._entries = [entry for entry in self._entries if entry not in several]
         return several
+
+    def _would_stay_for_long(self, several: Sequence[_Entry]) -> bool:
+        """Whether, as one, the first of them would go much later than by themselves."""
+        latest = _latest(several)
+        apart = max(latest[topic] - at for entry in several for topic, at in entry.newest.items())
+        return sum(entry.rows for entry in several) > LARGE and apart > self._window // SHARE
 
     def _keep(self) -> None:
         runs = [entry.document() for entry in self._entries]

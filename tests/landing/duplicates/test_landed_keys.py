@@ -94,6 +94,20 @@ def test_a_topic_that_goes_on_leaves_its_old_keys_behind(tmp_path: Path, monkeyp
     assert all(known(keys, batch(299) + batch(290)))
 
 
+def test_many_keys_of_times_far_apart_stay_in_files_of_their_own_so_that_the_first_go_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landed_keys, "SMALLEST", 4)
+    monkeypatch.setattr(landed_keys, "LARGE", 60)
+    keys, most, files_at_once = LandedKeys(tmp_path, WINDOW), 0, 0
+    for number in range(300):
+        keys.add(number, seen(batch(number, step=WINDOW // 50)))
+        most = max(most, sum(map(len, keys.runs)))
+        files_at_once = max(files_at_once, len(keys.runs))
+    assert most < 1.5 * 5 * 50, "hardly more than the keys of one window"
+    assert files_at_once < 3 * MERGED_AT
+
+
 def test_a_topic_that_rests_keeps_its_last_keys_however_long(tmp_path: Path) -> None:
     keys = LandedKeys(tmp_path, WINDOW)
     keys.add(0, seen(batch(0, topic="rests")))
