@@ -101,10 +101,10 @@ def test_many_keys_of_times_far_apart_stay_in_files_of_their_own_so_that_the_fir
     monkeypatch.setattr(landed_keys, "LARGE", 60)
     keys, most, files_at_once = LandedKeys(tmp_path, WINDOW), 0, 0
     for number in range(300):
-        keys.add(number, seen(batch(number, step=WINDOW // 50)))
+        keys.add(number, seen(batch(number, step=1)))
         most = max(most, sum(map(len, keys.runs)))
         files_at_once = max(files_at_once, len(keys.runs))
-    assert most < 1.5 * 5 * 50, "hardly more than the keys of one window"
+    assert most < 1.2 * 5 * WINDOW, "hardly more than the keys of one window"
     assert files_at_once < 3 * MERGED_AT
 
 
