@@ -9,18 +9,16 @@ is cut out of its payload, one by one. (Of a whole number, minus zero is zero.)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.rows.engine import as_mask, compute, pc
+from penstock.landing.rows.engine import Bytes, Mask, Places, as_mask, compute, pc, rows_with
 from penstock.landing.rows.json_places import inner, scan, skip
 from penstock.landing.rows.strict_json import deep_recursion
 
-Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _ALONE = r"""NOT regexp_matches({0}, '(?s)"data".*"data"') AND NOT contains({0}, '\u00')"""
 """It has one key of that name, however it is spelled: the event's own."""
 _LAST = """suffix({0}, '"data":' || {1} || '}}')"""
@@ -60,31 +58,18 @@ def _replaced(data: pa.Array[Any], rows: Any, found: list[str]) -> pa.Array[Any]
 
 
 def _nothing_rewritten(texts: pa.Array[Any], data: pa.Array[Any]) -> Mask:
-    return ~(_rows_with(texts, _backslashes) | _rows_with(data, _points_and_exponents))
+    return ~(rows_with(texts, _backslashes) | rows_with(data, _points_and_exponents))
 
 
-def _rows_with(texts: pa.Array[Any], found: Callable[[Bytes], Mask]) -> Mask:
-    """Which texts have a byte that is looked for; there are no nulls."""
-    _, starts, content = texts.buffers()
-    offsets = np.frombuffer(starts, np.int32, len(texts) + 1, 4 * texts.offset)  # type: ignore[call-overload]  # takes buffers
-    first, last = int(offsets[0]), int(offsets[-1])
-    everything = np.frombuffer(content, np.uint8, last - first, first)  # type: ignore[call-overload]  # as above
-    rows = np.zeros(len(texts), bool)
-    rows[np.searchsorted(offsets, np.flatnonzero(found(everything)) + first, "right") - 1] = True
-    return rows
+def _backslashes(text: Bytes) -> Places:
+    return np.flatnonzero(text == ord("\\"))
 
 
-def _backslashes(text: Bytes) -> Mask:
-    found: Mask = text == ord("\\")
-    return found
-
-
-def _points_and_exponents(text: Bytes) -> Mask:
+def _points_and_exponents(text: Bytes) -> Places:
     """Behind a digit."""
     after_digit = np.zeros(len(text), bool)
     np.less(text[:-1] - np.uint8(ord("0")), 10, out=after_digit[1:])
-    found: Mask = after_digit & ((text == ord(".")) | ((text | np.uint8(32)) == ord("e")))
-    return found
+    return np.flatnonzero(after_digit & ((text == ord(".")) | ((text | np.uint8(32)) == ord("e"))))
 
 
 def _only_spaces_missing(texts: pa.Array[Any], data: pa.Array[Any]) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Places = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 @cache
@@ -58,11 +64,36 @@ def summed_up(query: str, **columns: pa.Array[Any]) -> pa.Table:
         own.close()
 
 
-def as_mask(column: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def contents(texts: pa.Array[Any]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], Bytes]:
+    """Where each text begins and the last one ends, and the bytes of all: of the first from that place on."""
+    _, starts, content = texts.buffers()
+    offsets = np.frombuffer(starts, np.int32, len(texts) + 1, 4 * texts.offset)  # type: ignore[call-overload]  # takes buffers
+    first, last = int(offsets[0]), int(offsets[-1])
+    empty = np.empty(0, np.uint8)
+    return offsets, np.frombuffer(content, np.uint8, last - first, first) if last > first else empty  # type: ignore[call-overload]  # as above
+
+
+def rows_with(texts: pa.Array[Any], find: Callable[[Bytes], Places]) -> Mask:
+    """Which texts have one of the bytes that are found among those of all."""
+    rows = np.zeros(len(texts), bool)
+    if len(texts):
+        offsets, content = contents(texts)
+        rows[np.searchsorted(offsets, find(content) + offsets[0], "right") - 1] = True
+    return rows
+
+
+def among(letters: bytes) -> Mask:
+    """For each byte whether it is one of these."""
+    found = np.zeros(256, bool)
+    found[list(letters)] = True
+    return found
+
+
+def as_mask(column: pa.Array[Any]) -> Mask:
     """A column of truths as numpy; null is False."""
     if column.null_count:
         column = pc.fill_null(column, pa.scalar(False))
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = column.to_numpy(zero_copy_only=False).astype(bool)
+    found: Mask = column.to_numpy(zero_copy_only=False).astype(bool)
     return found
 
 

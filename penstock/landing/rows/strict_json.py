@@ -16,12 +16,16 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.rows.engine import as_mask, pc
+from penstock.landing.rows.engine import Bytes, Mask, Places, among, as_mask, pc, rows_with
 
 MAX_DEPTH = 999
+_PIECE = 128 << 10
+"""Bytes looked at at once: that many stay in the processor's own memory."""
+_BLANKS = b" \t\n\f\r"
 _WORD = r"-?(?i:nan|inf|infinity)\s*[,\]}]"
 _SUSPECT = (r",\s*(?:[\]}]|" + _WORD + ")", r":\s*" + _WORD, r"\[\s*" + _WORD)
 """Each begins with a letter of its own: so RE2 looks for that alone, and the three cost less than one."""
+_BEFORE, _AFTER = among(_BLANKS + b",:[-"), among(_BLANKS + b",]}iI")
 _LEVELS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
@@ -29,7 +33,7 @@ class _NotStrict(ValueError):
     """JSON that Python would take and others do not."""
 
 
-def not_strict(texts: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def not_strict(texts: pa.Array[Any]) -> Mask:
     """For each text whether it is no JSON although DuckDB may say so; null is False."""
     found = np.zeros(len(texts), bool)
     for row in np.flatnonzero(_suspect(texts)).tolist():
@@ -37,12 +41,39 @@ def not_strict(texts: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_
     return found
 
 
-def _suspect(texts: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    masks = [pc.match_substring_regex(texts, pattern) for pattern in _SUSPECT]
-    masks.append(pc.greater_equal(pc.binary_length(texts), pa.scalar(2 * MAX_DEPTH, pa.int32())))
-    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.zeros(len(texts), bool)
-    for mask in masks:
-        found |= as_mask(mask)
+def _suspect(texts: pa.Array[Any]) -> Mask:
+    found = as_mask(pc.greater_equal(pc.binary_length(texts), pa.scalar(2 * MAX_DEPTH, pa.int32())))
+    rows = rows_with(texts, _looks_lax)
+    if rows.any():
+        some = texts.filter(pa.array(rows))
+        masks = [as_mask(pc.match_substring_regex(some, pattern)) for pattern in _SUSPECT]
+        found[rows] |= np.logical_or.reduce(masks)
+    return found
+
+
+def _looks_lax(content: Bytes) -> Places:
+    """Where one of the patterns may match: more often than they do, and in half the time."""
+    pieces = range(0, len(content), _PIECE)
+    words, ends = zip(*(_candidates(content, at) for at in pieces), strict=True) if pieces else ((), ())
+    return np.concatenate([*(_words(content, places) for places in words), *ends, np.empty(0, np.intp)])
+
+
+def _candidates(content: Bytes, at: int) -> tuple[Places, Places]:
+    """Of a piece: where ``na`` or ``in`` stands, however written; and brackets behind a comma or a blank."""
+    piece = content[at : at + _PIECE + 1]
+    small, before = piece | np.uint8(32), piece[:-1]
+    n = small == ord("n")
+    words = (n[:-1] & (small[1:] == ord("a"))) | ((small[:-1] == ord("i")) & n[1:])
+    ends = (small[1:] == ord("}")) & ((before == ord(",")) | (before <= ord(" ")))  # a bracket is one bit from a brace
+    return np.flatnonzero(words) + at, np.flatnonzero(ends) + at + 1
+
+
+def _words(content: Bytes, places: Places) -> Places:
+    """Those that begin ``nan`` or ``inf``, and stand alone."""
+    letters = [content.take(places + number, mode="clip") | np.uint8(32) for number in (0, 2)]
+    whole = np.where(letters[0] == ord("n"), letters[1] == ord("n"), letters[1] == ord("f"))
+    alone = _BEFORE[content.take(places - 1, mode="clip")] & _AFTER[content.take(places + 3, mode="clip")]
+    found: Places = places[whole & alone]
     return found
 
 

@@ -115,6 +115,15 @@ def test_the_time_of_an_event_is_exact_to_the_microsecond_in_all_years_however_i
         assert_right(payload, fate)
 
 
+@given(st.lists(st.one_of(st.integers(-(2**63) - 2, 2**63 + 1), st.integers(-(10**15) - 2, 10**15 + 2)), max_size=4))
+@example([-(2**63)])
+@example([2**63 - 1, 5])
+def test_whole_numbers_however_long_are_times_or_refused(numbers: list[int]) -> None:
+    payloads = [SHAPES[0].encode() % str(number).encode() for number in numbers]
+    for payload, fate in zip(payloads, fates(payloads), strict=True):
+        assert_right(payload, fate)
+
+
 @pytest.mark.parametrize(
     ("number", "micros"),
     [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.landing.rows import strict_json
 from penstock.landing.rows.engine import compute
 from penstock.landing.rows.strict_json import MAX_DEPTH, is_strict, loads, not_strict
 from tests.landing.rows.plain_judge import Reason, judged
@@ -59,6 +60,9 @@ PIECES = [
     "1",
     "NaN",
     "-inf",
+    "nan\f",
+    "information",
+    "in",
     "INFINITY",
     " ",
     "\n",
@@ -71,8 +75,14 @@ PIECES = [
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), max_size=30))
-def test_what_neither_of_the_two_refuses_is_json(tails: list[str]) -> None:
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), max_size=30), st.integers(1, 50))
+def test_what_neither_of_the_two_refuses_is_json(tails: list[str], at_once: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict_json, "_PIECE", at_once)
+        check(tails)
+
+
+def check(tails: list[str]) -> None:
     texts = pa.array(["{" + tail for tail in tails], pa.string())
     valid = compute({"valid": "json_valid(text)"}, text=texts)["valid"].to_pylist() if tails else []
     for text, known, lax in zip(texts.to_pylist(), valid, refused(texts.to_pylist()), strict=True):
