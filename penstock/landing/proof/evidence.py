@@ -6,8 +6,9 @@ Everything is read with pyarrow, only the columns needed; no Spark is involved.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,12 +31,13 @@ ROWS = pa.schema(
         pa.field("source", pa.dictionary(pa.int32(), pa.string())),
         pa.field("bucket", pa.int64()),
         pa.field("reason", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("kind", pa.string()),
+        pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
         pa.field("uuid", pa.string()),
         pa.field("micros", pa.int64()),
     ]
 )
 _DICTIONARIES = ("topic", "source", "reason")
+_FATE = ("source", "kind", "reason")
 NO_ROWS = ROWS.empty_table()
 SLACK = 60_000
 """Milliseconds between a row's way into the log and its landing, at the start of a pipeline."""
@@ -67,7 +69,7 @@ def _read_file(path: TablePath, kind: str) -> pa.Table:
         "topic": _with_partition(rows),
         "micros": micros,
         "bucket": seconds,
-        "kind": pa.repeat(kind, count),
+        "kind": pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), [kind]),
         "uuid": pa.nulls(count, pa.string()),
     }
     values |= {name: rows[name] for name in columns if name not in ("bucket", "topic")}
@@ -88,15 +90,33 @@ def _with_partition(rows: pa.Table) -> pa.ChunkedArray[Any]:
 
 def tally(rows: pa.Table) -> dict[SourceBucket, Counter[tuple[str, str]]]:
     """The rows by source and bucket, then by kind and reason."""
-    plain = rows.select(["source", "bucket", "kind", "reason"])
-    for name in ("source", "reason"):
-        plain = plain.set_column(plain.schema.get_field_index(name), name, plain[name].cast(pa.string()))
-    grouped = plain.group_by(["source", "bucket", "kind", "reason"]).aggregate([([], "count_all")])
     found: dict[SourceBucket, Counter[tuple[str, str]]] = {}
-    for row in grouped.to_pylist():
+    for row in grouped(rows, {}, [([], "count_all")]):
         place = (row["source"] or "", row["bucket"] or 0)
         found.setdefault(place, Counter())[row["kind"], row["reason"] or ""] += row["count_all"]
     return found
+
+
+def grouped(rows: pa.Table, values: Mapping[str, Any], sums: list[Any]) -> Iterator[dict[str, Any]]:
+    """What rows with one source, bucket, kind and reason come to, each with these; ``values``: columns to sum up."""
+    coded = {name: codes(rows[name]) for name in _FATE}
+    numbers = {name: column for name, (column, _) in coded.items()}
+    table = pa.table({**numbers, "bucket": rows["bucket"], **values})
+    for row in table.group_by(["bucket", *_FATE]).aggregate(sums).to_pylist():
+        yield row | {name: texts[row[name]] for name, (_, texts) in coded.items() if row[name] is not None}
+
+
+def codes(column: pa.ChunkedArray[Any]) -> tuple[pa.ChunkedArray[Any], list[str]]:
+    """The numbers of a column's texts (a dictionary), which cost less than the texts; and the texts."""
+    unified: Any = column.unify_dictionaries()
+    texts = unified.chunk(0).dictionary.to_pylist() if unified.num_chunks else []
+    return pa.chunked_array([chunk.indices for chunk in unified.chunks], pa.int32()), texts
+
+
+def holds(column: pa.ChunkedArray[Any], condition: Callable[[pa.Array[Any]], Any]) -> pa.ChunkedArray[Any]:
+    """Of which rows a condition holds, asked once for each text of a column (a dictionary)."""
+    chunks: list[Any] = column.chunks
+    return pa.chunked_array([condition(one.dictionary).take(one.indices) for one in chunks], pa.bool_())
 
 
 def fate(kind: str, reason: str) -> str:
@@ -108,7 +128,8 @@ def fate(kind: str, reason: str) -> str:
 
 def of_topic(rows: pa.Table, topic: str) -> pa.Table:
     """The rows of one topic."""
-    return rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))
+    mine = holds(rows["topic"], lambda names: pc.equal(names, pa.scalar(topic)))
+    return rows if pc.all(mine, skip_nulls=False).as_py() else rows.filter(mine)
 
 
 def split_offsets(found: Offsets, begin: int, end: int) -> tuple[Runs, Offsets]:
@@ -232,18 +253,23 @@ class LandedUuids:
 
 
 def _events(rows: pa.Table) -> pa.Table:
-    return rows.select(["topic", "uuid", "micros"]).filter(pc.is_valid(rows["uuid"])).combine_chunks()
+    events = rows.select(["topic", "uuid", "micros"])
+    return events.filter(pc.is_valid(events["uuid"])) if events["uuid"].null_count else events
 
 
 def _newest(rows: pa.Table) -> dict[str, int]:
-    plain = pa.table({"topic": rows["topic"].cast(pa.string()), "micros": rows["micros"]})
-    newest = plain.group_by("topic").aggregate([("micros", "max")]).to_pylist()
-    return {one["topic"]: one["micros_max"] for one in newest}
+    numbers, names = codes(rows["topic"])
+    newest = pa.table({"topic": numbers, "micros": rows["micros"]}).group_by("topic").aggregate([("micros", "max")])
+    return {names[one["topic"]]: one["micros_max"] for one in newest.to_pylist()}
 
 
 def matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Uuid and timestamp of the rows of a topic that have one of some uuids."""
-    names = rows["topic"].cast(pa.string())
-    of_topic = pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK))
-    mine = rows.filter(pc.and_(of_topic, pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))))
+    wanted = pc.is_in(rows["uuid"], value_set=pa.array(list(uuids), pa.string()))
+    mine = rows.filter(pc.and_(holds(rows["topic"], partial(_is_of, topic)), wanted))
     return [(one["uuid"], one["micros"]) for one in mine.to_pylist()]
+
+
+def _is_of(topic: str, names: pa.Array[Any]) -> Any:
+    """Whether they name a topic, or partitions of it."""
+    return pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -37,6 +38,8 @@ from penstock.landing.offset_runs import (
 from penstock.landing.proof.evidence import (
     NO_ROWS,
     LandedUuids,
+    codes,
+    holds,
     in_gaps,
     of_topic,
     split_offsets,
@@ -101,8 +104,9 @@ class Prover:
         self._landed.remember(commit, rows)
         ranges = commit.ranges()
         rows = without_refilled(rows, requested(self._layout, commit))
-        strangers = set(pc.unique(rows["topic"].cast(pa.string())).to_pylist()) - set(ranges)
-        ranges |= dict.fromkeys(strangers, (0, 0))  # type: ignore[arg-type]  # every row has a topic
+        numbers, topics = codes(rows["topic"])
+        strangers = {topics[number] for number in np.unique(numbers.to_numpy()).tolist()} - set(ranges)
+        ranges |= dict.fromkeys(strangers, (0, 0))
         return [
             self._prove_topic(
                 Proof(commit.batch, topic, *ranges[topic]), of_topic(rows, topic), (earlier or {}).get(topic)
@@ -267,7 +271,7 @@ def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[Offset
 def without_refilled(rows: pa.Table, done: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
     """The rows that landed in their topic's own turn."""
     for request, runs in done:
-        mine = pc.equal(rows["topic"].cast(pa.string()), pa.scalar(request.topic)).to_numpy()
+        mine = holds(rows["topic"], partial(pc.equal, pa.scalar(request.topic))).to_numpy()
         rows = rows.filter(pa.array(~(mine.astype(bool) & inside(rows["offset"].to_numpy(), runs))))
     return rows
 

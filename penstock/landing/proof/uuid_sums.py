@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
+from penstock.landing.proof.evidence import grouped
 from penstock.ledger.posts import ROWS, SUM
 
 Hashes = npt.NDArray[np.uint64]
-CHUNK = 65_536
+CHUNK = 8192
 """Rows hashed at once: eight bytes are needed for each of theirs."""
 HALF = np.uint64(32)
 
@@ -59,15 +60,11 @@ def _mixed(values: Hashes) -> Hashes:
 
 def of_events(rows: pa.Table) -> dict[SourceBucket, Counts]:
     """Of the rows (evidence.ROWS) with a uuid, by source and bucket: how many of each kind, and the sums of hashes."""
-    events = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks()
-    if not events.num_rows:
-        return {}
-    found = hashes(events["uuid"].chunk(0))  # type: ignore[arg-type]  # the stub has chunks as chunked
+    events = rows.filter(pc.is_valid(rows["uuid"])) if rows["uuid"].null_count else rows
+    found = np.concatenate([np.empty(0, np.uint64), *map(hashes, events["uuid"].chunks)])
     halves = {"high": pa.array(found >> HALF), "low": pa.array(found & np.uint64(0xFFFFFFFF))}
-    keys = {"source": events["source"].cast(pa.string()), "bucket": events["bucket"], "kind": events["kind"]}
-    grouped = pa.table(keys | halves).group_by(["source", "bucket", "kind"])
     sums: dict[SourceBucket, Counts] = {}
-    for one in grouped.aggregate([("high", "sum"), ("low", "sum"), ("low", "count")]).to_pylist():
+    for one in grouped(events, halves, [("high", "sum"), ("low", "sum"), ("low", "count")]):
         some = counted(f"{Name.LANDED}{one['kind']}", one["low_count"], (one["high_sum"] << 32) + one["low_sum"])
         sums.setdefault((one["source"] or "", one["bucket"] or 0), Counts()).absorb(some)
     return sums
