@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.spark.session import is_here
+from penstock.spark.session import _java_options, is_here
 
 
 @pytest.mark.parametrize("master", ["local", "local[2,3]", "local-cluster[2,1,512]", "spark://127.0.0.1:7077"])
@@ -15,3 +15,9 @@ def test_what_runs_on_this_machine_listens_on_loopback_alone(master: str) -> Non
 @pytest.mark.parametrize("master", ["spark://host:7077", "spark://localhost.example.org:1", "yarn", "k8s://localhost"])
 def test_a_cluster_elsewhere_is_reached_by_the_machines_name(master: str) -> None:
     assert not is_here(master)
+
+
+def test_what_is_said_of_the_jvms_memory_is_left_as_it_is_said() -> None:
+    assert "-XX:+UseParallelGC -XX:MaxNewSize=256m" in _java_options("", None)
+    assert "MaxNewSize" not in _java_options("-XX:NewRatio=3", None)
+    assert "ParallelGC" not in _java_options("-XX:+UseZGC", None)

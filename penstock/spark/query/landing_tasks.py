@@ -6,11 +6,12 @@ import gc
 import logging
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.rows import RECORD, ROW, bounded
@@ -20,6 +21,8 @@ from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
 
 RESULT = "result binary"
+ROLE = "SPARK_WORKER_ROLE"
+"""An environment variable of Python workers."""
 _LOGGER = logging.getLogger(__name__)
 Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[Source]]
 
@@ -32,7 +35,9 @@ def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) 
         _keep_what_is_imported()
         yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["result"])
 
-    found = frame.mapInArrow(task, RESULT).toArrow()
+    with _workers_of_their_own(frame.sparkSession):
+        written = frame.mapInArrow(task, RESULT)
+    found = written.toArrow()
     results: list[Any] = found["result"].to_pylist()
     parts: list[PartResult] = [pickle.loads(one) for one in results]  # noqa: S301  made by our own tasks
     for failure in (failure for part in parts for failure in part.failures):
@@ -40,6 +45,21 @@ def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) 
     if away := next((part.away for part in parts if part.away), ""):
         raise TablesAway(away)
     return parts
+
+
+@contextmanager
+def _workers_of_their_own(spark: SparkSession) -> Iterator[None]:
+    """Functions made meanwhile run in Python workers that do nothing else.
+
+    Workers are shared by all functions of one environment: those that only read what is planned would become as large
+    as those that land it, and there would be twice as many.
+    """
+    environment = spark.sparkContext.environment
+    environment[ROLE] = "landing"
+    try:
+        yield
+    finally:
+        del environment[ROLE]
 
 
 @cache

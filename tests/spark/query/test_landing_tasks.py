@@ -1,0 +1,32 @@
+"""The tasks that land, in a real Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.spark.query.landing_tasks import ROLE, _workers_of_their_own
+
+pytestmark = pytest.mark.spark
+
+
+def workers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs in a Python worker: its number, and its role."""
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "role": [os.environ.get(ROLE, "")]})
+
+
+def test_what_lands_runs_in_workers_that_do_nothing_else(spark: SparkSession) -> None:
+    rows = spark.range(4, numPartitions=2)
+    schema = "pid bigint, role string"
+    with _workers_of_their_own(spark):
+        landing = rows.mapInArrow(workers_of, schema)
+    others = rows.mapInArrow(workers_of, schema)
+    mine, theirs = ({tuple(row) for row in frame.collect()} for frame in (landing, others))
+    assert {role for _, role in mine} == {"landing"}
+    assert {role for _, role in theirs} == {""}
+    assert not {pid for pid, _ in mine} & {pid for pid, _ in theirs}
