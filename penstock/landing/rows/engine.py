@@ -66,19 +66,19 @@ def summed_up(query: str, **columns: pa.Array[Any]) -> pa.Table:
 
 def contents(texts: pa.Array[Any]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], Bytes]:
     """Where each text begins and the last one ends, and the bytes of all: of the first from that place on."""
+    if not len(texts):
+        return np.zeros(1, np.int32), np.empty(0, np.uint8)
     _, starts, content = texts.buffers()
     offsets = np.frombuffer(starts, np.int32, len(texts) + 1, 4 * texts.offset)  # type: ignore[call-overload]  # takes buffers
-    first, last = int(offsets[0]), int(offsets[-1])
-    empty = np.empty(0, np.uint8)
-    return offsets, np.frombuffer(content, np.uint8, last - first, first) if last > first else empty  # type: ignore[call-overload]  # as above
+    first, size = int(offsets[0]), int(offsets[-1] - offsets[0])
+    return offsets, np.frombuffer(content, np.uint8, size, first) if size else np.empty(0, np.uint8)  # type: ignore[call-overload]  # as above
 
 
 def rows_with(texts: pa.Array[Any], find: Callable[[Bytes], Places]) -> Mask:
     """Which texts have one of the bytes that are found among those of all."""
+    offsets, content = contents(texts)
     rows = np.zeros(len(texts), bool)
-    if len(texts):
-        offsets, content = contents(texts)
-        rows[np.searchsorted(offsets, find(content) + offsets[0], "right") - 1] = True
+    rows[np.searchsorted(offsets, find(content) + offsets[0], "right") - 1] = True
     return rows
 
 
