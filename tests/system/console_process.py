@@ -57,4 +57,10 @@ def opened(
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("request", lambda asked: None if asked.url.startswith((console, "data:")) else wrong.append(asked.url))
     page.goto(console + path)
+    wait_live(page)
     return page, wrong
+
+
+def wait_live(page: Page) -> None:
+    """Until what is typed reaches the console: on a busy machine fields may be there some moments before."""
+    page.wait_for_function("window.did_handshake !== false")

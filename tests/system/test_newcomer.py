@@ -28,7 +28,7 @@ from penstock.ledger.receipt import receipt
 from penstock.testing.pipe import Pipe, until
 from tests.spark.spark_helpers import HandWritten
 from tests.system.browser import browser
-from tests.system.console_process import WAIT, opened, running_console
+from tests.system.console_process import WAIT, opened, running_console, wait_live
 
 KILLED = "receiver events-udp was killed by SIGKILL, back after"
 NAMED_WITHIN = 5.0
@@ -127,6 +127,8 @@ def test_a_message_is_sent_and_found_by_its_text(site: Site, look: Look) -> None
         page.get_by_role("link", name=f"{look.own_topic}:0").click(timeout=WAIT)
         expect(page.locator(".verdict")).to_contain_text("waits in the log", timeout=WAIT)
         page.get_by_role("link", name="the topic").click()
+        page.wait_for_url("**/topic/**")
+        wait_live(page)
         page.get_by_label("search or filter").fill("newcomer")
         page.keyboard.press("Enter")
         expect(page.get_by_text("searched 1 of 1 offsets, 1 found")).to_be_visible(timeout=WAIT)
