@@ -282,7 +282,6 @@ NO_PARSERS = {
     "ingest/sockets.py": KERNEL,
     "java/runtime.py": COMPARED,
     "kafka/broker.py": "a test broker's log, shown when it does not start",
-    "landing/proof/uuid_sums.py": OWN,
     "logbuffer/aeron/appender.py": OWN,
     "logbuffer/aeron/publication.py": OWN,
     "process/boot_id.py": KERNEL,

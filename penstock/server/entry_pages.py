@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,13 @@ LARGE_BUDGET = 48 << 20
 SCAN_SECONDS = 1.0
 """How long a page is looked for where a filter leaves out most of what is read."""
 _ATTEMPTS = 4
+
+
+class Growing(Protocol):
+    """A page, with how many rows it has so far."""
+
+    @property
+    def rows(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -57,17 +65,26 @@ def read_page(topic: Topic, reader: TopicReader, offset: int, limit: int, budget
     """
     page = Page(offset)
     until = time.monotonic() + SCAN_SECONDS
+    mending(topic, page, lambda: _fill(page, reader, limit, budget, query, until), lambda: page.next)
+    return page
+
+
+def mending(topic: Topic, page: Growing, fill: Callable[[], None], reached: Callable[[], int]) -> None:
+    """``fill`` a page. What cannot be read is made a gap first, where nothing is on the page yet; else it ends there.
+
+    ``reached``: the offset that it has come to. Raises Damaged when that does not help, and NoSuchTopic when the topic
+    was deleted.
+    """
     for _ in range(_ATTEMPTS):
         try:
-            _fill(page, reader, limit, budget, query, until)
-            return page
+            return fill()
         except CorruptBatch as bad:
             if page.rows:
-                return page
+                return None
             topic.verify(bad.begin, bad.end)
         except FileNotFoundError:
             raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
-    raise Damaged(f"Cannot read {topic.name} at offset {page.next}")
+    raise Damaged(f"Cannot read {topic.name} at offset {reached()}")
 
 
 def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:

@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.log import CorruptBatch, Stored, Topic, TopicReader
+from penstock.log import Stored, Topic, TopicReader
 from penstock.log.read.filters import Filter, having
-from penstock.server.entry_pages import DEFAULT_BUDGET, SCAN_SECONDS
+from penstock.server.entry_pages import DEFAULT_BUDGET, SCAN_SECONDS, mending
 from penstock.server.read_query import LAST_OFFSET, parse_filter
 from penstock.slogd.columns.entries import sizes
-from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
+from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.values import parse_time
 
 USUAL, MOST = 50, 1000
 """Entries of a page."""
 LONGEST_TEXT = 1000
 """Characters."""
-_ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +121,17 @@ def find(topic: Topic, reader: TopicReader, search: Search) -> Found:
     """A page of what is wanted. Raises Damaged, and NoSuchTopic when the topic was deleted."""
     found = _nothing_yet(reader, search)
     until = time.monotonic() + SCAN_SECONDS
-    for _ in range(_ATTEMPTS):
-        try:
-            for stored in _ahead(reader, search, found):
-                if not found.take(stored, search) or time.monotonic() > until:
-                    return found
-            return _to_the_end(found, search)
-        except CorruptBatch as bad:
-            if found.rows:
-                return found
-            topic.verify(bad.begin, bad.end)
-        except FileNotFoundError:
-            raise NoSuchTopic(f"Topic does not exist: {topic.name}") from None
-    raise Damaged(f"Cannot read {topic.name} at offset {found.begin if search.back else found.end}")
+    mending(
+        topic, found, lambda: _look(reader, search, found, until), lambda: found.begin if search.back else found.end
+    )
+    return found
+
+
+def _look(reader: TopicReader, search: Search, found: Found, until: float) -> None:
+    for stored in _ahead(reader, search, found):
+        if not found.take(stored, search) or time.monotonic() > until:
+            return
+    _to_the_end(found, search)
 
 
 def _nothing_yet(reader: TopicReader, search: Search) -> Found:
@@ -152,13 +149,12 @@ def _ahead(reader: TopicReader, search: Search, found: Found) -> Iterator[Stored
     return reader.read_back(found.begin) if search.back else reader.read(found.end, end=found.stop)
 
 
-def _to_the_end(found: Found, search: Search) -> Found:
+def _to_the_end(found: Found, search: Search) -> None:
     """All was looked at, gaps at the end too."""
     if search.back:
         found.begin = min(found.begin, found.start)
     else:
         found.end = max(found.end, found.stop)
-    return found
 
 
 def _number(query: Mapping[str, str], name: str, largest: int) -> Any:

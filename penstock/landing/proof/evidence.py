@@ -126,9 +126,14 @@ def fate(kind: str, reason: str) -> str:
     return Name.QUARANTINED + reason if kind == MessageKind.QUARANTINE else Name.LANDED + kind
 
 
+def is_of_topic(rows: pa.Table, topic: str) -> pa.ChunkedArray[Any]:
+    """Which rows are of one topic."""
+    return holds(rows["topic"], lambda names: pc.equal(names, pa.scalar(topic)))
+
+
 def of_topic(rows: pa.Table, topic: str) -> pa.Table:
     """The rows of one topic."""
-    mine = holds(rows["topic"], lambda names: pc.equal(names, pa.scalar(topic)))
+    mine = is_of_topic(rows, topic)
     return rows if pc.all(mine, skip_nulls=False).as_py() else rows.filter(mine)
 
 

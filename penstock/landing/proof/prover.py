@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.landing.backfill.requests import Request, requests
@@ -39,8 +37,8 @@ from penstock.landing.proof.evidence import (
     NO_ROWS,
     LandedUuids,
     codes,
-    holds,
     in_gaps,
+    is_of_topic,
     of_topic,
     split_offsets,
 )
@@ -271,7 +269,7 @@ def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[Offset
 def without_refilled(rows: pa.Table, done: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
     """The rows that landed in their topic's own turn."""
     for request, runs in done:
-        mine = holds(rows["topic"], partial(pc.equal, pa.scalar(request.topic))).to_numpy()
+        mine = is_of_topic(rows, request.topic).to_numpy()
         rows = rows.filter(pa.array(~(mine.astype(bool) & inside(rows["offset"].to_numpy(), runs))))
     return rows
 

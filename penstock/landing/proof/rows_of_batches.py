@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.landing.backfill.requests import requests, without
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.offset_runs import OffsetRange, inside
-from penstock.landing.proof.evidence import NO_ROWS, matching, read_rows
+from penstock.landing.proof.evidence import NO_ROWS, is_of_topic, matching, read_rows
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.storage.parquet_files import read_metadata
 from penstock.landing.table.begun_table import table_of
@@ -128,10 +127,8 @@ def _may_be_of(path: TablePath, topic: str, bounds: tuple[int, int]) -> bool:
 
 def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -> pa.Table:
     offsets, mine = rows["offset"].to_numpy(), np.zeros(rows.num_rows, bool)
-    names = rows["topic"].cast(pa.string())
     for topic, runs in wanted.items():
-        of_topic = pc.equal(names, pa.scalar(topic)).to_numpy().astype(bool)
-        mine |= of_topic & inside(offsets, runs)
+        mine |= is_of_topic(rows, topic).to_numpy().astype(bool) & inside(offsets, runs)
     return rows.filter(pa.array(mine))
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.landing.proof.evidence import grouped
+from penstock.landing.rows.engine import contents
 from penstock.ledger.posts import ROWS, SUM
 
 Hashes = npt.NDArray[np.uint64]
@@ -31,22 +32,16 @@ def hashes(uuids: Sequence[str] | pa.Array[Any]) -> Hashes:
 
 
 def _hashed(column: pa.Array[Any]) -> Hashes:
-    _, starts, texts = column.buffers()
-    offsets = np.frombuffer(starts, np.int32, len(column) + 1, 4 * column.offset)  # type: ignore[call-overload]  # takes buffers
-    offsets = offsets.astype(np.int64)
-    begins, lengths = offsets[:-1], np.diff(offsets)
-    size = int(offsets[-1] - offsets[0])
-    data = np.empty(0, np.uint8)
-    if size:
-        data = np.frombuffer(texts, np.uint8, size, int(offsets[0]))  # type: ignore[call-overload]  # as above
+    starts, data = contents(column)
+    ends = starts.astype(np.int64) - starts[0]
+    lengths, size = np.diff(ends), len(data)
     longest = int(lengths.max(initial=0))
     weights = _mixed(np.arange(1, longest + 1, dtype=np.uint64)) | np.uint64(1)
     if size == longest * len(column):  # as uuids are; the same sums
         return _mixed(data.reshape(len(column), longest) @ weights + weights.sum() + np.uint64(longest))
-    places = np.arange(size) - np.repeat(begins - offsets[0], lengths)
+    places = np.arange(size) - np.repeat(ends[:-1], lengths)
     sums = np.zeros(size + 1, np.uint64)
     np.cumsum((data.astype(np.uint64) + np.uint64(1)) * weights[places], out=sums[1:])
-    ends = offsets - offsets[0]
     return _mixed(sums[ends[1:]] - sums[ends[:-1]] + lengths.astype(np.uint64))
 
 
