@@ -17,7 +17,7 @@ from penstock.drill.kafka import broker_in
 from penstock.drill.pipe import DrillPipe
 from penstock.drill.senders import senders_of
 from penstock.drill.settings import copied
-from penstock.drill.verdict import Verdict, judge, losses_of
+from penstock.drill.verdict import Verdict, in_words, judge, losses_of, unaccounted_in
 from penstock.errors import PenstockError
 
 RATE = 500.0
@@ -33,17 +33,17 @@ SECONDS_TO_CLOSE = 10.0
 class Incident:
     """A disaster that was gone through: ``second`` of the drill, what happened, what it cost by name.
 
-    ``unaccounted``: what the balance could not account for when it was over.
+    ``unaccounted``: what the balance could not account for when it was over, by where.
     """
 
     second: float
     what: str
     cost: dict[str, int]
-    unaccounted: int = 0
+    unaccounted: dict[str, int]
 
     def __str__(self) -> str:
-        cost = ", ".join(f"{name} {count:,}" for name, count in self.cost.items()) or "nothing lost"
-        return f"{self.what}: {cost}" + (f"; {self.unaccounted:,} unaccounted for" if self.unaccounted else "")
+        cost = in_words(self.cost) or "nothing lost"
+        return f"{self.what}: {cost}" + (f"; unaccounted for: {in_words(self.unaccounted)}" if self.unaccounted else "")
 
 
 class Drill:
@@ -106,7 +106,7 @@ class Drill:
             balance = self._closed()
             after = losses_of(balance)
             cost = {name: count - before.get(name, 0) for name, count in after.items() if count > before.get(name, 0)}
-            incident = Incident(round(now, 1), what, cost, balance["unaccounted"])
+            incident = Incident(round(now, 1), what, cost, unaccounted_in(balance))
             if incident.unaccounted:
                 self._unclosed.append(f"after {incident}")
             yield incident

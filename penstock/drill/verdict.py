@@ -73,12 +73,24 @@ def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
     return Verdict(wrong, losses, broken_off, sum(sender.sent for sender in senders), acknowledged, balance)
 
 
+def unaccounted_in(balance: Mapping[str, Any]) -> dict[str, int]:
+    """What a balance cannot account for, by the route or topic in which it is missing."""
+    if not balance["unaccounted"]:
+        return {}
+    places = [(f"{one['source']} to {one['handler']}", one) for one in balance["routes"]]
+    places += [(one["topic"], one) for one in balance["topics"]]
+    found = {name: one["unaccounted"] for name, one in places if one["unaccounted"]}
+    return found or {"the books": balance["unaccounted"]}
+
+
+def in_words(counts: Mapping[str, int]) -> str:
+    """Counts by name as a line."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
 def _open(balance: Mapping[str, Any]) -> Iterator[str]:
     if balance["unaccounted"]:
-        places = [(f"{one['source']} to {one['handler']}", one) for one in balance["routes"]]
-        places += [(one["topic"], one) for one in balance["topics"]]
-        where = ", ".join(f"{name} {one['unaccounted']:,}" for name, one in places if one["unaccounted"])
-        yield f"{balance['unaccounted']:,} messages are unaccounted for: {where or 'see the books'}"
+        yield f"{balance['unaccounted']:,} messages are unaccounted for: {in_words(unaccounted_in(balance))}"
     for listener in balance["listeners"]:
         if listener["books"]:
             yield f"{listener['name']}: its books do not close: {json.dumps(listener['books'])}"

@@ -5,7 +5,7 @@ Read ``paths`` (where they meet), ``frame`` and ``receipt`` (what is handed over
 (the receiver's side) and ``stored_waits`` (when its senders are answered), ``reader`` (a reader's side) with
 ``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with ``splitter``, ``topic_requests`` and
 ``listener_drains``; ``held_frames`` keeps what a daemon that stands still has in its hands, ``lock_holder`` ends a
-reader that holds its lock too long. Imports ``records``,
+reader that holds its lock too long, ``lost_position`` tells again where a reader is. Imports ``records``,
 ``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
 after it imports it.
 
@@ -55,5 +55,6 @@ __all__ = [  # noqa: RUF022 reading order
     "topic_requests",
     "listener_drains",
     "held_frames",
+    "lost_position",
     "lock_holder",
 ]

@@ -16,7 +16,7 @@ from typing import IO, Any
 from penstock.counts import Counts
 from penstock.handover.dropped_frames import fold
 from penstock.handover.paths import account_file
-from penstock.handover.position import UNKNOWN
+from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 
 ACCOUNT, STATISTICS = 0, 1
@@ -31,8 +31,8 @@ class Account:
     """``fates`` are counts by ``bucket@fate`` of the messages up to position ``done``.
 
     ``mark`` is the listener's total of messages there, ``base`` that total where the route begins, so that
-    ``mark - base`` messages have a fate here or were dropped by the writer. While frames up to ``end`` are in
-    the handler's hands, ``end_mark`` is the total there and ``taken`` says what they hold (as ``fates``, the
+    ``mark - base`` messages have a fate here or were dropped by the writer. While frames up to ``end`` are in the
+    handler's hands, ``end_mark`` is the total there and ``taken`` says what they hold (as ``fates``, the
     messages under the name ``taken``), ``attempts`` how often they were given to it. ``left``: the handler was
     taken out of the configuration.
     """
@@ -59,9 +59,11 @@ class Account:
         """Messages in the frames that it is working on."""
         return sum(count for name, count in self.taken.items() if name.endswith(f"@{TAKEN}"))
 
-    def begun(self, mark: int, position: int) -> Account:
-        """The route begins at ``position``, after ``mark`` messages."""
-        return replace(self, base=mark, mark=mark, end_mark=mark, done=position, end=position)
+    def begun(self, position: ReaderPosition, missed: int) -> Account:
+        """The route begins where the reader is; all ``missed`` messages that were ever dropped for it count."""
+        mark, at = position.mark, position.stored
+        base = max(position.reached_mark - missed, 0) if mark != UNKNOWN else UNKNOWN
+        return replace(self, base=base, mark=mark, end_mark=mark, done=at, end=at)
 
     def returned(self, mark: int, position: int) -> Account:
         """The handler is in the configuration again, after ``mark`` messages."""

@@ -14,8 +14,9 @@ import crc32c
 from penstock.config import ListenerConfig
 from penstock.handover.frame import frame_receipt, is_whole
 from penstock.handover.frame_size import frame_length
+from penstock.handover.lost_position import restore_lost
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
-from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
+from penstock.handover.position import NotAReaderPosition, ReaderPosition
 from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import EPOCH, STATISTICS, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer import (
@@ -55,8 +56,7 @@ class HandlerPosition:
     @property
     def mark(self) -> int:
         """The total of messages there; UNKNOWN where it cannot know."""
-        mark = self.position.mark
-        return max(mark, self.position.floor_mark) if self.position.moved_on and mark != UNKNOWN else mark
+        return self.position.reached_mark
 
 
 def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tuple[Publication, list[HandlerPosition]]:
@@ -85,6 +85,8 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     topic = listener.log.topic if listener.log else None
     TopicByPosition(page).lead(topic, publication.position, places.get(files[0], 0))
     page.close()
+    for name, _, _ in wanted:
+        restore_lost(folder, listener.name, name, publication)
     positions = [_opened(file, publication, total) for file in files]
     return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
 
@@ -214,9 +216,9 @@ def _position(file: Path) -> int | None:
 
 
 def _resolve_impossible(folder: Path, listener: str, files: Sequence[Path]) -> None:
-    """Positions behind the end of the buffer are wrong, unless the machine was started since: its end may be lost then.
+    """Positions behind the end of the buffer are wrong: they are put aside.
 
-    Their readers go back, as those whose position is lost.
+    Unless the machine was started since: the buffer's end may be lost then.
     """
     page, path = StatePage(state_file(folder, listener)), buffer_file(folder, listener)
     epoch = page.read(EPOCH)
@@ -226,32 +228,15 @@ def _resolve_impossible(folder: Path, listener: str, files: Sequence[Path]) -> N
     with contextlib.suppress(NotALogBuffer), Subscription(path, in_order=True) as frames:
         for file in filter(Path.exists, files):
             with contextlib.suppress(NotAReaderPosition), ReaderPosition(file) as position, position.lock():
-                if max(position.position, position.claim) > frames.end:
-                    _LOGGER.error("%s: no frame can be at %d: its reader goes back", file, position.position)
-                    back = _before(frames.end, frames.term_length)
-                    position.mark, position.position, position.floor, position.claim = UNKNOWN, back, 0, back
+                reached = max(position.position, position.claim)
+                if reached > frames.end:
+                    _LOGGER.error("%s: no frame can be at %d; it is put aside as %s", file, reached, _aside(file).name)
 
 
 def _opened(file: Path, publication: Publication, total: int) -> ReaderPosition:
-    start = _start(file, publication)
-    position = ReaderPosition(file, start, total if start == publication.position else UNKNOWN)
+    position = ReaderPosition(file, publication.position, total)
     position.mend()
     return position
-
-
-def _start(file: Path, publication: Publication) -> int:
-    """Where a reader without a position begins: at the tail, or, where its position was lost, two terms before.
-
-    What it reads again then, the log has stored and skips.
-    """
-    if not any(file.parent.glob(f"{file.name}.unusable-*")):
-        return publication.position
-    return _before(publication.position, publication.parameters.term_length)
-
-
-def _before(position: int, term_length: int) -> int:
-    """Where the oldest frame may be."""
-    return max(position // term_length - 2, 0) * term_length
 
 
 def _aside(path: Path) -> Path:

@@ -14,7 +14,7 @@ successor that neither loses these counts nor enters them twice:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.counts import Counts
 from penstock.handover.paths import LOG
@@ -22,6 +22,14 @@ from penstock.handover.state_page import SKIPPED, StatePage
 
 MOST_BUCKETS = 40
 """Minutes of counts that are kept apart: they ride in one frame's document."""
+
+
+class Move(NamedTuple):
+    """A reader is moved from position ``begin`` to ``to``, where the total is ``mark``."""
+
+    begin: int = 0
+    to: int = 0
+    mark: int = 0
 
 
 class DroppedFrameCounts:
@@ -59,9 +67,9 @@ class DroppedFrameCounts:
     def __bool__(self) -> bool:
         return bool(self._owed)
 
-    def skip(self, reader: str, to: int, counts: Mapping[str, int], mark: int = 0) -> None:
-        """``reader`` is about to be moved to ``to``, where the total is ``mark`` (its floor is stored next)."""
-        self._skip = {"reader": reader, "to": to, "counts": dict(counts), "mark": mark}
+    def skip(self, reader: str, move: Move, counts: Mapping[str, int]) -> None:
+        """``reader`` is about to be moved on (its floor is stored next)."""
+        self._skip = {"reader": reader, "counts": dict(counts), **move._asdict()}
         self._write()
 
     def skipped(self) -> None:
@@ -72,12 +80,13 @@ class DroppedFrameCounts:
             self._write()
 
     def _enter(self, skip: Mapping[str, Any]) -> None:
-        if skip["reader"] == LOG:
-            self._owed.absorb(skip["counts"])
-            return
-        total = Counts(self._dropped.get(skip["reader"], {}).get("counts", {}))
-        total.absorb(skip["counts"])
-        self._dropped[skip["reader"]] = {"mark": skip["mark"], "counts": fold(total).pruned()}
+        before = self._dropped.get(skip["reader"], {})
+        total = Counts(before.get("counts", {}))
+        (self._owed if skip["reader"] == LOG else total).absorb(skip["counts"])
+        last, move = _move(before), _move(skip)
+        if last.to == move.begin:
+            move = move._replace(begin=last.begin)
+        self._dropped[skip["reader"]] = {**move._asdict(), "counts": fold(total).pruned()}
 
     def ride(self) -> dict[str, int]:
         """What the next frame carries, under a new ``number``."""
@@ -111,6 +120,15 @@ def fold(counts: Counts) -> Counts:
         bucket, _, own = name.partition("@")
         folded[f"{max(int(bucket), oldest)}@{own}"] += count
     return folded
+
+
+def last_move(page: StatePage, reader: str) -> Move:
+    """Where ``reader`` was last moved on, without a break; an empty one where it never was."""
+    return _move((page.read(SKIPPED) or {}).get("dropped", {}).get(reader, {}))
+
+
+def _move(entry: Mapping[str, Any]) -> Move:
+    return Move(**{name: int(entry[name]) for name in Move._fields if name in entry})
 
 
 def dropped(page: StatePage, reader: str) -> tuple[int, dict[str, int]]:

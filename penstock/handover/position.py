@@ -52,7 +52,7 @@ class ReaderPosition:
         self.path = Path(path)
         _check(start)
         if not self.path.exists():
-            create_once(self.path, _packed(start, 0, mark))
+            make_position(self.path, start, mark=mark)
         self._file = open(self.path, "r+b")  # noqa: SIM115
         self._mutex = threading.Lock()
         try:
@@ -176,6 +176,11 @@ class ReaderPosition:
         self._set_count(_MARK, value)
 
     @property
+    def reached_mark(self) -> int:
+        """The total of messages where the reader goes on; UNKNOWN where it cannot know."""
+        return max(self.mark, self.floor_mark) if self.moved_on and self.mark != UNKNOWN else self.mark
+
+    @property
     def floor_mark(self) -> int:
         """The total of messages before the floor, as the writer counts."""
         return self._count(_FLOOR_MARK)
@@ -244,6 +249,13 @@ class ReaderPosition:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def make_position(
+    path: Path, position: int, floor: int = 0, mark: int = 0, claim: int = 0, floor_mark: int = 0
+) -> None:
+    """A reader's position in a new file, where there is none. Raises OSError and ValueError."""
+    create_once(path, _packed(position, floor, mark, claim, floor_mark))
 
 
 def _check(position: int) -> None:

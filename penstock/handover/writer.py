@@ -16,7 +16,7 @@ from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewh
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
 from penstock.handover.buffer import HandlerPosition, epoch_of, last_receipt, last_total, whole_receipt
-from penstock.handover.dropped_frames import DroppedFrameCounts
+from penstock.handover.dropped_frames import DroppedFrameCounts, Move
 from penstock.handover.frame import encode_frame, published
 from penstock.handover.held_frames import keep_frames
 from penstock.handover.lock_holder import end_holder
@@ -207,6 +207,7 @@ class FrameWriter:
         found: list[Frame] = []
         try:
             with Subscription(self._publication.path, begin, in_order=True) as frames:
+                frames.position = frames.oldest() or begin  # where its position was lost it may be further behind
                 while frames.position < end:
                     found += [frame for frame in frames.poll(end - frames.position) if frame.begin < end]
             self._held_mark = missed_counts(found, reader)[1]
@@ -228,7 +229,8 @@ class FrameWriter:
             except Lapped:  # it cannot be read any more: the total says how many messages that were
                 found, end = [], frames.oldest() or self._publication.position
             mark = reader.mark if _answers_for_itself(reader) else self._held_mark
-            self._missed.skip(reader.name, end, *missed_counts(found, reader, mark))
+            counts, behind = missed_counts(found, reader, mark)
+            self._missed.skip(reader.name, Move(start, end, behind), counts)
             reader.position.floor_mark = self._missed.mark
             reader.position.floor = end
         self._missed.skipped()

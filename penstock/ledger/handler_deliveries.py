@@ -166,7 +166,8 @@ class _Seen:
             missed = dropped(page, handler)
             for _ in range(LOOKS):
                 account = _account(folder, listener, handler)
-                account, claim, floor = _placed(account, position_file(folder, listener, handler))
+                missed_messages = sum(missed[1].values())
+                account, claim, floor = _placed(account, position_file(folder, listener, handler), missed_messages)
                 before, missed = missed, dropped(page, handler)
                 if before == missed:
                     break
@@ -178,13 +179,13 @@ class _Seen:
         return cls(account, missed[1], floor, place, held, reached)
 
 
-def _placed(account: Account, path: Path) -> tuple[Account, int, int]:
+def _placed(account: Account, path: Path, missed: int) -> tuple[Account, int, int]:
     """The account, with where the route begins if its forwarder has not begun, and the reader's claim and floor."""
     if not path.exists():
         return account, account.end, 0
     with ReaderPosition(path) as position:
-        if account.base == UNKNOWN and position.mark != UNKNOWN:
-            account = account.begun(position.mark, position.stored)
+        if account.base == UNKNOWN and position.mark != UNKNOWN and position.claim <= position.position:
+            account = account.begun(position, missed)
         return account, position.claim, position.floor
 
 

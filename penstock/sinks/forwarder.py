@@ -23,11 +23,13 @@ import penstock.process.without_pandas  # noqa: F401
 from penstock.config.keys.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
+from penstock.handover.dropped_frames import dropped
 from penstock.handover.frame import decode_frame, frame_receipt, is_whole
-from penstock.handover.paths import hung_file
+from penstock.handover.paths import hung_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
+from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
@@ -80,10 +82,16 @@ class Forwarder(FrameReader):
             counts.absorb(elsewhere(receipt.origin.bucket, {TAKEN: own, CORRUPT: max(grown, 0)}))
             total = receipt.total
         mark = total - sum(counts.values()) if total != UNKNOWN else UNKNOWN
-        account = self._account if self._account.base != UNKNOWN else self._account.begun(mark, group.begin)
-        taken = counts.pruned()
-        self._account = self._accounts.write(account.took(group.begin, group.end, (mark, total), taken, shift))
+        account, taken = self._account, counts.pruned()
+        if account.base == UNKNOWN and mark != UNKNOWN:
+            position.mark = mark
+            account = account.begun(position, self._missed())
+        self._try(account.took(group.begin, group.end, (mark, total), taken, shift))
         position.mark = total
+
+    def _try(self, account: Account) -> None:
+        """Written twice, so that what is in the handler's hands is known also when one text is damaged."""
+        self._account = self._accounts.write(self._accounts.write(account).tried())
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Bring the place up to the account, and give the handler again what was in its hands."""
@@ -95,7 +103,7 @@ class Forwarder(FrameReader):
             if account != self._account:
                 account = self._account = self._accounts.write(account)
             if not interrupted:
-                position.claim = max(position.position, account.done)
+                position.claim = max(position.stored, account.done)
             if account.done > position.position:
                 position.position = account.done
         if interrupted:
@@ -104,9 +112,19 @@ class Forwarder(FrameReader):
     def _arrived(self, position: ReaderPosition) -> Account:
         """The account, where the route begins, or begins again."""
         account = self._account
-        if account.base == UNKNOWN and position.mark != UNKNOWN:
-            return account.begun(position.mark, position.stored)
+        if account.base == UNKNOWN:
+            if position.claim > position.position:  # what is in its hands is said nowhere any more: it comes again
+                position.mark = UNKNOWN
+            return account.begun(position, self._missed()) if position.mark != UNKNOWN else account
         return account.returned(position.mark, position.stored) if account.left else account
+
+    def _missed(self) -> int:
+        """Messages that the writer has dropped for this handler."""
+        page = StatePage(state_file(self.folder, self.listener))
+        try:
+            return sum(dropped(page, self.reader)[1].values())
+        finally:
+            page.close()
 
     def _again(self, path: Path, position: ReaderPosition) -> None:
         account = self._account
@@ -117,6 +135,7 @@ class Forwarder(FrameReader):
             self._finish(account.failed(), position)
             return
         _LOGGER.warning("the handler %s; it gets the batch again", self._end())
+        self._try(account)
         self.handle(group, position)
 
     def _end(self) -> str:
@@ -135,7 +154,6 @@ class Forwarder(FrameReader):
 
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Have the handler take the group's batches; each message has a fate then."""
-        self._account = self._accounts.write(self._account.tried())
         fates = Counts({name: n for name, n in self._account.taken.items() if name.endswith(f"@{CORRUPT}")})
         for batch, origin in self._batches(group, fates):
             outcome = self._delivered(batch, origin)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.handover.accounts import Accounts
 from penstock.handover.buffer import HandlerPosition, newest_receipt
-from penstock.handover.dropped_frames import DroppedFrameCounts
+from penstock.handover.dropped_frames import DroppedFrameCounts, Move, dropped
 from penstock.handover.paths import buffer_file, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
@@ -26,35 +26,35 @@ def see_off(folder: Path, listener: str, handlers: list[str]) -> None:
         missed = DroppedFrameCounts(page, newest.missed if newest else 0, _floors(folder, listener))
         for handler in handlers:
             with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was reported when it broke
-                waited = _leave(folder, listener, handler, missed)
+                waited = _leave(folder, listener, handler, missed, page)
                 text = "listener %r: handler %r is gone; %d messages for it are dropped"
                 _LOGGER.warning(text, listener, handler, waited)
     finally:
         page.close()
 
 
-def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts) -> int:
+def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts, page: StatePage) -> int:
     """Move the reader to the end and close its account; how many messages waited."""
     place = position_file(folder, listener, handler)
     with ReaderPosition(place) as position:
         reader = HandlerPosition(handler, True, position)
-        frames, end = _rest(buffer_file(folder, listener), reader.reached)
+        begin = reader.reached
+        frames, end = _rest(buffer_file(folder, listener), begin)
         counts, mark = missed_counts(frames, reader)
-        missed.skip(handler, end, counts, mark)
+        missed.skip(handler, Move(begin, end, mark), counts)
         position.floor_mark, position.floor = mark, end
         missed.skipped()
-        _close(folder, listener, handler, position, mark)
+        _close(Accounts(folder, listener, handler), position, mark, sum(dropped(page, handler)[1].values()))
     place.unlink()
     return sum(counts.values())
 
 
-def _close(folder: Path, listener: str, handler: str, position: ReaderPosition, mark: int) -> None:
-    accounts = Accounts(folder, listener, handler)
+def _close(accounts: Accounts, position: ReaderPosition, mark: int, missed: int) -> None:
     account = accounts.read()
     if account.in_hand and position.claim != account.end:
         account = account.withdrawn()
     if account.base == UNKNOWN:
-        account = account.begun(position.mark, position.stored)
+        account = account.begun(position, missed)
     accounts.write(account.gone(mark if mark != UNKNOWN else account.mark))
     accounts.close()
 

@@ -14,8 +14,9 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
+from penstock.handover import writer as writing
 from penstock.handover.drain import RECEIPTS, Drain
-from penstock.handover.paths import state_file
+from penstock.handover.paths import position_file, state_file
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogFull, TopicSettings
 from penstock.records import ANNOTATIONS, EMPTY_BODY, body
@@ -83,6 +84,14 @@ def counts(log: Log, topic: str = "in") -> Counts:
     return total
 
 
+def totals(log: Log) -> Counts:
+    """Those of all minutes together."""
+    total = Counts()
+    for name, count in counts(log).items():
+        total[name.rpartition("@")[2]] += count
+    return total
+
+
 def test_messages_and_counts_arrive_together(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
     publish(life, b"one", b"two")
     publish(life, b"three")
@@ -143,13 +152,42 @@ def test_what_the_writer_made_it_miss_is_no_corruption(life: Life, log: Log, dra
     publish(life, b"last")
     assert life.position.floor > 0
     drained()
-    kept = payloads(log)
-    total = Counts()
-    for name, count in counts(log).items():
-        total[name.rpartition("@")[2]] += count
+    kept, total = payloads(log), totals(log)
     assert kept[-1] == b"last"
     assert total["accepted"] == 102
     assert (total["policy_drop.log"], total["corrupt"]) == (102 - len(kept), 0)
+
+
+@pytest.mark.parametrize(("before", "missed"), [(60, 0), (150, 0), (60, 100), (150, 100)])
+def test_where_its_position_is_lost_what_it_stored_is_not_dropped_and_what_was_dropped_is_not_stored(
+    tmp_path: Path,
+    log: Log,
+    drained: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    missed: int,
+) -> None:
+    monkeypatch.setattr(writing, "PATIENCE", 0.05)
+    life = live(tmp_path, LISTENER)
+    for number in range(before):
+        publish(life, b"%d" % number + b"x" * 990)
+        if number % 40 == 39:
+            drained()
+    drained()
+    for number in range(missed):
+        publish(life, b"missed %d" % number + b"x" * 980)
+    life.end()
+    position_file(tmp_path, "events", "log").write_bytes(b"garbage")
+    heir = live(tmp_path, LISTENER)
+    for number in range(100):
+        publish(heir, b"later %d" % number + b"x" * 980)
+    publish(heir, b"last")
+    drained()
+    kept, total = payloads(log), totals(log)
+    assert len(kept) == len(set(kept))
+    assert kept[-1] == b"last"
+    assert total["accepted"] == before + missed + 101
+    assert (total["policy_drop.log"], total["corrupt"]) == (total["accepted"] - len(kept), 0)
 
 
 def test_what_was_stored_before_a_full_disk_is_left_behind(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.dropped_frames import MOST_BUCKETS, DroppedFrameCounts
+from penstock.handover.dropped_frames import MOST_BUCKETS, DroppedFrameCounts, Move
 from penstock.handover.state_page import SKIPPED, StatePage
 
 
@@ -23,7 +23,7 @@ COUNTS = {"60@accepted": 5}
 
 def test_what_was_missed_rides_once(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
-    missed.skip("log", 100, COUNTS)
+    missed.skip("log", Move(to=100), COUNTS)
     missed.skipped()
     assert missed
     assert missed.ride() == COUNTS
@@ -34,18 +34,18 @@ def test_what_was_missed_rides_once(page: StatePage) -> None:
 
 
 def test_a_kill_before_the_reader_was_moved_voids_the_skip(page: StatePage) -> None:
-    DroppedFrameCounts(page).skip("log", 100, COUNTS)
+    DroppedFrameCounts(page).skip("log", Move(to=100), COUNTS)
     assert not DroppedFrameCounts(page, floors={"log": 0})
 
 
 def test_a_kill_after_the_reader_was_moved_keeps_the_skip(page: StatePage) -> None:
-    DroppedFrameCounts(page).skip("log", 100, COUNTS)
+    DroppedFrameCounts(page).skip("log", Move(to=100), COUNTS)
     assert DroppedFrameCounts(page, floors={"log": 100}).ride() == COUNTS
 
 
 def test_a_kill_before_the_frame_was_offered_lets_them_ride_again(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
-    missed.skip("log", 100, COUNTS)
+    missed.skip("log", Move(to=100), COUNTS)
     missed.skipped()
     missed.ride()
     successor = DroppedFrameCounts(page, rode=0, floors={"log": 100})
@@ -55,7 +55,7 @@ def test_a_kill_before_the_frame_was_offered_lets_them_ride_again(page: StatePag
 
 def test_a_kill_after_the_frame_was_offered_does_not_let_them_ride_twice(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
-    missed.skip("log", 100, COUNTS)
+    missed.skip("log", Move(to=100), COUNTS)
     missed.skipped()
     missed.ride()
     successor = DroppedFrameCounts(page, rode=1, floors={"log": 100})
@@ -65,10 +65,10 @@ def test_a_kill_after_the_frame_was_offered_does_not_let_them_ride_twice(page: S
 
 def test_what_is_missed_while_others_ride_waits_for_its_turn(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
-    missed.skip("log", 100, COUNTS)
+    missed.skip("log", Move(to=100), COUNTS)
     missed.skipped()
     missed.ride()
-    missed.skip("log", 200, {"60@accepted": 2})
+    missed.skip("log", Move(to=200), {"60@accepted": 2})
     missed.skipped()
     missed.rode()
     assert DroppedFrameCounts(page, rode=1, floors={"log": 200}).ride() == {"60@accepted": 2}
@@ -77,7 +77,7 @@ def test_what_is_missed_while_others_ride_waits_for_its_turn(page: StatePage) ->
 def test_of_a_long_time_the_oldest_minutes_are_put_together(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
     for minute in range(1000):
-        missed.skip("log", 100, {f"{60 * minute}@accepted": 1, f"{60 * minute}@policy_drop.log": 1})
+        missed.skip("log", Move(to=100), {f"{60 * minute}@accepted": 1, f"{60 * minute}@policy_drop.log": 1})
         missed.skipped()
     carried = missed.ride()
     assert len(carried) == 2 * MOST_BUCKETS
@@ -88,7 +88,7 @@ def test_of_a_long_time_the_oldest_minutes_are_put_together(page: StatePage) -> 
 @pytest.mark.parametrize("rode", [0, 1])
 def test_where_the_text_that_says_that_counts_ride_is_damaged_they_ride_once(page: StatePage, rode: int) -> None:
     missed = DroppedFrameCounts(page)
-    missed.skip("log", 100, COUNTS)
+    missed.skip("log", Move(to=100), COUNTS)
     missed.skipped()
     missed.ride()
     newest = page._place(SKIPPED, page._newest(SKIPPED)[0] & 1)

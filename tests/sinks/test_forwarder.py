@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 
 from penstock.counts import Origin
 from penstock.handover.accounts import Accounts
-from penstock.handover.paths import buffer_file, position_file
+from penstock.handover.paths import account_file, buffer_file, position_file
+from penstock.handover.state_page import CAPACITY, HALF_HEADER
 from penstock.ledger.balance import Route
 from penstock.sinks import Delivered
 from penstock.sinks import forwarder as forwarding
+from tests.ingest.ingest_life import Life
 from tests.sinks.sinks_life import Taking, forward, publish, standing, start, unaccounted
 
 
@@ -212,9 +215,97 @@ def test_a_lost_position_makes_nothing_count_twice(tmp_path: Path) -> None:
     assert (route(tmp_path).delivered, unaccounted(tmp_path)) == (3, 0)
 
 
+def damage_newest_account(folder: Path) -> None:
+    """One flipped bit in the account that was written last."""
+    path = account_file(folder, "events", "mine")
+    if not path.exists():
+        return
+    data = bytearray(path.read_bytes())
+    place = max((HALF_HEADER.unpack_from(data, at)[0], at) for at in (0, CAPACITY))[1]
+    data[place + HALF_HEADER.size + 5] ^= 4
+    path.write_bytes(data)
+
+
+def lose_account(folder: Path) -> None:
+    path = account_file(folder, "events", "mine")
+    if path.exists():
+        path.write_bytes(bytes(path.stat().st_size))
+
+
+def lose_position(folder: Path) -> None:
+    position_file(folder, "events", "mine").write_bytes(b"garbage")
+
+
+DAMAGES: dict[str, list[Callable[[Path], None]]] = {
+    "the position": [lose_position],
+    "the newest account": [damage_newest_account],
+    "the position and the newest account": [lose_position, damage_newest_account],
+    "all accounts": [lose_account],
+}
+
+
+def lagged(folder: Path, life: Life, frames: int) -> None:
+    """So many frames come, of which the log keeps up with all."""
+    for _ in range(frames):
+        publish(life, b"x" * 1500)
+        life.readers[0].position.position = life.publication.position
+
+
+def damaged(folder: Path, life: Life, what: str) -> Life:
+    """All processes end, ``what`` is damaged, and the receiver begins again."""
+    life.end()
+    for damage in DAMAGES[what]:
+        damage(folder)
+    return start(folder)
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+@pytest.mark.parametrize("between", ["idle", "missing messages", "killed, and missing messages"])
+def test_what_the_writer_dropped_is_not_delivered_too_whatever_is_damaged(
+    tmp_path: Path, what: str, between: str
+) -> None:
+    life, handler = start(tmp_path), Taking()
+    lagged(tmp_path, life, 150)
+    forward(tmp_path, handler)
+    lagged(tmp_path, life, 5)
+    if between == "idle":
+        forward(tmp_path, handler)
+    elif between == "killed, and missing messages":
+        with pytest.raises(Killed):
+            forward(tmp_path, Taking(killed))
+    lagged(tmp_path, life, 0 if between == "idle" else 150)
+    heir = damaged(tmp_path, life, what)
+    lagged(tmp_path, heir, 1)
+    forward(tmp_path, handler)
+    found = route(tmp_path)
+    assert found.policy_drop > 0
+    assert (found.in_buffer, found.unaccounted) == (0, 0)
+    assert what == "all accounts" or found.accepted == (156 if between == "idle" else 306)
+
+
 STEP = st.one_of(
-    st.integers(1, 30).map(lambda frames: ("publish", frames)), st.integers(0, 12).map(lambda step: ("killed", step))
+    st.integers(1, 30).map(lambda frames: ("publish", frames)),
+    st.integers(0, 12).map(lambda step: ("killed", step)),
 )
+DAMAGE = st.sampled_from(list(DAMAGES)).map(lambda what: ("damaged", what))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(STEP | DAMAGE, max_size=14))
+def test_whatever_is_damaged_meanwhile_the_balance_closes(steps: list[tuple[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        life, handler = start(folder), Taking()
+        for kind, which in [*steps, ("publish", 1)]:
+            if kind == "publish":
+                lagged(folder, life, which)
+            elif kind == "killed":
+                forward_until_killed(folder, handler, Steps(which))
+            else:
+                life = damaged(folder, life, which)
+        forward(folder, handler)
+        found = route(folder)
+        assert (found.in_buffer, found.unaccounted) == (0, 0)
 
 
 class Steps:
