@@ -122,17 +122,23 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
 
 
 def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object]) -> Iterator[Stored]:
-    """All batches from ``offset`` on that can be read; the ranges of others are told to ``corrupt``."""
-    stop = False
-    while not stop:
-        stop = True
+    """All batches from ``offset`` on that can be read; the ranges of others are told to ``corrupt``.
+
+    That may put them back: so each is tried once more.
+    """
+    told = -1
+    while True:
         try:
             for stored in reader.documents(offset):
                 yield stored
                 offset = stored.end
+            return
         except CorruptBatch as error:
-            corrupt(error.begin, error.end)
-            offset, stop = error.end, False
+            if error.begin == told:
+                offset = error.end
+            else:
+                corrupt(error.begin, error.end)
+                told = error.begin
 
 
 def gap_rows(gap: Gap, begin: int, end: int | None = None) -> dict[SourceBucket, int]:

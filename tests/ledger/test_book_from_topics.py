@@ -53,7 +53,7 @@ class Daemon:
         self.start()
 
     def start(self) -> None:
-        internal = {"_receipts": self.settings, "_ledger": TopicSettings()}
+        internal = {"_receipts": self.settings, "_ledger": TopicSettings(segment_size_limit=8 * SEGMENT)}
         self.log = Log(self.topics, self.settings, overrides=internal, clock=self.clock)
         self.ledger = Ledger(self.log, self.folder, ["in"], self.clock.time)
 
@@ -253,6 +253,27 @@ def test_a_batch_that_became_unreadable_is_a_gap_also_where_it_was_covered(daemo
     daemon.said.clear()
     daemon.start()
     assert daemon.said == []
+
+
+@pytest.mark.parametrize("topic", ["_receipts", "_ledger"])
+def test_a_batch_that_is_put_back_while_the_ledger_reads_counts(daemon: Daemon, topic: str) -> None:
+    for _ in range(40):
+        daemon.append()
+        daemon.land()
+        counts = Counts({"seen": 2, "invalid.frame": 2})
+        receipts = daemon.log.topic("_receipts", create=True, internal=True)
+        receipts.append(EMPTY_BODY, Origin("in", 60, 0, 0, counts=counts)).result()
+        receipts.settle()
+    before = tiers(daemon.ledger._book.snapshot())
+    daemon.end(clean=False)
+    first = min((daemon.topics / topic).glob("*.arrows"))
+    assert len(list((daemon.topics / topic).glob("*.arrows"))) > 1, "it is sealed: nobody looks at it before it is read"
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 1
+    first.write_bytes(data)
+    daemon.start()
+    assert tiers(daemon.ledger._book.snapshot()) == before
+    assert first.read_bytes() != data
 
 
 @pytest.mark.parametrize("again", [False, True])
