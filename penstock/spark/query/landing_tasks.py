@@ -14,9 +14,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
-from penstock.landing.from_kafka.rows import RECORD, ROW, bounded
+from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
+from penstock.spark.query.kafka_source import as_records
 from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
 
@@ -86,16 +87,9 @@ def of_kafka(kafka: Mapping[str, str], gap: int) -> Sources:
 
         assembler = RangeAssembler(LookBack(kafka, gap), gap)
         for batch in batches:
-            for rows in assembler.take(_as_records(batch)):
+            for rows in assembler.take(as_records(batch)):
                 yield Source(rows.select(ROW.names))
         for rows in assembler.finish():
             yield Source(rows.select(ROW.names))
 
     return sources
-
-
-def _as_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of Spark's as RECORD."""
-    columns = [bounded(batch.column(f.name)) if f.name == "timestamp" else batch.column(f.name) for f in RECORD]
-    cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, RECORD, strict=True)]
-    return pa.RecordBatch.from_arrays(cast, schema=RECORD)
