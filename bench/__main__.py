@@ -28,7 +28,7 @@ PARTS = (
     "ledger",
     "history",
 )
-LARGE = ("sql", "sustained")
+LARGE = ("sql", "sustained", "growth")
 """Only where they are named."""
 
 

@@ -23,6 +23,7 @@ from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page,
 from penstock.server.permitted_topics import PermittedTopics, answer
 from penstock.server.read_query import Query
 from penstock.server.search_pages import Found, Search, find
+from penstock.server.shared_pages import SharedPages
 from penstock.server.thread_results import LoopFutures
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import ApiError, BadRequest, Stopping
@@ -57,6 +58,7 @@ class EntriesApi:
         self.manage = AdminApi(self.topics, post)
         self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
         self._arrivals: LoopFutures | None = None
+        self._pages_of_all = SharedPages(self.run)
         self._wakes: set[Wake] = set()
         self._closed = False
 
@@ -168,7 +170,6 @@ class EntriesApi:
             return render(batches, following if query.filter is not None else 0)
 
         def read() -> tuple[int, T | None]:
-            _check_there(topic)
             page = read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query)
             return page.next, shown(page.batches, page.next) if page.batches else None
 
@@ -178,8 +179,11 @@ class EntriesApi:
             while not self._closed:
                 # Cleared before reading: what is stored from here on is either read or wakes us again.
                 wake.clear()
-                before = offset
-                offset, rendered = await self.run(read)
+                _check_there(topic)
+                before, rendered = offset, None
+                end = topic.writer.end
+                if end is None or end > offset:
+                    offset, rendered = await self._page(topic, offset, query, render, read)
                 untold = query.filter is not None and told < offset
                 if rendered is None and offset == before:
                     await wake.wait_until(due if untold else math.inf)
@@ -189,6 +193,14 @@ class EntriesApi:
                     yield rendered
                     told, due = offset, loop.time() + TELL_EVERY
             raise Stopping("The server is stopping")
+
+    async def _page(
+        self, topic: Topic, offset: int, query: Query, render: Render[T], read: Callable[[], tuple[int, T | None]]
+    ) -> tuple[int, T | None]:
+        """What ``read`` gives; of all that is stored it is shared with the other streams that stand there."""
+        if query.filter is None and query.micros is None:
+            return await self._pages_of_all.page((topic, offset, query.page, render), read)
+        return await self.run(read)
 
     @contextlib.contextmanager
     def waking(self, topics: Collection[Topic]) -> Iterator[Wake]:

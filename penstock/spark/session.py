@@ -62,7 +62,7 @@ logger.submit.level = error
 """Log4j's settings. The streaming engine warns that adaptive execution is off for streams: it always is."""
 
 
-YOUNG = "256m"
+YOUNG = "128m"
 """What the JVM has for objects that do not live long: what lands is not among them. Unless it is told, it takes a third
 of its memory, and does not give it back.
 """

@@ -18,6 +18,6 @@ def test_a_cluster_elsewhere_is_reached_by_the_machines_name(master: str) -> Non
 
 
 def test_what_is_said_of_the_jvms_memory_is_left_as_it_is_said() -> None:
-    assert "-XX:+UseParallelGC -XX:MaxNewSize=256m" in _java_options("", None)
+    assert "-XX:+UseParallelGC -XX:MaxNewSize=128m" in _java_options("", None)
     assert "MaxNewSize" not in _java_options("-XX:NewRatio=3", None)
     assert "ParallelGC" not in _java_options("-XX:+UseZGC", None)

@@ -1,0 +1,160 @@
+"""How what it takes grows: with messages, topics, readers, connections, history, cursors and log buffers.
+
+Each curve is (what is varied: figures), a point at a time, each with a data directory of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.growth_stored import BUFFERS, CURSORS, STORED
+from penstock.counts import Origin
+from penstock.log import Log, TopicSettings
+from penstock.records import body
+from penstock.testing.pipe import Pipe
+from penstock.testing.processes import anonymous, cpu
+
+SIZES = [1 << n for n in (5, 7, 9, 11, 13, 15, 17, 19)] + [1_000_000]
+TOPICS = (1, 10, 100, 1_000, 10_000)
+READERS = (1, 10, 100, 1_000)
+CONNECTIONS = (1, 10, 100, 1_000, 5_000)
+MOST_BYTES, MOST_LINES = 400 << 20, 1_500_000
+"""Of one measurement with a size of messages."""
+CONFIG = """
+[[listener]]
+name = "lines"
+protocol = "tcp"
+port = 0
+max_connections = 6000
+"""
+Figures = dict[str, float]
+
+
+def measure() -> dict[str, Any]:
+    """All figures, under ``growth CURVE POINT FIGURE``."""
+    found: dict[str, Any] = {}
+    for curve, (points, of) in CURVES.items():
+        for point in points:
+            with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+                figures = of(Path(folder), point)
+            found |= {f"growth {curve} {point} {name}": round(value, 2) for name, value in figures.items()}
+            print(curve, point, figures, file=sys.stderr, flush=True)
+    return found
+
+
+@contextmanager
+def _served(folder: Path, *overrides: str) -> Iterator[Pipe]:
+    pipe = Pipe(folder, *overrides)
+    pipe.configure(CONFIG)
+    pipe.start()
+    try:
+        yield pipe
+    finally:
+        pipe.stop()
+
+
+def _client(name: str, *arguments: object) -> Figures:
+    command = [sys.executable, "-m", "bench.growth_clients", name, *map(str, arguments)]
+    found: Figures = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return found
+
+
+def message_bytes(folder: Path, size: int) -> Figures:
+    """Lines of one size, sent by one TCP connection as fast as they are taken, until all are in the synced log."""
+    count = min(MOST_LINES, MOST_BYTES // size)
+    with _served(folder, "log.topic_defaults.message_size_limit=2MiB") as pipe:
+        _lines(pipe, size, count // 10)
+        daemon, receiver = pipe.pid("log daemon"), pipe.pid("receiver lines")
+        before, began = cpu(daemon) + cpu(receiver), time.perf_counter()
+        _lines(pipe, size, count)
+        seconds = time.perf_counter() - began
+        spent = cpu(daemon) + cpu(receiver) - before
+    return {"messages_per_s": count / seconds, "mb_per_s": count * size / seconds / 1e6, "cpu_us": spent / count * 1e6}
+
+
+def _lines(pipe: Pipe, size: int, count: int) -> None:
+    host, port = pipe.address("lines")
+    stored = pipe.counts("lines")["accepted"] + count
+    subprocess.run(
+        [sys.executable, "-m", "bench.sender", "lines", host, str(port), str(size), str(count), "0"],
+        check=True,
+        capture_output=True,
+    )
+    while pipe.counts("lines")["accepted"] < stored or pipe.balance()["pending"]:
+        time.sleep(0.02)
+
+
+def topics(folder: Path, count: int) -> Figures:
+    """So many topics with a hundred entries each: a start, what asks for all of them, appends in turn, memory."""
+    log = Log(folder / "data" / "topics", TopicSettings(durability="written"))
+    for number in range(count):
+        log.topic(f"topic-{number}", create=True).append(body([b"x" * 256] * 100), Origin("bench", 0, 0, 0)).result()
+    log.close()
+    pipe = Pipe(folder, f"log.max_topics={count + 100}")
+    pipe.configure(CONFIG)
+    began = time.perf_counter()
+    pipe.start()
+    started = time.perf_counter() - began
+    try:
+        idle = anonymous(pipe.pid("log daemon")) / (1 << 20)
+        asked = {f"{name}_ms": _fastest(lambda path=path: _get(pipe, path)) for name, path in ASKED.items()}
+        appended = _client("appends", pipe.grpc, count)
+    finally:
+        pipe.stop()
+    return {"start_s": started, "daemon_mib": idle, **asked, **appended}
+
+
+def _get(pipe: Pipe, path: str) -> None:
+    httpx.get(f"http://{pipe.http}{path}", timeout=60).raise_for_status()
+
+
+ASKED = {"describe": "/describe", "balance": "/balance", "metrics": "/metrics"}
+
+
+def _fastest(what: Callable[[], object]) -> float:
+    """Milliseconds, the least of three."""
+    taken = []
+    for _ in range(3):
+        began = time.perf_counter()
+        what()
+        taken.append(time.perf_counter() - began)
+    return 1000 * min(taken)
+
+
+def readers(folder: Path, count: int) -> Figures:
+    """So many gRPC streams of one topic: from an append's call until all have it, and what that costs the daemon."""
+    with _served(folder) as pipe:
+        daemon = pipe.pid("log daemon")
+        before = cpu(daemon)
+        found = _client("streams", pipe.grpc, count)
+        spent = cpu(daemon) - before
+        memory = anonymous(daemon) / (1 << 20)
+    return {**found, "cpu_us_a_delivery": spent / found.pop("deliveries") * 1e6, "daemon_mib": memory}
+
+
+def connections(folder: Path, count: int) -> Figures:
+    """So many idle connections: the receiver's memory, a newcomer's first answer, one sender's rate beside them."""
+    with _served(folder) as pipe:
+        host, port = pipe.address("lines")
+        return _client("connections", host, port, count, pipe.pid("receiver lines"), pipe.http)
+
+
+CURVES: dict[str, tuple[tuple[int, ...] | list[int], Callable[[Path, int], Figures]]] = {
+    "message_bytes": (SIZES, message_bytes),
+    "topics": (TOPICS, topics),
+    "readers": (READERS, readers),
+    "connections": (CONNECTIONS, connections),
+    "history_mib": STORED,
+    "cursors": CURSORS,
+    "buffer_mib": BUFFERS,
+}
