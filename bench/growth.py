@@ -76,27 +76,27 @@ def message_bytes(folder: Path, size: int) -> Figures:
         _lines(pipe, size, count // 10)
         daemon, receiver = pipe.pid("log daemon"), pipe.pid("receiver lines")
         before, began = cpu(daemon) + cpu(receiver), time.perf_counter()
-        _lines(pipe, size, count)
+        count = _lines(pipe, size, count)
         seconds = time.perf_counter() - began
         spent = cpu(daemon) + cpu(receiver) - before
     return {"messages_per_s": count / seconds, "mb_per_s": count * size / seconds / 1e6, "cpu_us": spent / count * 1e6}
 
 
-def _lines(pipe: Pipe, size: int, count: int) -> None:
+def _lines(pipe: Pipe, size: int, count: int) -> int:
+    """Send lines, and wait until they are stored; how many there were, which may be a few more."""
     host, port = pipe.address("lines")
-    stored = pipe.counts("lines")["accepted"] + count
-    subprocess.run(
-        [sys.executable, "-m", "bench.sender", "lines", host, str(port), str(size), str(count), "0"],
-        check=True,
-        capture_output=True,
-    )
+    before = pipe.counts("lines")["accepted"]
+    command = [sys.executable, "-m", "bench.sender", "lines", host, str(port), str(size), str(count), "0"]
+    sent: int = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["sent"]
+    stored = before + sent
     while pipe.counts("lines")["accepted"] < stored or pipe.balance()["pending"]:
         time.sleep(0.02)
+    return sent
 
 
 def topics(folder: Path, count: int) -> Figures:
     """So many topics with a hundred entries each: a start, what asks for all of them, appends in turn, memory."""
-    log = Log(folder / "data" / "topics", TopicSettings(durability="written"))
+    log = Log(folder / "data" / "topics", TopicSettings(durability="written"), max_topics=count + 1)
     for number in range(count):
         log.topic(f"topic-{number}", create=True).append(body([b"x" * 256] * 100), Origin("bench", 0, 0, 0)).result()
     log.close()
