@@ -139,7 +139,8 @@ def readers(folder: Path, count: int) -> Figures:
         found = _client("streams", pipe.grpc, count)
         spent = cpu(daemon) - before
         memory = anonymous(daemon) / (1 << 20)
-    return {**found, "cpu_us_a_delivery": spent / found.pop("deliveries") * 1e6, "daemon_mib": memory}
+    deliveries = found.pop("deliveries")
+    return {**found, "cpu_us_a_delivery": spent / deliveries * 1e6, "daemon_mib": memory}
 
 
 def connections(folder: Path, count: int) -> Figures:

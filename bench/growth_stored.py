@@ -78,7 +78,7 @@ def cursors(folder: Path, count: int) -> dict[str, float]:
 
 
 def buffer(folder: Path, mib: int) -> dict[str, float]:
-    """A log buffer of three terms, so large together, written through twice and left dirty: to open it again."""
+    """A log buffer with three terms of a quarter of so many MiB, written through twice and left: to open it again."""
     _apart("dirty", folder, mib)
     return _apart("reopen", folder)
 

@@ -14,9 +14,9 @@ import crc32c
 from penstock.config import ListenerConfig
 from penstock.handover.frame import frame_receipt, is_whole
 from penstock.handover.frame_size import frame_length
-from penstock.handover.lost_position import restore_lost
+from penstock.handover.lost_position import restore_lost, two_terms_before
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
-from penstock.handover.position import NotAReaderPosition, ReaderPosition
+from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import EPOCH, STATISTICS, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer import (
@@ -86,7 +86,7 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     TopicByPosition(page).lead(topic, publication.position, places.get(files[0], 0))
     page.close()
     for name, _, _ in wanted:
-        restore_lost(folder, listener.name, name, publication)
+        restore_lost(folder, listener.name, name, publication, total)
     positions = [_opened(file, publication, total) for file in files]
     return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
 
@@ -216,9 +216,9 @@ def _position(file: Path) -> int | None:
 
 
 def _resolve_impossible(folder: Path, listener: str, files: Sequence[Path]) -> None:
-    """Positions behind the end of the buffer are wrong: they are put aside.
+    """Positions behind the end of the buffer are wrong, unless the machine was started since: its end may be lost then.
 
-    Unless the machine was started since: the buffer's end may be lost then.
+    Their readers, which may be at work, go back.
     """
     page, path = StatePage(state_file(folder, listener)), buffer_file(folder, listener)
     epoch = page.read(EPOCH)
@@ -228,9 +228,10 @@ def _resolve_impossible(folder: Path, listener: str, files: Sequence[Path]) -> N
     with contextlib.suppress(NotALogBuffer), Subscription(path, in_order=True) as frames:
         for file in filter(Path.exists, files):
             with contextlib.suppress(NotAReaderPosition), ReaderPosition(file) as position, position.lock():
-                reached = max(position.position, position.claim)
-                if reached > frames.end:
-                    _LOGGER.error("%s: no frame can be at %d; it is put aside as %s", file, reached, _aside(file).name)
+                if max(position.position, position.claim) > frames.end:
+                    _LOGGER.error("%s: no frame can be at %d: its reader goes back", file, position.position)
+                    back = two_terms_before(frames.end, frames.term_length)
+                    position.mark, position.position, position.floor, position.claim = UNKNOWN, back, 0, back
 
 
 def _opened(file: Path, publication: Publication, total: int) -> ReaderPosition:

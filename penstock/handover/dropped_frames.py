@@ -42,6 +42,10 @@ class DroppedFrameCounts:
         self._owed = Counts(left.get("owed", {}))
         riding, skip = left.get("riding"), left.get("skip")
         self._dropped: dict[str, Any] = left.get("dropped", {})
+        for reader, floor in (floors or {}).items():  # versions before did not say where they moved a reader
+            if floor and "to" not in self._dropped.get(reader, {}):
+                told = {"mark": 0, "counts": {}} | self._dropped.get(reader, {})
+                self._dropped[reader] = told | {"begin": floor, "to": floor}
         self._number = max(rode, riding["number"] if riding else 0)
         if riding and riding["number"] != rode:
             self._owed.absorb(riding["counts"])
@@ -131,7 +135,15 @@ def _move(entry: Mapping[str, Any]) -> Move:
     return Move(**{name: int(entry[name]) for name in Move._fields if name in entry})
 
 
-def dropped(page: StatePage, reader: str) -> tuple[int, dict[str, int]]:
-    """What a forwarder missed up to now: the total where it was last moved to, and counts as ``60@policy_drop``."""
-    entry = (page.read(SKIPPED) or {}).get("dropped", {}).get(reader, {})
-    return int(entry.get("mark", 0)), dict(entry.get("counts", {}))
+def dropped(page: StatePage, reader: str, floor: int) -> tuple[int, dict[str, int]]:
+    """What a forwarder missed up to now: the total where it was last moved to, and counts as ``60@policy_drop``.
+
+    ``floor``: where its position file says that was; a writer that was killed then has not entered the last counts.
+    """
+    document = page.read(SKIPPED) or {}
+    entry, skip = document.get("dropped", {}).get(reader, {}), document.get("skip")
+    mark, counts = int(entry.get("mark", 0)), Counts(entry.get("counts", {}))
+    if skip and skip["reader"] == reader and skip["to"] <= floor:
+        mark = int(skip["mark"])
+        counts.absorb(skip["counts"])
+    return mark, dict(counts)

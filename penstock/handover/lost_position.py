@@ -5,18 +5,25 @@ Nothing that was dropped for it comes to it then, and nothing that it has done i
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from penstock.handover.accounts import Account, Accounts
 from penstock.handover.dropped_frames import Move, last_move
-from penstock.handover.paths import LOG, position_file, state_file
+from penstock.handover.held_frames import keep_frames, kept_frames
+from penstock.handover.paths import LOG, held_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, make_position
 from penstock.handover.state_page import StatePage
-from penstock.logbuffer import Publication
+from penstock.logbuffer import Frame, Lapped, Publication, Subscription
+
+_LOGGER = logging.getLogger(__name__)
 
 
-def restore_lost(folder: Path, listener: str, reader: str, publication: Publication) -> None:
-    """Make the position file of ``reader`` again, if it is gone because it was put aside. Raises OSError."""
+def restore_lost(folder: Path, listener: str, reader: str, publication: Publication, total: int) -> None:
+    """Make the position file of ``reader`` again, if it is gone because it was put aside; before anything is written.
+
+    ``total``: the listener's total of messages. Raises OSError.
+    """
     file = position_file(folder, listener, reader)
     if file.exists() or not any(file.parent.glob(f"{file.name}.unusable-*")):
         return
@@ -24,15 +31,38 @@ def restore_lost(folder: Path, listener: str, reader: str, publication: Publicat
     missed = last_move(page, reader)
     page.close()
     if reader == LOG:
-        _restore_log(file, missed, publication)
+        _restore_log(file, held_file(folder, listener), missed, publication, total)
     else:
         _restore_forwarder(file, missed, publication, _account(folder, listener, reader))
 
 
-def _restore_log(file: Path, missed: Move, publication: Publication) -> None:
-    """It reads again what it may have stored, and skips what it has: until then all of that is in its hands."""
-    begin = two_terms_before(publication.position, publication.parameters.term_length)
-    make_position(file, begin, missed.to, UNKNOWN, publication.position, missed.mark)
+def _restore_log(file: Path, held: Path, missed: Move, publication: Publication, total: int) -> None:
+    """All that it may not have stored is kept aside for it: of that it skips what it has."""
+    end = publication.position
+    frames = {frame.begin: frame for frame in [*kept_frames(held)[0], *_frames(publication, missed.to)]}
+    try:
+        keep_frames(held, [frames[begin] for begin in sorted(frames)], total)
+    except OSError as error:
+        _LOGGER.warning("what the log daemon may not have stored cannot be kept aside: %s; it reads it again", error)
+        begin = two_terms_before(end, publication.parameters.term_length)
+        make_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
+        return
+    make_position(file, min(frames, default=end), end, UNKNOWN, end, total)
+
+
+def _frames(publication: Publication, begin: int) -> list[Frame]:
+    """The frames that are still there, from ``begin`` on."""
+    begin = max(begin, two_terms_before(publication.position, publication.parameters.term_length))
+    found: list[Frame] = []
+    with Subscription(publication.path, begin, in_order=True) as frames:
+        before = -1
+        while before < frames.position < publication.position:
+            before = frames.position
+            try:
+                found += [one._replace(data=memoryview(bytes(one.data))) for one in frames.poll()]
+            except Lapped:
+                frames.position = frames.oldest() or publication.position
+    return found
 
 
 def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:

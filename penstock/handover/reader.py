@@ -152,7 +152,7 @@ class FrameReader(threading.Thread):
             if group.end == begin:
                 return False
             self.taken(group, position)
-            position.claim = max(group.end, position.claim)
+            position.claim = group.end
         is_full = 2 * (group.end - group.begin) > self._group_bytes
         self._next = 0.0 if is_full else time.monotonic() + GATHER
         self.handle(group, position)

@@ -207,7 +207,6 @@ class FrameWriter:
         found: list[Frame] = []
         try:
             with Subscription(self._publication.path, begin, in_order=True) as frames:
-                frames.position = frames.oldest() or begin  # where its position was lost it may be further behind
                 while frames.position < end:
                     found += [frame for frame in frames.poll(end - frames.position) if frame.begin < end]
             self._held_mark = missed_counts(found, reader)[1]

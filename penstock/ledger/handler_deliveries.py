@@ -22,6 +22,7 @@ from penstock.ledger.daily_rollup import roll_counts, widened
 from penstock.ledger.in_buffer import waiting_for
 from penstock.logbuffer import LogBufferError
 
+_Missed = tuple[int, Mapping[str, int]]
 LOOKS = 20
 """How often is looked again while the writer moves a reader on."""
 
@@ -163,30 +164,31 @@ class _Seen:
         """As it is now: looked at again if the writer moves it on meanwhile."""
         page = StatePage(state)
         try:
-            missed = dropped(page, handler)
             for _ in range(LOOKS):
-                account = _account(folder, listener, handler)
-                missed_messages = sum(missed[1].values())
-                account, claim, floor = _placed(account, position_file(folder, listener, handler), missed_messages)
-                before, missed = missed, dropped(page, handler)
-                if before == missed:
+                account, place = _account(folder, listener, handler), position_file(folder, listener, handler)
+                account, claim, floor, missed = _placed(account, place, page, handler)
+                if missed == dropped(page, handler, floor):
                     break
         finally:
             page.close()
         in_hand = account.in_hand and claim == account.end
-        place, held = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
-        reached = max(held, missed[0]) if floor > place and not account.left else held
-        return cls(account, missed[1], floor, place, held, reached)
+        at, held = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
+        reached = max(held, missed[0]) if floor > at and not account.left else held
+        return cls(account, missed[1], floor, at, held, reached)
 
 
-def _placed(account: Account, path: Path, missed: int) -> tuple[Account, int, int]:
-    """The account, with where the route begins if its forwarder has not begun, and the reader's claim and floor."""
+def _placed(account: Account, path: Path, page: StatePage, handler: str) -> tuple[Account, int, int, _Missed]:
+    """The account, with where the route begins if its forwarder has not begun; the reader's claim and floor; what it
+    missed.
+    """
     if not path.exists():
-        return account, account.end, 0
+        return account, account.end, 0, dropped(page, handler, 0)
     with ReaderPosition(path) as position:
+        floor = position.floor
+        missed = dropped(page, handler, floor)
         if account.base == UNKNOWN and position.mark != UNKNOWN and position.claim <= position.position:
-            account = account.begun(position, missed)
-        return account, position.claim, position.floor
+            account = account.begun(position, sum(missed[1].values()))
+        return account, position.claim, floor, missed
 
 
 def _account(folder: Path, listener: str, handler: str) -> Account:

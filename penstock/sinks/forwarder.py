@@ -70,7 +70,9 @@ class Forwarder(FrameReader):
     # Place and account
 
     def mark(self, position: ReaderPosition) -> int:
-        return self._account.mark
+        account = self._account
+        moved_on = position.floor > account.done and account.mark != UNKNOWN
+        return max(account.mark, position.floor_mark) if moved_on else account.mark
 
     def taken(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Enter what is about to be in the handler's hands, before the writer can know of it."""
@@ -85,7 +87,7 @@ class Forwarder(FrameReader):
         account, taken = self._account, counts.pruned()
         if account.base == UNKNOWN and mark != UNKNOWN:
             position.mark = mark
-            account = account.begun(position, self._missed())
+            account = account.begun(position, self._missed(position))
         self._try(account.took(group.begin, group.end, (mark, total), taken, shift))
         position.mark = total
 
@@ -115,14 +117,14 @@ class Forwarder(FrameReader):
         if account.base == UNKNOWN:
             if position.claim > position.position:  # what is in its hands is said nowhere any more: it comes again
                 position.mark = UNKNOWN
-            return account.begun(position, self._missed()) if position.mark != UNKNOWN else account
+            return account.begun(position, self._missed(position)) if position.mark != UNKNOWN else account
         return account.returned(position.mark, position.stored) if account.left else account
 
-    def _missed(self) -> int:
+    def _missed(self, position: ReaderPosition) -> int:
         """Messages that the writer has dropped for this handler."""
         page = StatePage(state_file(self.folder, self.listener))
         try:
-            return sum(dropped(page, self.reader)[1].values())
+            return sum(dropped(page, self.reader, position.floor)[1].values())
         finally:
             page.close()
 

@@ -67,7 +67,9 @@ YOUNG = "128m"
 of its memory, and does not give it back.
 """
 HOME_PARTS = ("bin", "conf", "jars", "sbin")
+NEEDED = ("bin", "jars")
 """What the JVM looks for in Spark's home."""
+_LOGGER = logging.getLogger(__name__)
 _KEPT = str(128 << 20)
 WORKER_ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -152,24 +154,36 @@ def _prepare_environment(master: str, python: str | None) -> None:
     os.environ["PYSPARK_PYTHON"] = python or own
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if _IN_PROCESS.fullmatch(master) and os.environ["PYSPARK_PYTHON"] == sys.executable:
-        os.environ.setdefault("SPARK_HOME", str(_home_without_archives()))
+        _set_home()
     if is_here(master):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
-def _home_without_archives() -> Path:
-    """A home of Spark that has no Python: what this process has is used.
+def _set_home() -> None:
+    """Unless the user has said where Spark is."""
+    if "SPARK_HOME" not in os.environ and (home := _home_without_archives()) is not None:
+        os.environ["SPARK_HOME"] = str(home)
+
+
+def _home_without_archives() -> Path | None:
+    """A home of Spark that has no Python: what this process has is used. None where that cannot be made.
 
     Spark puts its own, packed, before it. Imported from an archive it is compiled anew each time: 13 MB and 0.5 s more
     for each of the seven processes that a landing starts.
     """
     installed = Path(pyspark.__file__).parent
     home = cache_folder() / f"spark-{pyspark.__version__}-{zlib.crc32(bytes(installed)):08x}"
-    home.mkdir(parents=True, exist_ok=True)
-    for name in HOME_PARTS:
-        with contextlib.suppress(FileExistsError):
-            (home / name).symlink_to(installed / name)
-    return home
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for name in HOME_PARTS:
+            if (installed / name).exists():
+                with contextlib.suppress(FileExistsError):
+                    (home / name).symlink_to(installed / name)
+        is_ours = home.stat().st_uid == os.getuid()
+        return home if is_ours and all((home / name).resolve() == installed / name for name in NEEDED) else None
+    except OSError as error:
+        _LOGGER.info("Spark's processes import its archive: %s", error)
+        return None
 
 
 def _logging() -> str:

@@ -44,7 +44,7 @@ def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts
         missed.skip(handler, Move(begin, end, mark), counts)
         position.floor_mark, position.floor = mark, end
         missed.skipped()
-        _close(Accounts(folder, listener, handler), position, mark, sum(dropped(page, handler)[1].values()))
+        _close(Accounts(folder, listener, handler), position, mark, sum(dropped(page, handler, 0)[1].values()))
     place.unlink()
     return sum(counts.values())
 

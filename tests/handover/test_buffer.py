@@ -8,7 +8,8 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.handover.buffer import open_buffer
-from penstock.handover.paths import buffer_file, position_file
+from penstock.handover.held_frames import kept_frames
+from penstock.handover.paths import buffer_file, held_file, position_file
 from penstock.logbuffer.subscription import Subscription
 
 LISTENER = ListenerConfig(name="events", protocol="udp")
@@ -64,12 +65,15 @@ def test_a_file_that_cannot_be_used_is_put_aside_and_positions_go_on(
     assert [bytes(frame.data) for frame in Subscription(path, end).poll()] == [b"new"]
 
 
-def test_a_position_that_cannot_be_read_is_put_aside_and_frames_are_read_again(
+def test_where_the_logs_position_cannot_be_read_all_that_it_may_not_have_is_kept_aside_for_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    offered(tmp_path)
+    end = offered(tmp_path)
     position_file(tmp_path, "events", "log").write_bytes(b"garbage")
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
-    assert readers[0].position.position == 0
+    position = readers[0].position
+    assert (position.stored, position.position) == (0, end)
+    kept, _ = kept_frames(held_file(tmp_path, "events"))
+    assert (kept[0].begin, kept[-1].end) == (0, end)
     assert "put aside" in caplog.messages[0]
     publication.close()

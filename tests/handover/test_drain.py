@@ -190,6 +190,27 @@ def test_where_its_position_is_lost_what_it_stored_is_not_dropped_and_what_was_d
     assert (total["policy_drop.log"], total["corrupt"]) == (total["accepted"] - len(kept), 0)
 
 
+def test_what_a_killed_daemon_had_in_its_hands_is_not_lost_with_its_position(
+    tmp_path: Path, log: Log, drained: Callable[[], list[str]]
+) -> None:
+    life = live(tmp_path, LISTENER, drop=False)
+    sent = [b"%d" % number + b"x" * 990 for number in range(45)]
+    for payload in sent[:10]:
+        publish(life, payload)
+    drained()
+    for number, payload in enumerate(sent[10:]):
+        publish(life, payload)
+        if number == 9:
+            life.position.claim = life.publication.position  # it had taken these when it was killed
+    life.end()
+    position_file(tmp_path, "events", "log").write_bytes(b"garbage")
+    heir = live(tmp_path, LISTENER, drop=False)
+    publish(heir, b"last")
+    drained()
+    assert payloads(log) == [*sent, b"last"]
+    assert totals(log) == Counts({"seen": 46, "accepted": 46})
+
+
 def test_what_was_stored_before_a_full_disk_is_left_behind(
     life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

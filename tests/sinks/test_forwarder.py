@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from penstock.counts import Origin
 from penstock.handover.accounts import Accounts
-from penstock.handover.paths import account_file, buffer_file, position_file
-from penstock.handover.state_page import CAPACITY, HALF_HEADER
+from penstock.handover.dropped_frames import DroppedFrameCounts
+from penstock.handover.paths import account_file, buffer_file, position_file, state_file
+from penstock.handover.state_page import CAPACITY, HALF_HEADER, SKIPPED, StatePage
 from penstock.ledger.balance import Route
 from penstock.sinks import Delivered
 from penstock.sinks import forwarder as forwarding
@@ -281,6 +282,25 @@ def test_what_the_writer_dropped_is_not_delivered_too_whatever_is_damaged(
     assert found.policy_drop > 0
     assert (found.in_buffer, found.unaccounted) == (0, 0)
     assert what == "all accounts" or found.accepted == (156 if between == "idle" else 306)
+
+
+def test_a_writer_that_is_killed_while_it_moves_a_handler_on_leaves_no_route_negative(tmp_path: Path) -> None:
+    life = start(tmp_path)
+    page = StatePage(state_file(tmp_path, "events"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DroppedFrameCounts, "skipped", killed)
+        with pytest.raises(Killed):
+            lagged(tmp_path, life, 150)
+    assert page.read(SKIPPED)["skip"], "where it was killed"
+    life.end()
+    forward(tmp_path, Taking())
+    assert unaccounted(tmp_path) == 0
+    heir = start(tmp_path)
+    lagged(tmp_path, heir, 1)
+    forward(tmp_path, Taking())
+    found = route(tmp_path)
+    assert found.policy_drop > 0
+    assert (found.in_buffer, found.unaccounted) == (0, 0)
 
 
 STEP = st.one_of(
