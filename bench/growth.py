@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 
 from bench.growth_stored import BUFFERS, CURSORS, STORED
+from bench.timing import fastest
 from penstock.counts import Origin
 from penstock.log import Log, TopicSettings
 from penstock.records import body
@@ -122,13 +123,8 @@ ASKED = {"describe": "/describe", "balance": "/balance", "metrics": "/metrics"}
 
 
 def _fastest(what: Callable[[], object]) -> float:
-    """Milliseconds, the least of three."""
-    taken = []
-    for _ in range(3):
-        began = time.perf_counter()
-        what()
-        taken.append(time.perf_counter() - began)
-    return 1000 * min(taken)
+    """Milliseconds."""
+    return 1000 * fastest(what, 3)
 
 
 def readers(folder: Path, count: int) -> Figures:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from bench.timing import fastest
 from penstock.counts import BUCKET_SECONDS, Counts, Origin
 from penstock.ledger.book_from_topics import resume
 from penstock.log import Log, TopicSettings
@@ -113,13 +114,8 @@ def _apart(what: str, folder: Path, *arguments: int) -> dict[str, float]:
 
 
 def _fastest(what: Callable[[], object]) -> float:
-    """Milliseconds, the least of some."""
-    taken = []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        what()
-        taken.append(time.perf_counter() - began)
-    return 1000 * min(taken)
+    """Milliseconds."""
+    return 1000 * fastest(what, REPEATS)
 
 
 STORED = ((64, 640, 10_240), history)

@@ -17,6 +17,7 @@ from typing import Any
 
 import deltalake
 
+from bench.timing import fastest
 from penstock.counts import Counts, Origin
 from penstock.files.checked_lines import append_lines
 from penstock.landing.checkpoint_repair import mend, sweep
@@ -191,9 +192,4 @@ def _proof(commit: Commit, topic: str) -> Proof:
 
 
 def _fastest(what: Callable[[], object]) -> float:
-    best = 1e9
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        what()
-        best = min(best, time.perf_counter() - began)
-    return best
+    return fastest(what, REPEATS)

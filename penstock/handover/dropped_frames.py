@@ -63,11 +63,6 @@ class DroppedFrameCounts:
         """Number of the last counts handed out by ``ride``."""
         return self._number
 
-    @property
-    def mark(self) -> int:
-        """The total where the reader is about to be moved to."""
-        return int(self._skip["mark"]) if self._skip else 0
-
     def __bool__(self) -> bool:
         return bool(self._owed)
 

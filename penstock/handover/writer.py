@@ -230,7 +230,7 @@ class FrameWriter:
             mark = reader.mark if _answers_for_itself(reader) else self._held_mark
             counts, behind = missed_counts(found, reader, mark)
             self._missed.skip(reader.name, Move(start, end, behind), counts)
-            reader.position.floor_mark = self._missed.mark
+            reader.position.floor_mark = behind
             reader.position.floor = end
         self._missed.skipped()
         self.on_skip(reader.name, start, end)
