@@ -56,10 +56,20 @@ def mend(layout: Layout) -> list[str]:
     if begun_as(layout) is not None:
         table_of(layout).begin()
     commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
-    removed = _drop_torn(commits, -1)
+    removed = [*_drop_torn(commits, -1), *take_back(layout)]
     done = max(committed_batches(layout.checkpoint), default=-1)
     removed += _drop_torn(offsets, done)
     return removed
+
+
+def take_back(layout: Layout) -> list[str]:
+    """Have Spark do the newest batch again where the table does not have it: it is committed while the next one's tasks
+    run (``penstock.landing.writing.commit_beside``). What was planned after it is planned anew. The names of what was
+    removed.
+    """
+    lacking = table_of(layout).newest() + 1
+    ahead = (layout.checkpoint / "offsets", lacking + 1), (layout.checkpoint / "commits", lacking)
+    return [_removed(folder / str(batch)) for folder, batch in ahead if _newest(folder) == batch]
 
 
 def _drop_torn(folder: Path, keep: int) -> list[str]:
@@ -69,10 +79,15 @@ def _drop_torn(folder: Path, keep: int) -> list[str]:
         entry = folder / str(newest)
         if _is_whole(entry):
             break
-        (folder / f".{entry.name}.crc").unlink(missing_ok=True)
-        entry.unlink()
-        removed.append(str(entry))
+        removed.append(_removed(entry))
     return removed
+
+
+def _removed(entry: Path) -> str:
+    """Remove an entry of one of Spark's lists; its name."""
+    entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+    entry.unlink()
+    return str(entry)
 
 
 def _is_whole(entry: Path) -> bool:

@@ -152,6 +152,8 @@ class Journal:
         if not new:
             return []
         self._table = self._table or table_of(layout)
+        listed = self._table.newest()
+        new = [batch for batch in new if batch <= listed]  # Spark may be ahead of the table by one
         files = dict(self._table.files(self.last + 1))
         added: list[Commit] = []
         last, end = self.last, self._end

@@ -39,7 +39,7 @@ from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import typed_tables
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
-from penstock.spark.query.landing_query import Landing, start_landing
+from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
 from penstock.spark.query.proof_worker import LedgerPosts, ProofWorker
 from penstock.spark.session import build_session
 
@@ -111,26 +111,27 @@ def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, on
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
     maintenance = Maintenance(landing.layout, upkeep, lambda: proof_worker.settled)
     maintenance.start()
-    query, error = _query_ended(session, landing, proof_worker, once, stop)
+    running, error = _query_ended(session, landing, proof_worker, once, stop)
     maintenance.stop(SHUTDOWN_PATIENCE)
-    _end(query, landing.layout)
+    _end(running, landing.layout)
     if not proof_worker.stop(SHUTDOWN_PATIENCE):
         _LOGGER.warning("not everything could be proved and posted; the next start does it")
-    _LOGGER.info("%s", _report(proof_worker, query))
+    _LOGGER.info("%s", _report(proof_worker, running.query))
     return 1 if error else 0
 
 
 def _query_ended(
     session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event
-) -> tuple[StreamingQuery, str]:
+) -> tuple[RunningLanding, str]:
     """Run the query until it ends or ``stop`` is set, again where only a worker was slow; and why it failed, or ""."""
     for _ in range(TRIES):
         try:
-            query = start_landing(session, landing, available_now=once, stop=stop)
+            running = start_landing(session, landing, available_now=once, stop=stop)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-            error = _watch(query, proof_worker, stop)
+            error = _watch(running, proof_worker, stop)
             if SLOW_WORKER not in error:
-                return query, error
+                return running, error
+            running.stop()
         except PySparkException as failure:
             if SLOW_WORKER not in str(failure):
                 raise
@@ -144,27 +145,27 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
-def _watch(query: StreamingQuery, proof_worker: ProofWorker, stop: threading.Event) -> str:
+def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
     """Wait until the query ends or ``stop`` is set, with a line now and then; why it failed, "" where it did not."""
     shown, at = proof_worker.progress.batch, time.monotonic()
-    while query.isActive and not stop.wait(LOOK):
+    while running.goes_on and not stop.wait(LOOK):
         news = proof_worker.progress.batch != shown or proof_worker.progress.away
         if news and time.monotonic() - at >= REPORT_EVERY:
             shown, at = proof_worker.progress.batch, time.monotonic()
-            _LOGGER.info("%s", _report(proof_worker, query))
-    error = None if stop.is_set() else query.exception()
+            _LOGGER.info("%s", _report(proof_worker, running.query))
+    error = None if stop.is_set() else running.failure()
     if error is not None:
         _LOGGER.error("the landing query failed: %s", str(error)[:2000])
-    return "" if error is None else str(error)
+    return "" if error is None else str(error) or type(error).__name__
 
 
-def _end(query: StreamingQuery, layout: Layout) -> None:
+def _end(running: RunningLanding, layout: Layout) -> None:
     """Stop the query, at the end of the batch it is in if that does not take long."""
     layout.hold.touch()
-    deadline = time.monotonic() + SHUTDOWN_PATIENCE
+    query, deadline = running.query, time.monotonic() + SHUTDOWN_PATIENCE
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(0.05)
-    query.stop()
+    running.stop()
 
 
 def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:

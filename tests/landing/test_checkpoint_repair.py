@@ -55,6 +55,32 @@ def test_a_batch_that_the_list_has_and_whose_files_were_not_moved_in_yet_is_fini
     assert not aside.exists()
 
 
+@pytest.mark.parametrize("planned", [False, True])
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_batch_that_spark_took_for_done_and_the_table_does_not_have_is_done_again(
+    two: HandWritten, planned: bool, torn: bool
+) -> None:
+    """What was planned after it goes, else Spark would go on with that."""
+    offsets, commits = (two.layout.checkpoint / name for name in ("offsets", "commits"))
+    (offsets / "2").write_text((offsets / "1").read_text())
+    (commits / "2").write_bytes(b"" if torn else (commits / "1").read_bytes())
+    (commits / ".2.crc").touch()
+    later = [str(offsets / "3")] if planned else []
+    if planned:
+        (offsets / "3").write_text((offsets / "1").read_text())
+    assert sorted(mend(two.layout)) == sorted([*later, str(commits / "2")])
+    assert (sorted(os.listdir(commits)), sorted(os.listdir(offsets))) == (["0", "1"], ["0", "1", "2"])
+    assert mend(two.layout) == []
+
+
+def test_where_the_table_is_a_new_one_spark_does_not_begin_anew(two: HandWritten) -> None:
+    two.layout.listed.unlink()
+    two.commit({"t": 3}, [])
+    shutil.rmtree(two.layout.landed)
+    two.layout.listed.unlink()
+    assert mend(two.layout) == []
+
+
 def test_a_table_without_its_checkpoint_is_refused(two: HandWritten) -> None:
     check_batches(two.layout)
     shutil.rmtree(two.layout.checkpoint)

@@ -28,6 +28,18 @@ def test_a_batch_that_is_planned_but_not_committed_is_not_there(table: HandWritt
     assert [commit.batch for commit in Journal(table.layout).update()] == [0, 1]
 
 
+def test_a_batch_that_spark_took_for_done_waits_until_the_table_has_it(table: HandWritten) -> None:
+    three_batches(table)
+    for folder in ("offsets", "commits"):
+        entries = table.layout.checkpoint / folder
+        (entries / "3").write_text((entries / "2").read_text())
+    journal = Journal(table.layout)
+    assert [commit.batch for commit in journal.update()] == [0, 1, 2]
+    table.commit({"a": 6}, [landed_message(5, "a")])
+    (entered,) = journal.update()
+    assert (entered.ranges(), len(entered.files)) == ({"a": (5, 6)}, 1)
+
+
 def test_a_plan_that_cannot_be_read_is_an_error_with_its_name(table: HandWritten) -> None:
     three_batches(table)
     (table.layout.checkpoint / "offsets" / "1").write_text("v1\n")

@@ -35,9 +35,7 @@ def test_examples_and_watermarks_show_what_is_there(
     append(tmp_path / "topics", "events", payloads)
     with daemon(tmp_path, now=lambda: BUCKET + 600.0) as running:
         landing = Landing(tmp_path / "topics", tmp_path / "tables")
-        query = start_landing(spark, landing, available_now=True)
-        query.awaitTermination(200)
-        assert query.exception() is None
+        start_landing(spark, landing, available_now=True).wait(200)
         assert ProofWorker(landing, LedgerClient(running.http)).step()
         marks = running.ledger.watermarks()
 

@@ -48,9 +48,7 @@ def landing(spark: SparkSession, topics: Path, tmp_path: Path) -> Landing:
     landing = Landing(topics, tmp_path / "tables", keep_payload=False)
     large = event(5, data={"text": "x" * 1_500_000})
     append(topics, "t", [event(1, data={"n": 1}), event(2, "view"), b"text"], [event(3), large])
-    query = start_landing(spark, landing, available_now=True)
-    query.awaitTermination(120)
-    assert query.exception() is None
+    start_landing(spark, landing, available_now=True).wait(120)
     register_views(spark, landing.tables)
     return landing
 

@@ -7,7 +7,7 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,26 +35,34 @@ def repeated(seen: EventsSeen, window: int) -> Array:
     return found
 
 
-def reconsidered(seen: EventsSeen, dropped: Array, runs: Iterable[HashRun], window: int) -> Array:
+def reconsidered(
+    seen: EventsSeen, dropped: Array, unknown: Sequence[HashRun], landed: Sequence[HashRun], window: int
+) -> Array:
     """For each event of several tasks whether it is a duplicate. ``dropped``: what tasks took for one, each for itself.
 
-    That is right unless the one that it repeats is a duplicate itself, of another task's, or of one that landed
-    (``runs``: those that the tasks did not know): so what has the key of such a one is judged from the beginning.
+    That is right unless the one that it repeats is a duplicate itself, of another task's, or of one in those runs of
+    the ``landed`` that were ``unknown`` to a task: so what has the key of such a one is judged from the beginning.
     """
-    landed: dict[tuple[int, int], list[int]] = {}
     doubtful = np.zeros(len(seen), bool)
     doubtful[np.flatnonzero(~dropped)[_several(seen.take(~dropped))]] = True
-    for run in runs:
-        rows, micros = run.find(seen.high, seen.low)
-        doubtful[rows] = True
-        for row, at in zip(rows.tolist(), micros.tolist(), strict=True):
-            landed.setdefault(_key(seen, row), []).append(at)
+    for run in unknown:
+        doubtful[run.find(seen.high, seen.low)[0]] = True
     found = dropped.copy()
     if doubtful.any():
         again = np.flatnonzero(np.isin(seen.high, seen.high[doubtful]))
         found[again] = False
-        _judge(seen, again, landed, window, found)
+        _judge(seen, again, _times(seen, again, landed), window, found)
     return found
+
+
+def _times(seen: EventsSeen, rows: Array, landed: Iterable[HashRun]) -> dict[tuple[int, int], list[int]]:
+    """When those that landed were stored, by key: those of these rows."""
+    times: dict[tuple[int, int], list[int]] = {}
+    for run in landed:
+        places, micros = run.find(seen.high[rows], seen.low[rows])
+        for row, at in zip(rows[places].tolist(), micros.tolist(), strict=True):
+            times.setdefault(_key(seen, row), []).append(at)
+    return times
 
 
 def _several(seen: EventsSeen) -> Array:

@@ -28,6 +28,8 @@ MANIFEST = "keys.json"
 MERGED_AT = 8
 """So many runs of about one size become one."""
 SMALLEST = 4096
+LATE = 2
+"""Of so many batches the runs are kept as they came: a task may not know them yet."""
 LARGE, SHARE = 32 << 20, 4
 """More keys than that become one only if they landed within this share of the window: a run goes as a whole."""
 _LOGGER = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class LandedKeys:
     def __init__(self, folder: Path, window: int) -> None:
         self._folder, self._window = folder, window
         self._entries: list[_Entry] = []
+        self._late: dict[int, list[HashRun]] = {}
         self._number = 0
         self.batch = -1
 
@@ -84,6 +87,13 @@ class LandedKeys:
     def runs(self) -> list[HashRun]:
         return [entry.run for entry in self._entries]
 
+    def since(self, batch: int) -> Sequence[HashRun]:
+        """The runs that have all keys of the batches after this one."""
+        after = range(batch + 1, self.batch + 1)
+        if {*after} <= self._late.keys():
+            return [run for one in after for run in self._late[one]]
+        return self.runs
+
     def newest(self) -> dict[str, int]:
         """By topic (or partition of Kafka) the newest timestamp."""
         return _latest(self._entries)
@@ -91,8 +101,10 @@ class LandedKeys:
     def add(self, batch: int, seen: EventsSeen) -> None:
         """Take in the events of a batch, which are in the table now."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        if len(seen):
-            self._entries.append(self._written(seen))
+        written = [self._written(seen)] if len(seen) else []
+        self._entries += written
+        self._late = {one: runs for one, runs in self._late.items() if one > batch - LATE}
+        self._late[batch] = [entry.run for entry in written]
         gone = self._expired()
         while several := self._to_merge():
             gone += several

@@ -57,6 +57,10 @@ class BatchCommit:
         self._known = partial(known_keys, table, keys, window, deleted)
         self._keys = self._known()
 
+    def has(self, batch: int) -> bool:
+        """Whether nothing is left to do for a batch."""
+        return self._keys.batch >= batch and self._table.newest() >= batch
+
     def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
         """Commit what ``write`` wrote, unless the table has the batch already."""
         if self._table.newest() < batch:
@@ -72,16 +76,14 @@ class BatchCommit:
         files = [file for part in parts for file in part.files]
         judged = [file for file in files if _is_judged(file)]
         others = [file for file in files if not _is_judged(file)]
-        return [*others, *self._without_duplicates(judged, self._unknown_to(parts))] if judged else others
+        through = min((part.through for part in parts), default=-1)
+        return [*others, *self._without_duplicates(judged, through)] if judged else others
 
-    def _unknown_to(self, parts: Sequence[PartResult]) -> list[HashRun]:
-        """The keys that some task did not know, as on another machine."""
-        return [] if all(part.through == self._keys.batch for part in parts) else self._keys.runs
-
-    def _without_duplicates(self, files: Sequence[WrittenFile], runs: list[HashRun]) -> Iterator[WrittenFile]:
+    def _without_duplicates(self, files: Sequence[WrittenFile], through: int) -> Iterator[WrittenFile]:
+        """``through``: the batch through which all tasks knew the keys that landed."""
         seen = EventsSeen.concat([file.seen for file in files if file.seen is not None])
         aside = np.repeat([file.role == ASIDE for file in files], [file.rows for file in files])
-        dropped = reconsidered(seen, aside, runs, self._window)
+        dropped = reconsidered(seen, aside, self._keys.since(through), self._keys.runs, self._window)
         at = 0
         for file in files:
             mine = dropped[at : at + file.rows]

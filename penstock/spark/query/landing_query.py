@@ -18,20 +18,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.config.tables_url import TablesPlace
-from penstock.landing.checkpoint_repair import check_batches, check_source
+from penstock.landing.checkpoint_repair import check_batches, check_source, take_back
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.deletion.deletions import Record
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
-from penstock.landing.storage.absence import through_absence
 from penstock.landing.table.begun_table import DELTA, begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import TypedTable, strict_ones
 from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job, PartResult
+from penstock.landing.writing.commit_beside import CommitBeside
+from penstock.landing.writing.part_writer import Job
 from penstock.spark.extensions import KAFKA
 from penstock.spark.package_zip import send_module
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
@@ -95,9 +95,37 @@ class Landing:
         return Rules(EventRules(self.event_types, (*schemas, *strict_ones(self.typed))), self.keep_payload)
 
 
+class RunningLanding:
+    """The landing query, and the commit that may be under way when Spark takes its batch for done."""
+
+    def __init__(self, query: StreamingQuery, commits: CommitBeside) -> None:
+        self.query, self._commits = query, commits
+
+    def wait(self, patience: int) -> None:
+        """Wait until it has landed what there was. Raises what ended it, or TimeoutError after so many seconds."""
+        if not self.query.awaitTermination(patience):
+            raise TimeoutError(f"it goes on after {patience} s")
+        self._commits.settle()
+
+    @property
+    def goes_on(self) -> bool:
+        return self._commits.failure() is None and self.query.isActive
+
+    def failure(self) -> BaseException | None:
+        """Why it does not go on; None where it has landed what there was."""
+        if not self.query.isActive:
+            self._commits.close()
+        return self._commits.failure() or self.query.exception()
+
+    def stop(self) -> None:
+        """End it: a batch whose tasks run is done again, one that is written is committed."""
+        self.query.stop()
+        self._commits.close()
+
+
 def start_landing(
     spark: SparkSession, landing: Landing, *, available_now: bool = False, stop: Event | None = None
-) -> StreamingQuery:
+) -> RunningLanding:
     """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is. A store that is
     away is waited for until ``stop`` is set.
 
@@ -109,27 +137,25 @@ def start_landing(
     send_module(spark, landing.transform.function)
     check_source(layout, landing.kafka is not None)
     table = begin_table(layout, landing.table_format)
+    take_back(layout)
     check_batches(layout)
     typed = TypedTables(layout, table, landing.typed)
     typed.begin()
     commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys(), typed.commit)
+    commits = CommitBeside(commit, stop or Event())
     frame, sources = _planned(spark, landing)
-    rules = landing.rules(spark)
-    job = Job(table.folder, layout.keys, landing.window, rules, landing.transform)
-    ended = stop or Event()
+    job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
 
     def land(batch: DataFrame, number: int) -> None:
-        def write() -> list[PartResult]:
-            return written_parts(batch, sources, job, time.time_ns() // 1000)
-
-        through_absence(lambda: commit.land(number, write), ended)
+        commits.land(number, lambda: written_parts(batch, sources, job, time.time_ns() // 1000))
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")
     if available_now:
-        return writer.trigger(availableNow=True).start()
+        return RunningLanding(writer.trigger(availableNow=True).start(), commits)
     interval = max(landing.target_lag / 2, MIN_TRIGGER)
-    return writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
+    query = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
+    return RunningLanding(query, commits)
 
 
 def _planned(spark: SparkSession, landing: Landing) -> tuple[DataFrame, Sources]:

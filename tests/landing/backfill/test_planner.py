@@ -39,9 +39,7 @@ from tests.spark.spark_helpers import HandWritten, append, event, landed_event, 
 
 def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
     """As the pipeline does, once."""
-    query = start_landing(spark, landing, available_now=True)
-    query.awaitTermination(120)
-    assert query.exception() is None
+    start_landing(spark, landing, available_now=True).wait(120)
     assert ProofWorker(landing, ledger).step()
 
 

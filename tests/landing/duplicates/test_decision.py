@@ -60,16 +60,17 @@ def test_several_tasks_decide_together_what_one_loop_over_all_would(
     landed = staying([], landed)
     number = data.draw(st.integers(1, 4))
     owners = data.draw(st.lists(st.integers(0, number - 1), min_size=len(events), max_size=len(events)))
-    known = data.draw(st.lists(st.booleans(), min_size=number, max_size=number))
     runs = runs_of(landed, data.draw(st.integers(1, 3)))
+    known = data.draw(st.lists(st.integers(0, len(runs)), min_size=number, max_size=number))
     tasks = [
-        Task([one for one, owner in zip(events, owners, strict=True) if owner == task], runs if known[task] else [])
+        Task([one for one, owner in zip(events, owners, strict=True) if owner == task], runs[: known[task]])
         for task in range(number)
     ]
     everything = [one for task in tasks for one in task.events]
     dropped = np.concatenate([task.dropped for task in tasks])
     whole = EventsSeen.concat([seen(task.events) for task in tasks])
-    found = reconsidered(whole, dropped, [] if all(known) else runs, WINDOW)
+    unknown = [run for number, run in enumerate(runs) if not all(number < knows for knows in known)]
+    found = reconsidered(whole, dropped, unknown, runs, WINDOW)
     assert kept(everything, found) == staying(landed, events)
 
 
@@ -88,18 +89,20 @@ def test_what_repeats_a_duplicate_of_another_task_is_asked_again() -> None:
     """Within its task the last one repeats the second, which goes: then it is no duplicate."""
     events = [One(KEY, at, offset=number) for number, at in enumerate([0, WINDOW, 2 * WINDOW])]
     aside = np.array([False, False, True])
-    assert reconsidered(seen(events), aside, [], WINDOW).tolist() == [False, True, False]
+    assert reconsidered(seen(events), aside, [], [], WINDOW).tolist() == [False, True, False]
 
 
 def test_half_a_key_makes_no_duplicate() -> None:
     events = [One((7, 9), 0, offset=0), One((7, 10), 0, offset=1), One((8, 9), 0, offset=2)]
     assert not repeated(seen(events), WINDOW).any()
     assert not landed_before(seen(events[1:]), runs_of(events[:1], 1), WINDOW).any()
-    assert not reconsidered(seen(events), np.zeros(3, bool), runs_of(events[:1], 1), WINDOW)[1:].any()
+    landed = runs_of(events[:1], 1)
+    assert reconsidered(seen(events), np.zeros(3, bool), landed, landed, WINDOW).tolist() == [True, False, False]
 
 
 def test_nothing_is_decided_of_nothing() -> None:
     none = np.zeros(0, bool)
     assert repeated(seen([]), WINDOW).tolist() == []
-    assert reconsidered(seen([]), none, runs_of([One(KEY, 0)], 1), WINDOW).tolist() == []
+    landed = runs_of([One(KEY, 0)], 1)
+    assert reconsidered(seen([]), none, landed, landed, WINDOW).tolist() == []
     assert landed_before(seen([]), runs_of([], 1), WINDOW).tolist() == []

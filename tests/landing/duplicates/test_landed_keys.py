@@ -190,3 +190,19 @@ def test_of_events_read_in_any_order_those_that_can_still_have_duplicates_are_ke
     floors = {place: micros - WINDOW for place, micros in newest.items()}
     needed = sorted((*one.key, one.micros) for one in everything if one.micros >= floors[one.topic, one.partition])
     assert sorted(zip(kept.high.tolist(), kept.low.tolist(), kept.micros.tolist(), strict=True)) == needed
+
+
+def test_the_keys_of_the_batches_since_one_are_in_few_runs_of_late_and_else_in_all(tmp_path: Path) -> None:
+    keys = LandedKeys(tmp_path, 1000 * WINDOW)
+    for number in range(3 * MERGED_AT):
+        keys.add(number, seen(batch(number)) if number % 4 else EventsSeen.concat([]))
+    last = keys.batch
+    assert keys.since(last) == []
+    for since, runs in ((last - 1, 1), (last - 2, 2), (last - 3, len(keys.runs))):
+        found = keys.since(since)
+        assert len(found) == runs
+        later = [one for number in range(since + 1, last + 1) if number % 4 for one in batch(number)]
+        assert all(landed_before(seen(later), found, WINDOW))
+    loaded = LandedKeys.load(tmp_path, 1000 * WINDOW)
+    assert loaded is not None
+    assert len(loaded.since(last - 1)) == len(loaded.runs) > 1

@@ -30,9 +30,7 @@ ROWS = 12_000
 
 
 def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
-    query = start_landing(spark, landing, available_now=True)
-    query.awaitTermination(240)
-    assert query.exception() is None
+    start_landing(spark, landing, available_now=True).wait(240)
     assert ProofWorker(landing, ledger).step()
 
 

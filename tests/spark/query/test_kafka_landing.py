@@ -72,9 +72,7 @@ def send(
 
 
 def land(spark: SparkSession, landing: Landing) -> None:
-    query = start_landing(spark, landing, available_now=True)
-    query.awaitTermination(240)
-    assert query.exception() is None
+    start_landing(spark, landing, available_now=True).wait(240)
 
 
 def proofs_of(landing: Landing) -> list[Proof]:

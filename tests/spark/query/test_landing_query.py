@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -15,10 +17,12 @@ from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.journal import Journal
 from penstock.landing.proof.proofs import Proof
 from penstock.landing.proof.prover import Prover
-from penstock.landing.table.begun_table import DELTA, PARQUET, FormatDiffers, table_of
+from penstock.landing.table.begun_table import DELTA, PARQUET, FormatDiffers, begin_table, table_of
+from penstock.landing.table.table_files import NewFile, Table
 from penstock.landing.writing.compaction import compact_table
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import landed_schema, read_landed, register_views
+from penstock.testing.pipe import until
 from tests.spark.spark_helpers import BUCKET, append, event
 
 pytestmark = pytest.mark.spark
@@ -30,9 +34,7 @@ def landing(topics: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Lan
 
 
 def land(spark: SparkSession, landing: Landing) -> None:
-    query = start_landing(spark, landing, available_now=True)
-    query.awaitTermination(120)
-    assert query.exception() is None
+    start_landing(spark, landing, available_now=True).wait(120)
 
 
 def proofs_of(landing: Landing) -> list[Proof]:
@@ -171,6 +173,38 @@ class Killed(Exception):
     """The driver ends here."""
 
 
+def killed(*_: object) -> None:
+    raise Killed
+
+
+def test_where_a_commit_fails_spark_does_its_batch_again_and_plans_anew_what_came_after(
+    spark: SparkSession, landing: Landing, topics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark took the batch for done, and was at the next one."""
+    append(topics, "t", *([event(n), event(n - 1)] for n in range(12)))
+    few = replace(landing, max_rows=4)
+    owner = type(begin_table(landing.layout, landing.table_format))
+    real = owner.commit
+
+    def third(table: Table, batch: int, files: Sequence[NewFile]) -> None:
+        if batch == 2:
+            until((landing.layout.checkpoint / "offsets" / "3").exists)
+            killed()
+        real(table, batch, files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "commit", third)
+        running = start_landing(spark, few, available_now=True)
+        with pytest.raises(StreamingQueryException, match="Killed"):
+            running.wait(120)
+    assert (landing.layout.checkpoint / "commits" / "2").exists()
+    assert [proof.end for proof in proofs_of(landing)] == [4, 8]
+    land(spark, landing)
+    found = sorted(row.offset for row in read_landed(spark, landing.tables).collect())
+    assert found == [0, 1, *range(2, 24, 2)], "event -1 and the first of each other"
+    assert all(proof.holds for proof in proofs_of(landing))
+
+
 @pytest.mark.parametrize("where", ["commit", "add"])
 def test_a_batch_that_is_done_again_lands_once(
     spark: SparkSession, landing: Landing, topics: Path, monkeypatch: pytest.MonkeyPatch, where: str
@@ -179,16 +213,10 @@ def test_a_batch_that_is_done_again_lands_once(
     append(topics, "t", [event(1), event(2)])
     land(spark, landing)
     append(topics, "t", [event(2), event(3), b"text", event(3)])
-
-    def killed(*_: object) -> None:
-        raise Killed
-
-    owner = type(table_of(landing.layout)) if where == "commit" else LandedKeys
     with monkeypatch.context() as patch:
-        patch.setattr(owner, where, killed)
-        query = start_landing(spark, landing, available_now=True)
-        with pytest.raises(StreamingQueryException, match="Killed"):
-            query.awaitTermination(120)
+        patch.setattr(type(table_of(landing.layout)) if where == "commit" else LandedKeys, where, killed)
+        with pytest.raises(Killed):
+            start_landing(spark, landing, available_now=True).wait(120)
     land(spark, landing)
     append(topics, "t", [event(3), event(1)])
     land(spark, landing)

@@ -53,9 +53,7 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TransformRules:
 
 
 def land(spark: SparkSession, landing: Landing, ledger: LedgerClient | None = None) -> None:
-    query = start_landing(spark, landing, available_now=True)
-    query.awaitTermination(120)
-    assert query.exception() is None
+    start_landing(spark, landing, available_now=True).wait(120)
     assert ledger is None or ProofWorker(landing, ledger).step()
 
 

@@ -25,9 +25,7 @@ STRICT = TypedTable("seen", "view", (Column("path", "string", "path", required=T
 
 
 def land(spark: SparkSession, landing: Landing) -> None:
-    query = start_landing(spark, landing, available_now=True)
-    query.awaitTermination(120)
-    assert query.exception() is None
+    start_landing(spark, landing, available_now=True).wait(120)
 
 
 def proofs_of(landing: Landing) -> list[Proof]:
@@ -75,9 +73,8 @@ def test_a_driver_that_ends_between_the_two_commits_does_the_batch_again(
         real(table, batch, files)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DeltaTable, "commit", killed)
-    query = start_landing(spark, landing, available_now=True)
-    with pytest.raises(Exception, match="killed"):
-        query.awaitTermination(120)
+    with pytest.raises(RuntimeError, match="killed"):
+        start_landing(spark, landing, available_now=True).wait(120)
     monkeypatch.undo()
     typed, landed = landing.layout.typed("click"), landing.layout.landed
     assert (uuids(typed), uuids(landed)) == (["u1", "u2", "u3", "u4"], ["u1", "u2"]), "one batch ahead"

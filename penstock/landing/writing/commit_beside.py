@@ -1,0 +1,50 @@
+"""Each micro-batch is committed while the tasks of the next one run; of those that are committed there is one at most.
+
+So Spark may have written down that a batch is done which the table does not have: where the process ends in between,
+``penstock.landing.checkpoint_repair`` takes that back, and Spark does the batch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from threading import Event
+
+from penstock.landing.storage.absence import through_absence
+from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.part_writer import PartResult
+
+
+class CommitBeside:
+    """Has a thread commit what is written. A store that is away is waited for until ``stop`` is set."""
+
+    def __init__(self, commit: BatchCommit, stop: Event) -> None:
+        self._commit, self._stop = commit, stop
+        self._thread = ThreadPoolExecutor(1, "commit")
+        self._last: Future[None] | None = None
+
+    def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
+        """Write a batch that the table does not have, and begin to commit it once the one before is in the table.
+
+        Raises what the commit of the batch before raised.
+        """
+        if self._last is None and self._commit.has(batch):
+            return
+        parts = through_absence(write, self._stop)
+        self.settle()
+        commit = partial(self._commit.land, batch, lambda: parts)
+        self._last = self._thread.submit(through_absence, commit, self._stop)
+
+    def settle(self) -> None:
+        """Wait until what was written is in the table. Raises what its commit raised."""
+        if self._last is not None:
+            self._last.result()
+
+    def failure(self) -> BaseException | None:
+        """What the last commit raised, if it has ended with that."""
+        return self._last.exception() if self._last is not None and self._last.done() else None
+
+    def close(self) -> None:
+        """Wait until nothing is being committed; whatever came of it."""
+        self._thread.shutdown()

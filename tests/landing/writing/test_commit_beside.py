@@ -1,0 +1,137 @@
+"""A batch is committed while the next one is written: one at a time, in order, and what it raises is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Event, Thread
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.landing.storage.object_errors import TablesAway
+from penstock.landing.table.begun_table import DELTA, begin_table, table_of
+from penstock.landing.table.table_files import NewFile
+from penstock.landing.table_paths import Layout
+from penstock.landing.writing.batch_commit import BatchCommit
+from penstock.landing.writing.commit_beside import CommitBeside
+from penstock.landing.writing.part_writer import Job, PartResult, write_part
+from penstock.testing.pipe import until
+from tests.landing.writing.messages import AT, event, source
+
+WINDOW = 600_000_000
+
+
+class Slow:
+    """A table that commits once ``go_on`` is set, or fails with the next of its ``failures``."""
+
+    def __init__(self, tables: Path) -> None:
+        self.layout = Layout.of(tables)
+        self.table = begin_table(self.layout, DELTA)
+        self.go_on, self.begun = Event(), 0
+        self.failures: list[Exception] = []
+        self._real = self.table.commit
+        self.table.commit = self._commit  # type: ignore[method-assign]
+
+    def _commit(self, batch: int, files: Sequence[NewFile]) -> None:
+        self.begun += 1
+        assert self.go_on.wait(20)
+        if self.failures:
+            raise self.failures.pop()
+        self._real(batch, files)
+
+    def uuids(self) -> list[str]:
+        parts = [pq.read_table(self.layout.landed / name, partitioning=None) for name in self.table.active()]
+        return sorted(uuid for part in parts for uuid in part["uuid"].to_pylist())
+
+
+class Landing:
+    """Who lands into it; ``written``: which batches the tasks have written."""
+
+    def __init__(self, slow: Slow) -> None:
+        self.stop = Event()
+        self.commits = CommitBeside(BatchCommit(slow.table, slow.layout.keys, WINDOW), self.stop)
+        self.written: list[int] = []
+        self._job = Job(slow.table.folder, slow.layout.keys, WINDOW)
+
+    def land(self, batch: int, *uuids: str) -> None:
+        self.commits.land(batch, lambda: self._write(batch, uuids))
+
+    def _write(self, batch: int, uuids: Sequence[str]) -> list[PartResult]:
+        rows = [(batch * 100 + n, event(uuid)) for n, uuid in enumerate(uuids)]
+        self.written.append(batch)
+        return [write_part([source(rows)], self._job, AT)]
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Slow:
+    return Slow(tmp_path / "tables")
+
+
+@pytest.fixture
+def landing(slow: Slow) -> Iterator[Landing]:
+    made = Landing(slow)
+    yield made
+    made.stop.set()
+    slow.go_on.set()
+    made.commits.close()
+
+
+def test_the_next_batch_is_written_meanwhile_and_no_other_one_behind_it(slow: Slow, landing: Landing) -> None:
+    landing.land(0, "a", "b")
+    beside = Thread(target=landing.land, args=(1, "c"))
+    beside.start()
+    until(lambda: landing.written == [0, 1] and slow.begun)
+    assert (beside.is_alive(), slow.begun, table_of(slow.layout).newest()) == (True, 1, -1)
+    slow.go_on.set()
+    beside.join(20)
+    landing.commits.settle()
+    assert (slow.table.newest(), slow.uuids()) == (1, ["a", "b", "c"])
+
+
+def test_a_duplicate_of_the_batch_that_is_being_committed_is_found(slow: Slow, landing: Landing) -> None:
+    landing.land(0, "a", "b")
+    beside = Thread(target=landing.land, args=(1, "c", "a", "c"))
+    beside.start()
+    until(lambda: landing.written == [0, 1])
+    slow.go_on.set()
+    beside.join(20)
+    landing.land(2, "b", "c", "d")
+    landing.commits.settle()
+    assert slow.uuids() == ["a", "b", "c", "d"]
+
+
+def test_what_a_commit_raises_is_heard_by_the_next_batch_and_without_one(slow: Slow, landing: Landing) -> None:
+    slow.failures = [OSError("no space")]
+    slow.go_on.set()
+    landing.land(0, "a")
+    until(lambda: landing.commits.failure() is not None)
+    with pytest.raises(OSError, match="no space"):
+        landing.land(1, "b")
+    with pytest.raises(OSError, match="no space"):
+        landing.commits.settle()
+    assert slow.table.newest() == -1
+
+
+def test_a_batch_that_the_table_has_is_not_written_again(slow: Slow, landing: Landing) -> None:
+    slow.go_on.set()
+    landing.land(0, "a")
+    landing.commits.close()
+    again = Landing(slow)
+    again.land(0, "a")
+    again.land(1, "b")
+    again.commits.close()
+    assert (again.written, slow.uuids()) == ([1], ["a", "b"])
+
+
+def test_a_store_that_is_away_is_waited_for_until_the_landing_is_to_end(slow: Slow, landing: Landing) -> None:
+    slow.go_on.set()
+    slow.failures = [TablesAway("away")]
+    landing.land(0, "a")
+    landing.commits.settle()
+    assert (slow.begun, slow.uuids()) == (2, ["a"])
+    slow.failures = [TablesAway("away")] * 99
+    landing.land(1, "b")
+    landing.stop.set()
+    with pytest.raises(TablesAway):
+        landing.commits.settle()
