@@ -264,7 +264,7 @@ NO_PARSERS = {
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
     "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",
     "landing/writing/upgrade.py": "lists that the version before wrote, at one moment that somebody watches",
-    "spark/query/landing_tasks.py": OWN,
+    "spark/query/part_results.py": OWN,
     "cli/kafka/files.py": PASSED_ON,
     "cli/run/api_reference.py": PACKAGE,
     "cli/run/sample_messages.py": PASSED_ON,

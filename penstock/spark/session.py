@@ -40,6 +40,10 @@ SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.sql.catalogImplementation": "in-memory",
+    # The default one starts a process (readlink) for each file of a checkpoint that it puts in place.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 LOCAL_SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",

@@ -65,7 +65,7 @@ class PipelineConfig(Section):
     )
     format: Literal["delta", "parquet"] = Field("delta", description="format of the tables")
     merge_files_every: Seconds = Field(600.0, description="how often small files are merged (delta); 0: never")
-    batch_rows: int = Field(500_000, ge=1, description="most messages of one batch")
+    batch_rows: int = Field(1_000_000, ge=1, description="most messages of one batch")
     batch_bytes: Size = Field(512 << 20, ge=1, description="most bytes of one batch, as stored; not with Kafka")
     retention: dict[str, Seconds] = Field(
         default_factory=dict, description="how long rows stay (delta), by kind or type: event, event/click, quarantine"

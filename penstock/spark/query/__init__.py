@@ -1,12 +1,13 @@
 """The landing query: from topics to the one table, and the worker that proves each batch.
 
-Read ``landing_query``, ``landing_tasks``, ``type_schemas``, ``kafka_source``, ``proof_worker``. Imports ``spark``,
-``landing`` and ``config``.
+Read ``landing_query``, ``landing_tasks``, ``part_results``, ``type_schemas``, ``kafka_source``, ``proof_worker``.
+Imports ``spark``, ``landing`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "landing_query",
     "landing_tasks",
+    "part_results",
     "type_schemas",
     "kafka_source",
     "proof_worker",

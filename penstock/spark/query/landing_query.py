@@ -69,7 +69,7 @@ class Landing:
     log: DaemonConnection | None = None
     kafka: Mapping[str, str] | None = None
     expiry_gap: int = EXPIRY_GAP
-    max_rows: int = 500_000
+    max_rows: int = 1_000_000
     max_bytes: int = 512 << 20
     only_refills: bool = False
 
@@ -147,7 +147,7 @@ def start_landing(
     job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
 
     def land(batch: DataFrame, number: int) -> None:
-        commits.land(number, lambda: written_parts(batch, sources, job, time.time_ns() // 1000))
+        commits.land(number, lambda: written_parts(batch, sources, job, time.time_ns() // 1000, layout.scratch))
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")

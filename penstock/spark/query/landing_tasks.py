@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +16,9 @@ from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
 from penstock.spark.query.kafka_source import as_records
-from penstock.spark.source.landing_ranges import messages_in
+from penstock.spark.query.part_results import packed, unpacked
+from penstock.spark.session import is_here
+from penstock.spark.source.landing_ranges import keep_what_is_imported, messages_in
 from penstock.spark.source.options import SourceOptions
 
 RESULT = "result binary"
@@ -28,19 +28,21 @@ _LOGGER = logging.getLogger(__name__)
 Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[Source]]
 
 
-def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int) -> list[PartResult]:
-    """Run the tasks of a micro-batch; what they wrote. ``landed_at`` in microseconds. Raises TablesAway."""
+def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int, scratch: Path) -> list[PartResult]:
+    """Run the tasks of a micro-batch; what they wrote. ``landed_at`` in microseconds; ``scratch``: a folder for
+    what goes as soon as it was looked at. Raises TablesAway.
+    """
+    folder = scratch if is_here(str(frame.sparkSession.sparkContext.master)) else None
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        part = write_part(sources(batches), job, landed_at)
-        _keep_what_is_imported()
-        yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(part)], pa.binary())], names=["result"])
+        part = packed(write_part(sources(batches), job, landed_at), folder)
+        keep_what_is_imported()
+        yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], names=["result"])
 
     with _workers_of_their_own(frame.sparkSession):
         written = frame.mapInArrow(task, RESULT)
-    found = written.toArrow()
-    results: list[Any] = found["result"].to_pylist()
-    parts: list[PartResult] = [pickle.loads(one) for one in results]  # noqa: S301  made by our own tasks
+    found: list[Any] = written.toArrow()["result"].to_pylist()
+    parts = [unpacked(one) for one in found]
     for failure in (failure for part in parts for failure in part.failures):
         _LOGGER.warning("%s", failure)
     if away := next((part.away for part in parts if part.away), ""):
@@ -61,13 +63,6 @@ def _workers_of_their_own(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         del environment[ROLE]
-
-
-@cache
-def _keep_what_is_imported() -> None:
-    """Once in a worker: Spark has it look for garbage after each task, else among all that is loaded."""
-    gc.collect()
-    gc.freeze()
 
 
 def of_the_log(options: Mapping[str, str]) -> Sources:

@@ -5,8 +5,10 @@ So Spark plans, limits, writes down and tries again, and no message becomes a ro
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -104,6 +106,14 @@ class RangeReader(StreamReader):
             for one in ranges
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
+        keep_what_is_imported()
+
+
+@cache
+def keep_what_is_imported() -> None:
+    """Once in a worker: Spark has it look for garbage after each task, else among all that is loaded."""
+    gc.collect()
+    gc.freeze()
 
 
 def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[Source]:

@@ -1,0 +1,57 @@
+"""What a task found is the same for the driver, by whichever way its columns come."""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.writing.part_writer import PartResult
+from penstock.landing.writing.written_file import WrittenFile
+from penstock.spark.query.part_results import packed, unpacked
+from tests.landing.duplicates.events import One, events_of, seen
+
+
+def part(*events: list[One] | None) -> PartResult:
+    files = [
+        WrittenFile(f"kind=event/date=2026-02-02/{n}.parquet", "event", "2026-02-02", 1, 10, "{}", seen=some)
+        for n, some in enumerate(seen(one) if one is not None else None for one in events)
+    ]
+    return PartResult(files, 7, ["it failed"])
+
+
+def columns(events: EventsSeen | None) -> list[object]:
+    return [] if events is None else [np.asarray(getattr(events, one.name)).tolist() for one in fields(events)]
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.one_of(st.none(), events_of()), max_size=4), st.booleans())
+def test_all_comes_back_and_no_file_stays(tmp_path: Path, events: list[list[One] | None], here: bool) -> None:
+    sent = part(*events)
+    found = unpacked(packed(sent, tmp_path / "scratch" if here else None))
+    assert (found.through, found.failures) == (7, ["it failed"])
+    assert [file.name for file in found.files] == [file.name for file in sent.files]
+    gc.collect()
+    for got, want in zip(found.files, sent.files, strict=True):
+        assert columns(got.seen) == columns(want.seen)
+    assert not here or os.listdir(tmp_path / "scratch") == []
+
+
+def test_columns_go_by_a_file_and_not_through_spark(tmp_path: Path) -> None:
+    many = part([One((n, n), n, offset=n) for n in range(10_000)])
+    assert len(packed(many, tmp_path)) < 2_000
+    assert len(packed(many, None)) > 100_000
+
+
+def test_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    sent = packed(part([One((1, 2), 3)]), tmp_path)
+    next(tmp_path.iterdir()).unlink()
+    with pytest.raises(OSError, match="columns"):
+        unpacked(sent)
