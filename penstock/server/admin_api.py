@@ -17,10 +17,9 @@ from pydantic import ValidationError
 from penstock.config import TopicConfig
 from penstock.config.complaints import in_words
 from penstock.files.json_values import parse_json
-from penstock.log import Cursors, Gap, LogError, Stored, Topic, TopicReader, TopicSettings
+from penstock.log import Cursors, Gap, LogError, Topic, TopicSettings
 from penstock.log.store.segment import first_offsets
 from penstock.server.auth.rights import Principal
-from penstock.server.entry_pages import before
 from penstock.server.permitted_topics import PermittedTopics, answer, check_name
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest, NotAllowed
@@ -69,7 +68,6 @@ class AdminApi:
     def _describe(self, topic: Topic) -> pb.TopicDescription:
         described = pb.TopicDescription(name=topic.name)
         _extent(described, topic)
-        described.gaps.extend(map(_gap, topic.gaps()))
         described.cursors.extend(self._cursors(topic))
         described.settings.CopyFrom(settings_message(topic.settings))
         return described
@@ -154,19 +152,15 @@ class AdminApi:
 
 def _extent(described: pb.TopicDescription, topic: Topic) -> None:
     """Fill in what there is of a topic, and since when."""
-    reader = topic.reader()
-    described.start, described.end = start, end = reader.start, reader.end
+    extent = topic.mending(topic.reader().extent)
+    described.start, described.end = extent.start, extent.end
+    described.gaps.extend(map(_gap, extent.gaps))
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(topic.path) if entry.is_file()}
     described.bytes = sum(sizes.values())
     described.segments = len(first_offsets(sizes))
-    last = max(before(end, 1, reader.gaps()), start)
-    for field, offset in (("oldest", start), ("newest", last)):
-        for stored in topic.mending(partial(_one, reader, offset)):
-            getattr(described, field).CopyFrom(stamp(stored.first))
-
-
-def _one(reader: TopicReader, offset: int) -> list[Stored]:
-    return list(reader.read(offset, max_rows=1))
+    for field, micros in ((described.oldest, extent.oldest), (described.newest, extent.newest)):
+        if micros is not None:
+            field.CopyFrom(stamp(micros))
 
 
 def _asked(call: Callable[[], T], topic: str = "") -> T:

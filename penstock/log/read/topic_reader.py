@@ -6,6 +6,7 @@ import os
 import time
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,19 @@ MAX_VIEWS = 64
 """Segments that are kept open at once."""
 ATTEMPTS = 5
 """How often a listing is tried again when a segment was removed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What there is of a topic: offsets [start, end) but for ``gaps``, and when its first and its last row were stored
+    (microseconds; None where there is no row).
+    """
+
+    start: int
+    end: int
+    gaps: list[Gap]
+    oldest: int | None = None
+    newest: int | None = None
 
 
 class TopicReader:
@@ -54,6 +68,16 @@ class TopicReader:
         """All gaps, sorted by offset."""
         self._refresh()
         return list(self._gaps)
+
+    def extent(self) -> Extent:
+        """All of that by one look at the folder. Raises CorruptBatch."""
+        self._refresh()
+        known, end = list(self._gaps), self._end()
+        parts = list(gaps.uncovered(known, self._firsts[0] if self._firsts else 0, end))
+        if not parts:
+            return Extent(end, end, known)
+        first, last = parts[0][0], parts[-1][1] - 1
+        return Extent(first, end, known, self._time_of(first), self._time_of(last))
 
     def _end(self) -> int:
         last = self._gaps[-1].end if self._gaps else 0
@@ -170,11 +194,13 @@ class TopicReader:
         return entries, size, self._time_of(begin)
 
     def _time_of(self, offset: int) -> int:
-        """The timestamp of a row that is there: of the first of a batch the index has it."""
+        """The timestamp of a row that is there: of the first and the last of a batch the index has it."""
         view, number, _, _ = next(self._pieces(offset, offset + 1))
         record = view.records[number]
         if record["base"] == offset:
             return int(record["first"])
+        if record["base"] + record["rows"] == offset + 1:
+            return int(record["last"])
         return next(self.read(offset, max_rows=1)).first
 
     def at_timestamp(self, micros: int) -> int:

@@ -139,7 +139,7 @@ def uncovered(gaps: Sequence[Gap], begin: int, end: int) -> Iterator[tuple[int, 
             break
         if gap.begin > begin:
             yield begin, gap.begin
-        begin = gap.end
+        begin = max(begin, gap.end)
     if begin < end:
         yield begin, end
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -239,3 +240,25 @@ def test_read_back_is_read_the_other_way_round_also_with_gaps(topic):
     for before in range(32):
         ahead = [(s.base, s.end) for s in topic.reader().read(0, end=before)]
         assert [(s.base, s.end) for s in topic.reader().read_back(before)] == ahead[::-1]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(st.sets(st.integers(0, 31), max_size=12))
+def test_the_extent_is_what_reading_everything_would_say(tmp_path_factory, edges):
+    log = Log(tmp_path_factory.mktemp("log"), MANY, fs=UNSYNCED, clock=FakeClock(1.0))
+    topic = log.topic("t", create=True)
+    fill(topic, *([b"%d" % n for n in range(first, first + 3)] for first in range(0, 30, 3)))
+    topic._gaps.add([Gap(begin, end, "x") for begin, end in pairwise(sorted(edges)) if begin % 2])
+    reader = topic.reader()
+    stamps = [micros for one in reader.read(0) for micros in one.batch["timestamp"].cast(pa.int64()).to_pylist()]
+    extent = reader.extent()
+    assert (extent.start, extent.end, extent.gaps) == (reader.start, reader.end, reader.gaps())
+    assert (extent.oldest, extent.newest) == ((stamps[0], stamps[-1]) if stamps else (None, None))
+    log.close()
+
+
+def test_a_topic_without_rows_has_an_extent_without_times(tmp_path):
+    log = Log(tmp_path, MANY, fs=UNSYNCED)
+    extent = log.topic("t", create=True).reader().extent()
+    assert (extent.start, extent.end, extent.gaps, extent.oldest, extent.newest) == (0, 0, [], None, None)
+    log.close()

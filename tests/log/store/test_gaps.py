@@ -113,6 +113,11 @@ def test_uncovered_are_the_offsets_of_a_range_that_are_in_no_gap(steps, begin, e
     assert found == [offset for offset in range(begin, end) if offset not in covered]
 
 
+def test_gaps_that_overlap_lead_nobody_back():
+    gaps = [Gap(0, 12, "x"), Gap(3, 5, "x"), Gap(10, 14, "x")]
+    assert list(uncovered(gaps, 1, 20)) == [(14, 20)]
+
+
 def test_the_parts_of_a_gap_come_to_its_counts_together():
     gap = Gap(10, 20, "expired_unread", {"b": {60: 3, 120: 1}, "a": {60: 4}})
     whole = {("a", 60): 4, ("b", 60): 3, ("b", 120): 1, ("", 0): 2}

@@ -37,7 +37,7 @@ def test_sizes_and_the_lag_of_each_cursor_are_told_though_nobody_reads(tmp_path:
 
 def test_a_damaged_batch_that_nobody_has_read_does_not_end_the_scrape(tmp_path: Path) -> None:
     log = Log(tmp_path)
-    append(log, "t", b"a batch to be damaged", b"its second row")
+    append(log, "t", b"a batch to be damaged", b"its second row", b"its third row")
     append(log, "t", b"whole")
     log.topic("t").cursors.commit("slow", 1)
     (path,) = (tmp_path / "t").glob("*.arrows")
