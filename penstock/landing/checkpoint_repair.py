@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import PenstockError
+from penstock.files.file_system import OS
 from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
 from penstock.landing.landing_lock import alone_at_upkeep
@@ -84,9 +85,10 @@ def _drop_torn(folder: Path, keep: int) -> list[str]:
 
 
 def _removed(entry: Path) -> str:
-    """Remove an entry of one of Spark's lists; its name."""
+    """Remove an entry of one of Spark's lists, durably; its name."""
     entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
     entry.unlink()
+    OS.sync_directory(entry.parent)
     return str(entry)
 
 

@@ -127,15 +127,28 @@ def committed_batches(checkpoint: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
+class UnderWay:
+    """The micro-batch that is being committed, None for none: readers may see it, and a crash still take it back."""
+
+    def __init__(self) -> None:
+        self.batch: int | None = None
+
+    def keeps_back(self, batch: int) -> bool:
+        """Whether a batch is not settled."""
+        first = self.batch
+        return first is not None and batch >= first
+
+
 class Journal:
-    """The commits of batches, one a line; ``update`` adds what Spark committed since. ``lines``: how many there are.
+    """The commits of batches, one a line; ``update`` adds what Spark committed since, but for what is ``under_way``.
+    ``lines``: how many there are.
 
     A damaged end is cut off and written again: Spark still remembers its batches. Of one that is damaged further up
     the offsets stay unaccounted in the balance, which names them.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self, layout: Layout, under_way: UnderWay | None = None) -> None:
+        self._layout, self._under_way = layout, under_way or UnderWay()
         self._table: Table | None = None
         layout.journal.parent.mkdir(parents=True, exist_ok=True)
         rolled, commits = latest(layout, repair=True, moves=True)
@@ -152,8 +165,10 @@ class Journal:
         if not new:
             return []
         self._table = self._table or table_of(layout)
-        listed = self._table.newest()
-        new = [batch for batch in new if batch <= listed]  # Spark may be ahead of the table by one
+        listed = self._table.newest()  # Spark may be ahead of it by one
+        new = [batch for batch in new if batch <= listed and not self._under_way.keeps_back(batch)]
+        if not new:
+            return []
         files = dict(self._table.files(self.last + 1))
         added: list[Commit] = []
         last, end = self.last, self._end

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -51,6 +52,10 @@ SLOW_WORKER = "failed to connect back"
 TRIES = 20
 
 
+class SparkGone(PenstockError, RuntimeError):
+    """Spark's Java process has ended by itself, or was killed."""
+
+
 class MachineTooBusy(PenstockError, RuntimeError):
     """Spark's Python workers do not start in time."""
 
@@ -69,7 +74,7 @@ def run(
     """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
 
     ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere.
-    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers, BadTransform, TablesRefused, AnotherWriter.
+    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers, BadTransform, TablesRefused, AnotherWriter, SparkGone.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -88,6 +93,8 @@ def run(
         if stop.is_set():
             return 0
         raise
+    except (Py4JError, ConnectionError) as error:
+        raise SparkGone(f"Spark's Java process has ended: {error}") from None
     finally:
         os.close(handle)
 
@@ -95,7 +102,7 @@ def run(
 def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
     """Put in order what the pipeline before left behind, and start the proof worker: it needs no Spark."""
     for name in mend(landing.layout):
-        _LOGGER.warning("removed %s, which was torn: its batch is done again", name)
+        _LOGGER.info("removed %s: it was torn, or its batch is not in the table, and is done again", name)
     proof_worker = ProofWorker(landing, ledger)
     proof_worker.enter()
     if removed := sweep(landing.layout):
@@ -126,9 +133,9 @@ def _query_ended(
     """Run the query until it ends or ``stop`` is set, again where only a worker was slow; and why it failed, or ""."""
     for _ in range(TRIES):
         try:
-            running = start_landing(session, landing, available_now=once, stop=stop)
+            running = start_landing(session, landing, available_now=once, stop=stop, under_way=proof_worker.under_way)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-            error = _watch(running, proof_worker, stop)
+            error = _watch_closely(running, proof_worker, stop)
             if SLOW_WORKER not in error:
                 return running, error
             running.stop()
@@ -145,6 +152,16 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
+def _watch_closely(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
+    """Likewise; and where Spark itself is gone nothing is committed any more when that is told."""
+    try:
+        return _watch(running, proof_worker, stop)
+    except BaseException:
+        stop.set()
+        running.stop()
+        raise
+
+
 def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event) -> str:
     """Wait until the query ends or ``stop`` is set, with a line now and then; why it failed, "" where it did not."""
     shown, at = proof_worker.progress.batch, time.monotonic()
@@ -153,10 +170,11 @@ def _watch(running: RunningLanding, proof_worker: ProofWorker, stop: threading.E
         if news and time.monotonic() - at >= REPORT_EVERY:
             shown, at = proof_worker.progress.batch, time.monotonic()
             _LOGGER.info("%s", _report(proof_worker, running.query))
-    error = None if stop.is_set() else running.failure()
-    if error is not None:
-        _LOGGER.error("the landing query failed: %s", str(error)[:2000])
-    return "" if error is None else str(error) or type(error).__name__
+    error = running.failure()
+    if error is None or stop.is_set():
+        return ""
+    _LOGGER.error("the landing query failed: %s", str(error)[:2000])
+    return str(error) or type(error).__name__
 
 
 def _end(running: RunningLanding, layout: Layout) -> None:
@@ -166,6 +184,8 @@ def _end(running: RunningLanding, layout: Layout) -> None:
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         time.sleep(0.05)
     running.stop()
+    if (error := running.uncommitted()) is not None:
+        _LOGGER.warning("the last batch is not in the table, the next start does it again: %s", error)
 
 
 def _report(proof_worker: ProofWorker, query: StreamingQuery) -> str:

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from penstock.landing.journal import Commit, Journal, read_journal, read_plan
+from penstock.landing.journal import Commit, Journal, UnderWay, read_journal, read_plan
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 
@@ -38,6 +38,17 @@ def test_a_batch_that_spark_took_for_done_waits_until_the_table_has_it(table: Ha
     table.commit({"a": 6}, [landed_message(5, "a")])
     (entered,) = journal.update()
     assert (entered.ranges(), len(entered.files)) == ({"a": (5, 6)}, 1)
+
+
+def test_a_batch_whose_commit_is_under_way_is_not_entered_though_the_table_lists_it(table: HandWritten) -> None:
+    three_batches(table)
+    under_way = UnderWay()
+    journal = Journal(table.layout, under_way)
+    under_way.batch = 2
+    assert [commit.batch for commit in journal.update()] == [0, 1]
+    assert journal.update() == []
+    under_way.batch = None
+    assert [commit.batch for commit in journal.update()] == [2]
 
 
 def test_a_plan_that_cannot_be_read_is_an_error_with_its_name(table: HandWritten) -> None:

@@ -21,6 +21,7 @@ from penstock.landing.landing_lock import PipelineRunning, take_lock
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.proofs import read_proofs
 from penstock.landing.proof.prover import rebuild
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import BadTransform, TransformRules
 from penstock.spark.pipeline import landing_of, main, run
@@ -45,8 +46,14 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
         yield found
 
 
-def start(data: Path, http: str, *options: str, stderr: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "penstock.spark.pipeline", "-o", f"data_dir={data}", "-o", f"log.http={http}"]
+def start(
+    data: Path,
+    http: str,
+    *options: str,
+    stderr: IO[str] | int = subprocess.PIPE,
+    program: tuple[str, ...] = ("-m", "penstock.spark.pipeline"),
+) -> subprocess.Popen[str]:
+    command = [sys.executable, *program, "-o", f"data_dir={data}", "-o", f"log.http={http}"]
     settings = ["pipeline.spark.driver.memory=1g", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}"]
     settings = [part for one in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", one)]
     return subprocess.Popen([*command, *settings, *options], stderr=stderr, text=True, cwd=data)
@@ -183,6 +190,48 @@ def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, runn
     assert process.returncode == 0, said
     assert "trying again" in said
     assert proved_to(Layout.of(tmp_path / "tables")) == 13
+
+
+SLOW_COMMIT = """
+import sys, time
+from pathlib import Path
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.spark.pipeline import main
+
+begun, go_on, real = Path("begun"), Path("go_on"), DeltaTable.commit
+
+def slow(table, batch, files):
+    begun.touch()
+    while not go_on.exists():
+        time.sleep(0.05)
+    real(table, batch, files)
+
+DeltaTable.commit = slow
+sys.exit(main(sys.argv[1:]))
+"""
+"""The pipeline with a table that commits only when it is told to."""
+
+
+@pytest.mark.spark
+def test_where_the_jvm_is_killed_nobody_else_lands_before_the_commit_under_way_has_ended(
+    tmp_path: Path, running: Daemon
+) -> None:
+    append(running, 0, 10)
+    layout = Layout.of(tmp_path / "tables")
+    process = start(tmp_path, running.http, program=("-c", SLOW_COMMIT))
+    wait_for((tmp_path / "begun").exists)
+    (java,) = (pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    os.kill(java, signal.SIGKILL)
+    with pytest.raises(PipelineRunning):
+        take_lock(layout, threading.Event(), patience=3)
+    (tmp_path / "go_on").touch()
+    said = process.communicate(timeout=PATIENCE)[1]
+    assert (process.returncode, "Java process has ended" in said.splitlines()[-1]) == (1, True), said
+    last = start(tmp_path, running.http, "--once")
+    said = last.communicate(timeout=PATIENCE)[1]
+    assert last.returncode == 0, said
+    assert proved_to(layout) == 13
+    assert sorted(read_rows(layout.landed, table_of(layout).active())["offset"].to_pylist()) == [*range(10), 11, 12]
 
 
 def test_a_transformation_that_cannot_be_stops_the_start_before_anything_is_begun(tmp_path: Path) -> None:

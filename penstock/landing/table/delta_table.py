@@ -104,6 +104,7 @@ class DeltaTable:
                 self._create()
         self._configure()
         self._add_columns()
+        self._sync_since(self._table.version() - 1, added=False)  # who wrote it may have been killed before
 
     def _partitions(self) -> list[str]:
         return [name for name in PARTITION_COLUMNS if name in self.schema.names]

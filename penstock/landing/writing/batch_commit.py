@@ -64,12 +64,20 @@ class BatchCommit:
     def land(self, batch: int, write: Callable[[], Sequence[PartResult]]) -> None:
         """Commit what ``write`` wrote, unless the table has the batch already."""
         if self._table.newest() < batch:
-            files = self._decided(write())
+            parts = write()
+            files = self._decided(parts)
             self._beside(batch, files)
             self._table.commit(batch, files)
+            self._remove_replaced(parts, files)
             self._keys.add(batch, EventsSeen.concat([file.seen for file in files if file.seen is not None]))
         elif self._keys.batch < batch:  # it was committed, though a store's answer did not come
             self._keys = self._known()
+
+    def _remove_replaced(self, parts: Sequence[PartResult], files: Sequence[WrittenFile]) -> None:
+        """Only now: where a store is away, the batch is decided again from what the tasks wrote."""
+        kept = {file.name for file in files}
+        for name in (file.name for part in parts for file in part.files if file.name not in kept):
+            (self._table.folder / name).unlink(missing_ok=True)
 
     def _decided(self, parts: Sequence[PartResult]) -> list[WrittenFile]:
         """The files without duplicates."""

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from threading import Event
 
+from penstock.landing.journal import UnderWay
 from penstock.landing.storage.absence import through_absence
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import PartResult
 
 
 class CommitBeside:
-    """Has a thread commit what is written. A store that is away is waited for until ``stop`` is set."""
+    """Has a thread commit what is written. A store that is away is waited for until ``stop`` is set. ``under_way`` says
+    which batch that is, also once its commit has failed.
+    """
 
-    def __init__(self, commit: BatchCommit, stop: Event) -> None:
-        self._commit, self._stop = commit, stop
+    def __init__(self, commit: BatchCommit, stop: Event, under_way: UnderWay) -> None:
+        self._commit, self._stop, self._under_way = commit, stop, under_way
+        under_way.batch = None
         self._thread = ThreadPoolExecutor(1, "commit")
         self._last: Future[None] | None = None
 
@@ -33,17 +36,28 @@ class CommitBeside:
             return
         parts = through_absence(write, self._stop)
         self.settle()
-        commit = partial(self._commit.land, batch, lambda: parts)
-        self._last = self._thread.submit(through_absence, commit, self._stop)
+        self._under_way.batch = batch
+        self._last = self._thread.submit(self._committed, batch, parts)
+
+    def _committed(self, batch: int, parts: Sequence[PartResult]) -> None:
+        through_absence(lambda: self._commit.land(batch, lambda: parts), self._stop)
+        self._under_way.batch = None
 
     def settle(self) -> None:
         """Wait until what was written is in the table. Raises what its commit raised."""
         if self._last is not None:
             self._last.result()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being committed."""
+        last = self._last
+        return last is not None and not last.done()
+
     def failure(self) -> BaseException | None:
         """What the last commit raised, if it has ended with that."""
-        return self._last.exception() if self._last is not None and self._last.done() else None
+        last = self._last
+        return last.exception() if last is not None and last.done() else None
 
     def close(self) -> None:
         """Wait until nothing is being committed; whatever came of it."""

@@ -142,10 +142,8 @@ def _shown(value: Any, *, up: bool) -> Any:
 
 
 def without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
-    """The file without some of its rows (a mask), as another one; None where nothing is left. The old one goes."""
-    written = with_rows(table, file.name, ~dropped, file.seen) if not dropped.all() else None
-    (table / file.name).unlink()
-    return written
+    """The file without some of its rows (a mask), as another one; None where nothing is left. The old one stays."""
+    return with_rows(table, file.name, ~dropped, file.seen) if not dropped.all() else None
 
 
 def with_rows(

@@ -21,6 +21,7 @@ from penstock.config.tables_url import TablesPlace
 from penstock.landing.checkpoint_repair import check_batches, check_source, take_back
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.deletion.deletions import Record
+from penstock.landing.journal import UnderWay
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
@@ -103,31 +104,43 @@ class RunningLanding:
 
     def wait(self, patience: int) -> None:
         """Wait until it has landed what there was. Raises what ended it, or TimeoutError after so many seconds."""
-        if not self.query.awaitTermination(patience):
-            raise TimeoutError(f"it goes on after {patience} s")
+        try:
+            if not self.query.awaitTermination(patience):
+                raise TimeoutError(f"it goes on after {patience} s")
+        finally:
+            self.stop()
         self._commits.settle()
 
     @property
     def goes_on(self) -> bool:
-        return self._commits.failure() is None and self.query.isActive
+        return self._commits.failure() is None and (self.query.isActive or self._commits.is_busy)
 
     def failure(self) -> BaseException | None:
         """Why it does not go on; None where it has landed what there was."""
-        if not self.query.isActive:
-            self._commits.close()
         return self._commits.failure() or self.query.exception()
+
+    def uncommitted(self) -> BaseException | None:
+        """Why the last batch is not in the table, once it has been stopped."""
+        return self._commits.failure()
 
     def stop(self) -> None:
         """End it: a batch whose tasks run is done again, one that is written is committed."""
-        self.query.stop()
-        self._commits.close()
+        try:
+            self.query.stop()
+        finally:  # also where the JVM is gone
+            self._commits.close()
 
 
 def start_landing(
-    spark: SparkSession, landing: Landing, *, available_now: bool = False, stop: Event | None = None
+    spark: SparkSession,
+    landing: Landing,
+    *,
+    available_now: bool = False,
+    stop: Event | None = None,
+    under_way: UnderWay | None = None,
 ) -> RunningLanding:
     """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is. A store that is
-    away is waited for until ``stop`` is set.
+    away is waited for until ``stop`` is set. ``under_way`` is kept up to date for who enters what is committed.
 
     Raises FormatDiffers where the table was begun with another ``table_format``, CheckpointLost where the checkpoint is
     not the table's, SchemaDiffers and TypedTableAhead of typed tables, SourceDiffers where the table is landed from
@@ -142,7 +155,7 @@ def start_landing(
     typed = TypedTables(layout, table, landing.typed)
     typed.begin()
     commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys(), typed.commit)
-    commits = CommitBeside(commit, stop or Event())
+    commits = CommitBeside(commit, stop or Event(), under_way or UnderWay())
     frame, sources = _planned(spark, landing)
     job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)
 

@@ -16,7 +16,7 @@ from penstock.files.checked_lines import read_lines, read_lines_from
 from penstock.landing.deletion.deletions import Record
 from penstock.landing.deletion.deletions import newest as newest_deletion
 from penstock.landing.history import read_sum
-from penstock.landing.journal import REFILL_MARK, Commit, Journal, latest
+from penstock.landing.journal import REFILL_MARK, Commit, Journal, UnderWay, latest
 from penstock.landing.proof.kafka_records import kafka_records
 from penstock.landing.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.landing.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
@@ -70,7 +70,8 @@ class Progress:
 
 
 class ProofWorker:
-    """Proves and posts; ``step`` does what there is to do. One process at a time: hold the landing's lock.
+    """Proves and posts; ``step`` does what there is to do. One process at a time: hold the landing's lock. What is
+    ``under_way`` is left alone.
 
     Proving needs no daemon; while it is away proofs are written down and posted later. Only a corrupt batch
     has to wait for it, because it must be a gap before it can be counted.
@@ -80,7 +81,8 @@ class ProofWorker:
         self._layout: Layout = landing.layout
         self._ledger = ledger
         self.progress = Progress()
-        self._journal = Journal(self._layout)
+        self.under_way = UnderWay()
+        self._journal = Journal(self._layout, self.under_way)
         self._kafka = kafka_records(landing.kafka, landing.expiry_gap, landing.event_types)
         self._prover = Prover(
             landing.topics,

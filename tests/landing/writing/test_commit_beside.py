@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.landing.journal import UnderWay
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.table.begun_table import DELTA, begin_table, table_of
 from penstock.landing.table.table_files import NewFile
@@ -49,18 +51,21 @@ class Landing:
     """Who lands into it; ``written``: which batches the tasks have written."""
 
     def __init__(self, slow: Slow) -> None:
-        self.stop = Event()
-        self.commits = CommitBeside(BatchCommit(slow.table, slow.layout.keys, WINDOW), self.stop)
+        self.stop, self.under_way = Event(), UnderWay()
+        self.commits = CommitBeside(BatchCommit(slow.table, slow.layout.keys, WINDOW), self.stop, self.under_way)
         self.written: list[int] = []
         self._job = Job(slow.table.folder, slow.layout.keys, WINDOW)
 
-    def land(self, batch: int, *uuids: str) -> None:
-        self.commits.land(batch, lambda: self._write(batch, uuids))
+    def land(self, batch: int, *tasks: str) -> None:
+        """``tasks``: a letter is an event with that uuid."""
+        self.commits.land(batch, lambda: self._write(batch, tasks))
 
-    def _write(self, batch: int, uuids: Sequence[str]) -> list[PartResult]:
-        rows = [(batch * 100 + n, event(uuid)) for n, uuid in enumerate(uuids)]
+    def _write(self, batch: int, tasks: Sequence[str]) -> list[PartResult]:
+        offsets = count(batch * 100)
         self.written.append(batch)
-        return [write_part([source(rows)], self._job, AT)]
+        return [
+            write_part([source([(next(offsets), event(uuid)) for uuid in uuids])], self._job, AT) for uuids in tasks
+        ]
 
 
 @pytest.fixture
@@ -78,25 +83,26 @@ def landing(slow: Slow) -> Iterator[Landing]:
 
 
 def test_the_next_batch_is_written_meanwhile_and_no_other_one_behind_it(slow: Slow, landing: Landing) -> None:
-    landing.land(0, "a", "b")
+    landing.land(0, "ab")
     beside = Thread(target=landing.land, args=(1, "c"))
     beside.start()
     until(lambda: landing.written == [0, 1] and slow.begun)
+    assert [landing.under_way.keeps_back(batch) for batch in (0, 1)] == [True, True]
     assert (beside.is_alive(), slow.begun, table_of(slow.layout).newest()) == (True, 1, -1)
     slow.go_on.set()
     beside.join(20)
     landing.commits.settle()
-    assert (slow.table.newest(), slow.uuids()) == (1, ["a", "b", "c"])
+    assert (slow.table.newest(), slow.uuids(), landing.under_way.batch) == (1, ["a", "b", "c"], None)
 
 
 def test_a_duplicate_of_the_batch_that_is_being_committed_is_found(slow: Slow, landing: Landing) -> None:
-    landing.land(0, "a", "b")
-    beside = Thread(target=landing.land, args=(1, "c", "a", "c"))
+    landing.land(0, "ab")
+    beside = Thread(target=landing.land, args=(1, "cac"))
     beside.start()
     until(lambda: landing.written == [0, 1])
     slow.go_on.set()
     beside.join(20)
-    landing.land(2, "b", "c", "d")
+    landing.land(2, "bcd")
     landing.commits.settle()
     assert slow.uuids() == ["a", "b", "c", "d"]
 
@@ -110,7 +116,7 @@ def test_what_a_commit_raises_is_heard_by_the_next_batch_and_without_one(slow: S
         landing.land(1, "b")
     with pytest.raises(OSError, match="no space"):
         landing.commits.settle()
-    assert slow.table.newest() == -1
+    assert (slow.table.newest(), landing.under_way.batch) == (-1, 0)
 
 
 def test_a_batch_that_the_table_has_is_not_written_again(slow: Slow, landing: Landing) -> None:
@@ -127,9 +133,9 @@ def test_a_batch_that_the_table_has_is_not_written_again(slow: Slow, landing: La
 def test_a_store_that_is_away_is_waited_for_until_the_landing_is_to_end(slow: Slow, landing: Landing) -> None:
     slow.go_on.set()
     slow.failures = [TablesAway("away")]
-    landing.land(0, "a")
+    landing.land(0, "ab", "bc")
     landing.commits.settle()
-    assert (slow.begun, slow.uuids()) == (2, ["a"])
+    assert (slow.begun, slow.uuids(), landing.written) == (2, ["a", "b", "c"], [0])
     slow.failures = [TablesAway("away")] * 99
     landing.land(1, "b")
     landing.stop.set()
