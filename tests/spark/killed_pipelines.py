@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from penstock.landing.proof.proofs import Proof, read_proofs
@@ -29,17 +29,25 @@ def kill_pipelines(
     at: At = nullcontext,
 ) -> None:
     """Each in the middle of a batch, within ``at``; ROWS events before, and as many while it is at work."""
-    planned = layout.checkpoint / "offsets"
     for kill in range(kills):
         append(running, kill * ROWS, ROWS)
-        before = len(list(planned.glob("[0-9]*")))
+        before = plans(layout)
         killed = start(folder, running.http, *options)
-        wait_for(lambda before=before: len(list(planned.glob("[0-9]*"))) > before)
+        wait_for(lambda before=before: plans(layout) - before)
         append(running, (kill + kills) * ROWS, ROWS)
         time.sleep(chance.random() * 2)
         with at():
             killed.kill()
             killed.wait()
+
+
+def plans(layout: Layout) -> set[tuple[str, int]]:
+    """The batches that Spark has planned, with what tells the same one planned anew."""
+    found = set()
+    for path in (layout.checkpoint / "offsets").glob("[0-9]*"):
+        with suppress(FileNotFoundError):  # planned anew
+            found.add((path.name, path.stat().st_mtime_ns))
+    return found
 
 
 def proved_once(folder: Path, layout: Layout, kills: int) -> list[Proof]:
