@@ -141,6 +141,7 @@ PenstockError
         TooSlow
         Unauthenticated
     MachineTooBusy  (spark.pipeline)
+    SparkGone  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)
     BadOption  (spark.source.options)
     StateElsewhere  (sql.cut)
