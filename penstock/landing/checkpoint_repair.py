@@ -13,6 +13,7 @@ from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.table.begun_table import begun_as, table_of
+from penstock.landing.table.table_files import TableList
 from penstock.landing.table_paths import Layout
 
 SLACK = 10_000
@@ -54,21 +55,22 @@ def mend(layout: Layout) -> list[str]:
     Spark then does that batch again; its files are in the table once all the same, because the table's own list
     says whether it has them. Returns the names of what was removed.
     """
-    if begun_as(layout) is not None:
-        table_of(layout).begin()
+    begun, table = begun_as(layout), table_of(layout)
+    if begun is not None:
+        table.begin()
     commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
-    removed = [*_drop_torn(commits, -1), *take_back(layout)]
+    removed = [*_drop_torn(commits, -1), *take_back(layout, table)]
     done = max(committed_batches(layout.checkpoint), default=-1)
     removed += _drop_torn(offsets, done)
     return removed
 
 
-def take_back(layout: Layout) -> list[str]:
+def take_back(layout: Layout, table: TableList) -> list[str]:
     """Have Spark do the newest batch again where the table does not have it: it is committed while the next one's tasks
     run (``penstock.landing.writing.commit_beside``). What was planned after it is planned anew. The names of what was
     removed.
     """
-    lacking = table_of(layout).newest() + 1
+    lacking = table.newest() + 1
     ahead = (layout.checkpoint / "offsets", lacking + 1), (layout.checkpoint / "commits", lacking)
     return [_removed(folder / str(batch)) for folder, batch in ahead if _newest(folder) == batch]
 

@@ -150,7 +150,7 @@ def start_landing(
     send_module(spark, landing.transform.function)
     check_source(layout, landing.kafka is not None)
     table = begin_table(layout, landing.table_format)
-    take_back(layout)
+    take_back(layout, table)
     check_batches(layout)
     typed = TypedTables(layout, table, landing.typed)
     typed.begin()
