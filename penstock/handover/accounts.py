@@ -128,6 +128,17 @@ class Accounts:
         self._page.close()
 
 
+def read_account(folder: Path, listener: str, handler: str) -> Account:
+    """The account as last written; an empty one where there is none."""
+    if not account_file(folder, listener, handler).exists():
+        return Account()
+    accounts = Accounts(folder, listener, handler)
+    try:
+        return accounts.read()
+    finally:
+        accounts.close()
+
+
 def own(folder: Path, listener: str, handler: str) -> IO[bytes]:
     """Wait until no other process writes the account; the right lasts as long as the file is open."""
     path = account_file(folder, listener, handler)

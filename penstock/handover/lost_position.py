@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import NamedTuple
 
-from penstock.handover.accounts import Account, Accounts
-from penstock.handover.dropped_frames import Move, last_move
+from penstock.handover.accounts import Account, read_account
+from penstock.handover.dropped_frames import Move, dropped, last_move
 from penstock.handover.held_frames import keep_frames, kept_frames
 from penstock.handover.paths import LOG, held_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, make_position
@@ -17,6 +18,23 @@ from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Publication, Subscription
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class Told(NamedTuple):
+    """How far a reader has been, and how many messages there were at least: by its account, and what it missed."""
+
+    position: int
+    total: int
+
+
+def told_of(folder: Path, listener: str, reader: str) -> Told:
+    """What is known of ``reader``, also where its position file is lost."""
+    page, account = StatePage(state_file(folder, listener)), read_account(folder, listener, reader)
+    move = last_move(page, reader)
+    missed = dropped(page, reader, move.to)[1]
+    page.close()
+    met = sum(missed.values()) + sum(account.fates.values())
+    return Told(max(move.to, account.end), max(move.mark, met, 0 if account.left else account.end_mark))
 
 
 def restore_lost(folder: Path, listener: str, reader: str, publication: Publication, total: int) -> None:
@@ -33,7 +51,7 @@ def restore_lost(folder: Path, listener: str, reader: str, publication: Publicat
     if reader == LOG:
         _restore_log(file, held_file(folder, listener), missed, publication, total)
     else:
-        _restore_forwarder(file, missed, publication, _account(folder, listener, reader))
+        _restore_forwarder(file, missed, publication, read_account(folder, listener, reader))
 
 
 def _restore_log(file: Path, held: Path, missed: Move, publication: Publication, total: int) -> None:
@@ -75,14 +93,6 @@ def _restore_forwarder(file: Path, missed: Move, publication: Publication, accou
     in_hand = missed.begin == account.end if missed.to > account.done else account.attempts > 0
     claim, mark = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
     make_position(file, account.done, missed.to, mark, claim, missed.mark)
-
-
-def _account(folder: Path, listener: str, reader: str) -> Account:
-    accounts = Accounts(folder, listener, reader)
-    try:
-        return accounts.read()
-    finally:
-        accounts.close()
 
 
 def two_terms_before(position: int, term_length: int) -> int:

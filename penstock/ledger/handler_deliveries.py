@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
-from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, Accounts
+from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, read_account
 from penstock.handover.buffer import newest_receipt
 from penstock.handover.dropped_frames import MOST_BUCKETS, dropped
-from penstock.handover.paths import LOG, account_file, handlers_in, position_file, state_file
+from penstock.handover.paths import LOG, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
@@ -165,7 +165,7 @@ class _Seen:
         page = StatePage(state)
         try:
             for _ in range(LOOKS):
-                account, place = _account(folder, listener, handler), position_file(folder, listener, handler)
+                account, place = read_account(folder, listener, handler), position_file(folder, listener, handler)
                 account, claim, floor, missed = _placed(account, place, page, handler)
                 if missed == dropped(page, handler, floor):
                     break
@@ -189,16 +189,6 @@ def _placed(account: Account, path: Path, page: StatePage, handler: str) -> tupl
         if account.base == UNKNOWN and position.mark != UNKNOWN and position.claim <= position.position:
             account = account.begun(position, sum(missed[1].values()))
         return account, position.claim, floor, missed
-
-
-def _account(folder: Path, listener: str, handler: str) -> Account:
-    if not account_file(folder, listener, handler).exists():
-        return Account()
-    accounts = Accounts(folder, listener, handler)
-    try:
-        return accounts.read()
-    finally:
-        accounts.close()
 
 
 def _by_bucket(*many: Mapping[str, int]) -> dict[int, Counts]:
