@@ -10,7 +10,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.log import CorruptBatch, Gap, Stored, Topic, TopicReader
+from penstock.log import CorruptBatch, Gap, Topic, TopicReader
+from penstock.log.read.topic_reader import JOINED
 from penstock.server.read_query import Query
 from penstock.slogd.columns.entries import sizes
 from penstock.slogd.errors import Damaged, NoSuchTopic
@@ -89,22 +90,27 @@ def mending(topic: Topic, page: Growing, fill: Callable[[], None], reached: Call
 
 def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
     if query.filter is None:
-        for stored in reader.read(page.next, max_rows=limit):
-            if not page.take(_wanted(stored, query), limit, budget):
+        for batch in reader.read_joined(page.next, max_rows=limit, room=min(JOINED, budget)):
+            if not page.take(_wanted(batch, query), limit, budget):
                 break
-            page.next = stored.end
+            page.next = _end(batch)
         return
-    for stored in reader.read(page.next):
-        if not page.take(query.filter.apply(_wanted(stored, query)), limit, budget):
+    for batch in reader.read_joined(page.next):
+        if not page.take(query.filter.apply(_wanted(batch, query)), limit, budget):
             break
-        page.next = stored.end
+        page.next = _end(batch)
         if time.monotonic() > until:
             break
 
 
-def _wanted(stored: Stored, query: Query) -> pa.RecordBatch:
+def _end(batch: pa.RecordBatch) -> int:
+    """The offset behind the last row."""
+    return int(batch.column("offset")[-1].as_py()) + 1
+
+
+def _wanted(batch: pa.RecordBatch, query: Query) -> pa.RecordBatch:
     # A start in the future is passed over until it comes.
-    return since(stored, query.micros) if query.micros is not None else stored.batch
+    return since(batch, query.micros) if query.micros is not None else batch
 
 
 def start_of(query: Query, topic: Topic, reader: TopicReader) -> int:
@@ -130,9 +136,7 @@ def before(end: int, count: int, gaps: Iterable[Gap]) -> int:
     return end - count
 
 
-def since(stored: Stored, micros: int) -> pa.RecordBatch:
+def since(batch: pa.RecordBatch, micros: int) -> pa.RecordBatch:
     """The rows with a timestamp at or after ``micros``; timestamps grow with the offset."""
-    if stored.first >= micros:
-        return stored.batch
-    stamps = stored.batch.column("timestamp").cast(pa.int64()).to_numpy()
-    return stored.batch.slice(int(np.searchsorted(stamps, micros)))
+    stamps = batch.column("timestamp").view(pa.int64()).to_numpy()
+    return batch.slice(int(np.searchsorted(stamps, micros)))

@@ -46,7 +46,8 @@ from penstock.spark.session import build_session
 
 SHUTDOWN_PATIENCE = 10.0
 REPORT_EVERY = 10.0
-LOOK = 0.2
+LOOK = 0.5
+"""Seconds between two looks at the query: each asks the JVM."""
 SLOW_WORKER = "failed to connect back"
 """What Spark says of a Python worker that took more than ten seconds to start: another try costs less than a JVM."""
 TRIES = 20

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.counts import Origin
-from penstock.log import Gap, Stored
+from penstock.log import Gap
 from penstock.records import body
 from penstock.server.entry_pages import Page, before, since
 from penstock.slogd.columns.entries import sizes
@@ -67,9 +66,5 @@ def test_before_counts_as_one_by_one(lost: set[int], count: int) -> None:
 def test_since_drops_what_is_earlier(counts: list[int], first: int) -> None:
     firsts = np.cumsum([0, *counts]).tolist()
     batches = [stored(body([b""] * n), base) for n, base in zip(counts, firsts, strict=False)]
-    parts = [
-        Stored(base, n, START + base, START + base + n - 1, Origin("grpc", 0, 0, 0), lambda batch=batch: batch)
-        for batch, n, base in zip(batches, counts, firsts, strict=False)
-    ]
-    kept = [value for part in parts for value in since(part, START + first).column("offset").to_pylist()]
+    kept = [value for batch in batches for value in since(batch, START + first).column("offset").to_pylist()]
     assert kept == [offset for offset in range(sum(counts)) if offset >= first]

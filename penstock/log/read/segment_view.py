@@ -20,7 +20,10 @@ from penstock.log.store.batch_format import Message
 from penstock.log.store.scan import scan
 from penstock.log.store.segment import Files
 from penstock.log.store.visibility import ReaderGate
-from penstock.records import BadBatch
+from penstock.records import BadBatch, concatenated
+
+MOST_JOINED = 1024
+"""Batches that are joined at once."""
 
 
 @dataclass(slots=True)
@@ -170,6 +173,28 @@ class SegmentView:
         if message is None:
             raise CorruptBatch(int(record["base"]), int(record["base"] + record["rows"]))
         return _stored(self._data, message)
+
+    def joined(self, number: int, limit: int, room: int) -> tuple[pa.RecordBatch, int]:
+        """Batch ``number`` and those behind it as one, of about ``room`` bytes, and the offset at which it begins.
+
+        Not beyond the one that holds offset ``limit - 1``, nor one whose checksum does not hold: that raises
+        CorruptBatch where it is the first.
+        """
+        some = self.records[number : number + MOST_JOINED]
+        fits = int(np.searchsorted(np.cumsum(some["length"]), room, side="right"))
+        some = some[: max(1, min(fits, int(np.searchsorted(some["base"], limit))))]
+        found = self._load_many(some) if len(some) > 1 else []
+        if len(found) < 2:
+            return self.stored(number).batch, int(some["base"][0])
+        self._found = number + len(found) - 1
+        return concatenated(found), int(some["base"][0])
+
+    def _load_many(self, some: index.IndexRecords) -> list[pa.RecordBatch]:
+        places = zip(some["position"].tolist(), some["length"].tolist(), some["crc"].tolist(), strict=True)
+        try:
+            return batch_format.load_many(self._data, places)
+        except BadBatch:
+            return []
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

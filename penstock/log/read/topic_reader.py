@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import SegmentView, Stored, piece, timestamps
@@ -21,6 +22,8 @@ SETTLED = 0.1
 """A folder that changed less than this many seconds before it was listed is listed again: its time may stand still."""
 MAX_VIEWS = 64
 """Segments that are kept open at once."""
+JOINED = 1 << 20
+"""Bytes of small batches that are read as one."""
 ATTEMPTS = 5
 """How often a listing is tried again when a segment was removed meanwhile."""
 
@@ -148,6 +151,26 @@ class TopicReader:
             limit = limit if rows is None else min(limit, begin + rows)
             found = piece(view.stored(number), begin, limit)
             rows = rows if rows is None else rows - found.rows
+            yield found
+
+    def read_joined(self, offset: int, *, max_rows: int | None = None, room: int = JOINED) -> Iterator[pa.RecordBatch]:
+        """The rows of ``read`` (SCHEMA), in fewer pieces: small batches that follow each other come as one.
+
+        Such a piece has about ``room`` bytes.
+        """
+        offset, stop, rows = max(offset, 0), self.end, max_rows
+        while part := next(gaps.uncovered(self._gaps, offset, stop), None):
+            begin, limit = part
+            view = self._view_of(begin, stop)
+            if view is None:
+                continue
+            limit = limit if rows is None else min(limit, begin + rows)
+            if limit <= begin:
+                return
+            batch, base = view.joined(view.stored_from(begin), limit, room)
+            found = batch.slice(begin - base, limit - begin)
+            rows = rows if rows is None else rows - len(found)
+            offset = begin + len(found)
             yield found
 
     def read_back(self, before: int) -> Iterator[Stored]:

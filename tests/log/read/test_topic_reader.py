@@ -262,3 +262,61 @@ def test_a_topic_without_rows_has_an_extent_without_times(tmp_path):
     extent = log.topic("t", create=True).reader().extent()
     assert (extent.start, extent.end, extent.gaps, extent.oldest, extent.newest) == (0, 0, [], None, None)
     log.close()
+
+
+def outcome(read):
+    """Payloads up to the end, or up to the batch that cannot be read, with its offsets."""
+    found, bad = [], None
+    try:
+        for batch in read:
+            found += zip(batch["offset"].to_pylist(), batch["payload"].to_pylist(), strict=True)
+    except CorruptBatch as error:
+        bad = error.begin, error.end
+    return found, bad
+
+
+def test_small_batches_that_follow_each_other_are_read_as_one(topic):
+    fill(topic, *([b"x" * 10] for _ in range(20)))
+    pieces = [batch.num_rows for batch in topic.reader().read_joined(0)]
+    assert sum(pieces) == 50
+    assert len(pieces) == len(list(topic.path.glob("*.arrows"))), "one a segment"
+    assert [batch.num_rows for batch in topic.reader().read_joined(0, room=1)] == [3] * 10 + [1] * 20
+
+
+def test_a_large_batch_is_a_view_of_the_file_also_among_small_ones(topic):
+    fill(topic, [b"x" * 100_000])
+    before = pa.total_allocated_bytes()
+    *_, last = topic.reader().read_joined(29, room=50_000)
+    assert pa.total_allocated_bytes() - before < 1000
+    assert last["payload"][0].as_py() == b"x" * 100_000
+
+
+@pytest.mark.parametrize("harm", ["index", "preamble"])
+def test_without_an_index_or_a_beginning_batches_are_looked_at_one_by_one(topic, harm):
+    for file in topic.path.glob("*.index" if harm == "index" else "*.arrows"):
+        flip(file, -1 % file.stat().st_size if harm == "index" else 60)
+    assert [offset for offset, _ in outcome(topic.reader().read_joined(0))[0]] == list(range(30))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    edges=st.sets(st.integers(0, 50), max_size=8),
+    flips=st.lists(st.tuples(st.integers(0, 99), st.integers(0, 1 << 20), st.integers(0, 7)), max_size=3),
+    offset=st.integers(-2, 60),
+    max_rows=st.none() | st.integers(0, 60),
+    room=st.integers(1, 20_000),
+)
+def test_joined_or_not_the_same_rows_are_read_up_to_the_same_damage(
+    tmp_path_factory, edges, flips, offset, max_rows, room
+):
+    log = Log(tmp_path_factory.mktemp("log"), TopicSettings(segment_size_limit=6000), fs=UNSYNCED)
+    topic = log.topic("t", create=True)
+    fill(topic, *([b"%d" % n] * (n % 4 + 1) for n in range(20)))
+    topic._gaps.add([Gap(begin, end, "x") for begin, end in pairwise(sorted(edges)) if begin % 2])
+    files = sorted(path for kind in ("arrows", "index") for path in topic.path.glob(f"*.{kind}"))
+    for file, place, bit in flips:
+        path = files[file % len(files)]
+        flip(path, place % path.stat().st_size, 1 << bit)
+    plain = outcome(stored.batch for stored in topic.reader().read(offset, max_rows=max_rows))
+    assert outcome(topic.reader().read_joined(offset, max_rows=max_rows, room=room)) == plain
+    log.close()
