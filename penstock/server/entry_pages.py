@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.log import CorruptBatch, Gap, Topic, TopicReader
-from penstock.log.read.topic_reader import JOINED
 from penstock.server.read_query import Query
 from penstock.slogd.columns.entries import sizes
 from penstock.slogd.errors import Damaged, NoSuchTopic
@@ -20,6 +19,8 @@ DEFAULT_BUDGET = 4_000_000
 """Bytes of a page when the request names no number: a client with gRPC's default limit of 4 MiB can take it."""
 LARGE_BUDGET = 48 << 20
 """Bytes of a page when it does: with room to spare below the largest message that we send."""
+MOST_COPIED = 4 << 20
+"""Bytes of small batches that are put together at once."""
 SCAN_SECONDS = 1.0
 """How long a page is looked for where a filter leaves out most of what is read."""
 _ATTEMPTS = 4
@@ -89,12 +90,27 @@ def mending(topic: Topic, page: Growing, fill: Callable[[], None], reached: Call
 
 
 def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
-    if query.filter is None:
-        for batch in reader.read_joined(page.next, max_rows=limit, room=min(JOINED, budget)):
-            if not page.take(_wanted(batch, query), limit, budget):
-                break
-            page.next = _end(batch)
-        return
+    if query.filter is not None:
+        return _fill_filtered(page, reader, limit, budget, query, until)
+    for batch in _pieces(page, reader, limit, budget):
+        if not page.take(_wanted(batch, query), limit, budget):
+            break
+        page.next = _end(batch)
+    return None
+
+
+def _pieces(page: Page, reader: TopicReader, limit: int, budget: int) -> Iterator[pa.RecordBatch]:
+    """Pieces of about what there is still room for."""
+    while page.rows < limit and page.size < budget:
+        room = min(MOST_COPIED, budget - page.size)
+        piece = next(reader.read_joined(page.next, max_rows=limit - page.rows, room=room), None)
+        if piece is None:
+            return
+        yield piece
+
+
+def _fill_filtered(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
+    assert query.filter is not None
     for batch in reader.read_joined(page.next):
         if not page.take(query.filter.apply(_wanted(batch, query)), limit, budget):
             break

@@ -22,7 +22,6 @@ from kio.static.primitive import i32
 
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.reading import Octets, reader
-from penstock.server.kafka.records.encode import Records
 
 LARGE_PART = 16 << 10
 """Bytes from which on a copy costs more than a part of its own."""
@@ -127,13 +126,12 @@ class _Sink:
         self._whole: list[bytes | memoryview] = []
         self._small = bytearray()
 
-    def write(self, data: bytes | Records) -> None:
-        for part in data if isinstance(data, Records) else (data,):
-            if len(part) < LARGE_PART:
-                self._small += part
-            else:
-                self._whole += (bytes(self._small), part)
-                self._small = bytearray()
+    def write(self, data: bytes | memoryview) -> None:
+        if len(data) < LARGE_PART:
+            self._small += data
+        else:
+            self._whole += (bytes(self._small), data)
+            self._small = bytearray()
 
     def frame(self) -> list[bytes | memoryview]:
         """What was written, behind its length."""

@@ -12,7 +12,6 @@ from penstock.records import concatenated
 from penstock.server.entries_api import EntriesApi
 from penstock.server.entry_pages import read_page
 from penstock.server.kafka.records import encode
-from penstock.server.kafka.records.encode import Records
 from penstock.server.read_query import Query
 
 MOST_RECORDS = 1 << 20
@@ -28,7 +27,7 @@ LEAST = 64 << 10
 class Page:
     """The records of offsets up to ``next``, which is below ``end`` where the page is full; ``gaps`` as they were."""
 
-    records: Records
+    records: memoryview
     next: int
     end: int
     gaps: list[Gap] = field(repr=False)

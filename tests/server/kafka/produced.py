@@ -10,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatchBui
 from aiokafka.record.memory_records import MemoryRecords
 
 from penstock.records import SCHEMA
-from penstock.server.kafka.records.encode import Records, encode
+from penstock.server.kafka.records.encode import encode
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
@@ -35,9 +35,9 @@ def in_topic(body: pa.RecordBatch, base: int = 0, micros: int = 1_700_000_000_00
     return pa.RecordBatch.from_arrays([pa.array(count + base), stamps, *body.columns], schema=SCHEMA)
 
 
-def records_of(data: Records) -> list[DefaultRecord]:
+def records_of(data: memoryview) -> list[DefaultRecord]:
     """What a client reads of an answer."""
-    found, batches = [], MemoryRecords(b"".join(data))
+    found, batches = [], MemoryRecords(bytes(data))
     while (batch := batches.next_batch()) is not None:
         assert batch.validate_crc()
         found += list(batch)

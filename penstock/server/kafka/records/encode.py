@@ -23,39 +23,36 @@ _HEAD = b"\x00\x00"
 """No attributes, and no time that is not that of the batch."""
 
 
-class Records(tuple[bytes | memoryview, ...]):
-    """Record batches: headers, and records; its length is the bytes of all."""
-
-    __slots__ = ()
-
-    def __len__(self) -> int:
-        return sum(map(len, self))
-
-
-def encode(batch: pa.RecordBatch) -> Records:
+def encode(batch: pa.RecordBatch) -> memoryview:
     """The rows of ``batch`` (SCHEMA, one or more), with the log's offsets and timestamps; offsets may leave gaps."""
     offsets = batch.column("offset").to_numpy()
     millis = batch.column("timestamp").view(pa.int64()).to_numpy() // 1000
     starts = np.concatenate([[0], np.flatnonzero(np.diff(millis)) + 1, [len(millis)]])
     data, places = _records(batch, offsets - np.repeat(offsets[starts[:-1]], np.diff(starts)))
-    found: list[bytes | memoryview] = []
+    found = np.empty(len(data) + (len(starts) - 1) * HEADER.size, np.uint8).data
+    at = 0
     for begin, end in itertools.pairwise(starts.tolist()):
         records = data[int(places[begin]) : int(places[end])]
-        found += _framed(records, int(offsets[begin]), int(offsets[end - 1]), int(millis[begin]), end - begin)
-    return Records(found)
+        whole = found[at : at + HEADER.size + len(records)]
+        whole[HEADER.size :] = records
+        _frame(whole, int(offsets[begin]), int(offsets[end - 1]), int(millis[begin]), end - begin)
+        at += len(whole)
+    return found.toreadonly()
 
 
-def empty(first: int, end: int) -> Records:
+def empty(first: int, end: int) -> memoryview:
     """A batch without records in the place of offsets [first, end), which are in a gap."""
-    return Records(_framed(memoryview(b""), first, end - 1, 0, 0))
+    found = memoryview(bytearray(HEADER.size))
+    _frame(found, first, end - 1, 0, 0)
+    return found.toreadonly()
 
 
-def _framed(records: memoryview, first: int, last: int, millis: int, count: int) -> tuple[bytes, memoryview]:
-    values = (first, HEADER.size - LENGTH_FROM + len(records), 0, MAGIC)
+def _frame(whole: memoryview, first: int, last: int, millis: int, count: int) -> None:
+    """Write the header before a batch's records."""
+    values = (first, len(whole) - LENGTH_FROM, 0, MAGIC)
     rest = (LOG_APPEND_TIME, last - first, millis, millis, NO_PRODUCER, -1, -1, count)
-    header = HEADER.pack(*values, 0, *rest)
-    checksum = crc32c(records, crc32c(header[CHECKED_FROM:]))
-    return HEADER.pack(*values, checksum, *rest), records
+    HEADER.pack_into(whole, 0, *values, 0, *rest)
+    HEADER.pack_into(whole, 0, *values, crc32c(whole[CHECKED_FROM:]), *rest)
 
 
 def _records(batch: pa.RecordBatch, offsets: Ints) -> tuple[memoryview, Ints]:
@@ -72,4 +69,4 @@ def _records(batch: pa.RecordBatch, offsets: Ints) -> tuple[memoryview, Ints]:
     if keys.null_count < len(keys):
         parts = [varints.joined(head), keys.fill_null(b""), varints.joined([value_sizes])]
     found = joined(*parts, values.fill_null(b""), _NO_HEADERS if headers is None else headers[0])
-    return memoryview(found.buffers()[2] or b""), bounds(found)
+    return memoryview(found.buffers()[2] or b"").cast("B"), bounds(found)

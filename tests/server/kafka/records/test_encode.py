@@ -39,5 +39,5 @@ def test_what_only_looks_like_a_packed_header_stays_as_it_is():
 
 
 def test_a_gap_is_a_batch_without_records():
-    found = DefaultRecordBatch(bytearray(b"".join(empty(5, 9))))
+    found = DefaultRecordBatch(bytearray(bytes(empty(5, 9))))
     assert (found.base_offset, found.next_offset, found.validate_crc(), list(found)) == (5, 9, True, [])
