@@ -14,7 +14,7 @@ import crc32c
 from penstock.config import ListenerConfig
 from penstock.handover.frame import frame_receipt, is_whole
 from penstock.handover.frame_size import frame_length
-from penstock.handover.lost_position import restore_lost, told_of, two_terms_before
+from penstock.handover.lost_position import Told, restore_lost, told_in, two_terms_before
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 from penstock.handover.receipt import Receipt
@@ -71,26 +71,25 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     _resolve_impossible(folder, listener.name, files)
     places = {file: place for file in files if file.exists() and (place := _position(file)) is not None}
     known = list(places.values())
-    told = [told_of(folder, listener.name, name) for name, _, _ in wanted]
-    known += [one.position for one in told if one.position > max(known, default=0)]
     parameters = parameters_of(listener, term_length)
     publication = _reopen(path, known, parameters) if path.exists() else None
+    told = told_in(folder, listener.name) if publication is None else Told()
     if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
         known = [publication.position]
         publication.close()
         path.unlink()
         publication = None
-    publication = publication or Publication.create(path, parameters, readers=known)
+    publication = publication or Publication.create(path, parameters, position=told.position, readers=known)
     page = StatePage(state_file(folder, listener.name))
     page.tell_damage()
-    total = max(last_total(last_receipt(publication), page), *(one.total for one in told))
+    total = max(last_total(last_receipt(publication), page), told.total)
     topic = listener.log.topic if listener.log else None
     TopicByPosition(page).lead(topic, publication.position, places.get(files[0], 0))
     page.close()
     for name, _, _ in wanted:
         restore_lost(folder, listener.name, name, publication, total)
     positions = [_opened(file, publication, total) for file in files]
-    positions[0].total = max(positions[0].total, *(one.total for one in told))
+    positions[0].total = max(positions[0].total, told.total)
     return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
 
 

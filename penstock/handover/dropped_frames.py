@@ -121,6 +121,11 @@ def fold(counts: Counts) -> Counts:
     return folded
 
 
+def moved_readers(page: StatePage) -> list[str]:
+    """The readers that were ever moved on."""
+    return sorted((page.read(SKIPPED) or {}).get("dropped", {}))
+
+
 def last_move(page: StatePage, reader: str) -> Move:
     """Where ``reader`` was last moved on, without a break; an empty one where it never was."""
     return _move((page.read(SKIPPED) or {}).get("dropped", {}).get(reader, {}))

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.handover.accounts import Account, read_account
-from penstock.handover.dropped_frames import Move, dropped, last_move
+from penstock.handover.dropped_frames import Move, dropped, last_move, moved_readers
 from penstock.handover.held_frames import keep_frames, kept_frames
-from penstock.handover.paths import LOG, held_file, position_file, state_file
+from penstock.handover.paths import LOG, accounts_in, held_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, make_position
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Publication, Subscription
@@ -21,20 +21,26 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Told(NamedTuple):
-    """How far a reader has been, and how many messages there were at least: by its account, and what it missed."""
+    """How far readers have been, and how many messages there were at least: by accounts, and by what was dropped."""
 
-    position: int
-    total: int
+    position: int = 0
+    total: int = 0
 
 
-def told_of(folder: Path, listener: str, reader: str) -> Told:
-    """What is known of ``reader``, also where its position file is lost."""
-    page, account = StatePage(state_file(folder, listener)), read_account(folder, listener, reader)
-    move = last_move(page, reader)
-    missed = dropped(page, reader, move.to)[1]
+def told_in(folder: Path, listener: str) -> Told:
+    """What is known of all handlers that there ever were, where the log buffer itself is lost."""
+    page = StatePage(state_file(folder, listener))
+    readers = {*accounts_in(folder, listener), *moved_readers(page)}
+    found = [_told(page, read_account(folder, listener, reader), reader) for reader in readers]
     page.close()
-    met = sum(missed.values()) + sum(account.fates.values())
-    return Told(max(move.to, account.end), max(move.mark, met, 0 if account.left else account.end_mark))
+    return Told(max((one.position for one in found), default=0), max((one.total for one in found), default=0))
+
+
+def _told(page: StatePage, account: Account, reader: str) -> Told:
+    move = last_move(page, reader)
+    met = sum(dropped(page, reader, move.to)[1].values()) + sum(account.fates.values())
+    begin = account.base if account.base != UNKNOWN else 0  # less than nothing where the total began anew
+    return Told(max(move.to, account.end), max(move.mark, account.end_mark, begin + met, 0))
 
 
 def restore_lost(folder: Path, listener: str, reader: str, publication: Publication, total: int) -> None:

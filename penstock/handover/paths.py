@@ -54,5 +54,12 @@ def handlers_in(folder: Path, listener: str) -> list[str]:
     return sorted(name for name in found if "." not in name)
 
 
+def accounts_in(folder: Path, listener: str) -> list[str]:
+    """The handlers that keep an account of the listener's messages, or kept one."""
+    found = folder.glob(f"{listener}.*.forwarded")
+    names = (path.name.removeprefix(f"{listener}.").removesuffix(".forwarded") for path in found)
+    return sorted(name for name in names if "." not in name)
+
+
 def _of(folder: Path, listener: str) -> list[Path]:
     return [path for path in folder.glob("*.position") if path.name.startswith(f"{listener}.")]

@@ -14,7 +14,7 @@ from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, read_account
 from penstock.handover.buffer import newest_receipt
 from penstock.handover.dropped_frames import MOST_BUCKETS, dropped
-from penstock.handover.paths import LOG, handlers_in, position_file, state_file
+from penstock.handover.paths import LOG, accounts_in, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
@@ -120,9 +120,7 @@ def standings(folder: Path, listeners: Iterable[str]) -> list[HandlerDelivery]:
 
 
 def _handlers(folder: Path, listener: str) -> list[str]:
-    accounts = (path.name.removeprefix(f"{listener}.") for path in folder.glob(f"{listener}.*.forwarded"))
-    known = {name.removesuffix(".forwarded") for name in accounts}
-    return sorted({*(name for name in known if "." not in name), *handlers_in(folder, listener)} - {LOG})
+    return sorted({*accounts_in(folder, listener), *handlers_in(folder, listener)} - {LOG})
 
 
 def _standing(folder: Path, listener: str, handler: str) -> HandlerDelivery | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from penstock.handover.state_page import CAPACITY, HALF_HEADER, SKIPPED, StatePa
 from penstock.ledger.balance import Route
 from penstock.sinks import Delivered
 from penstock.sinks import forwarder as forwarding
-from tests.ingest.ingest_life import Life
-from tests.sinks.sinks_life import Taking, forward, publish, standing, start, unaccounted
+from penstock.supervise.waiting_frames import see_off
+from tests.ingest.ingest_life import Life, live
+from tests.sinks.sinks_life import LISTENER, TERM, Taking, forward, publish, standing, start, unaccounted
 
 
 @pytest.fixture(autouse=True)
@@ -394,3 +396,40 @@ def test_killed_anywhere_and_lagging_at_will_each_message_has_one_fate(steps: li
         found = route(folder)
         assert (found.accepted, found.in_buffer, found.unaccounted) == (sent, 0, 0)
         assert found.delivered <= len(handler.payloads)
+
+
+def test_a_route_whose_listener_began_to_count_anew_gets_nothing_at_a_start(tmp_path: Path) -> None:
+    life = start(tmp_path)
+    lagged(tmp_path, life, 10)
+    forward(tmp_path, Taking())
+    life.end()
+    accounts = Accounts(tmp_path, "events", "mine")
+    account = accounts.read()
+    ((fate, count),) = account.fates.items()
+    accounts.write(replace(account, base=-4, fates={fate: count + 4}))
+    accounts.close()
+    for starts in range(1, 4):
+        heir = start(tmp_path)
+        lagged(tmp_path, heir, 1)
+        forward(tmp_path, Taking())
+        heir.end()
+        found = route(tmp_path)
+        assert (found.delivered, found.corrupt, found.unaccounted) == (14 + starts, 0, 0)
+
+
+def test_a_handler_that_comes_back_moves_no_buffer_that_was_made_anew_without_it(tmp_path: Path) -> None:
+    life = start(tmp_path)
+    for _ in range(200):
+        lagged(tmp_path, life, 1)
+        forward(tmp_path, Taking())
+    life.end()
+    see_off(tmp_path, "events", ["mine"])
+    lose_buffer(tmp_path)
+    lose_all_positions(tmp_path)
+    alone = live(tmp_path, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)
+    for _ in range(5):
+        publish(alone, b"later")
+    alone.end()
+    heir = start(tmp_path)
+    assert [payloads for payloads, _ in heir.frames()] == [[b"later"]] * 5
+    heir.end()

@@ -183,16 +183,16 @@ class SegmentView:
         some = self.records[number : number + MOST_JOINED]
         fits = int(np.searchsorted(np.cumsum(some["length"]), room, side="right"))
         some = some[: max(1, min(fits, int(np.searchsorted(some["base"], limit))))]
-        found = self._load_many(some) if len(some) > 1 else []
+        found = self._load_many(some, room) if len(some) > 1 else []
         if len(found) < 2:
             return self.stored(number).batch, int(some["base"][0])
         self._found = number + len(found) - 1
         return concatenated(found), int(some["base"][0])
 
-    def _load_many(self, some: index.IndexRecords) -> list[pa.RecordBatch]:
+    def _load_many(self, some: index.IndexRecords, room: int) -> list[pa.RecordBatch]:
         places = zip(some["position"].tolist(), some["length"].tolist(), some["crc"].tolist(), strict=True)
         try:
-            return batch_format.load_many(self._data, places)
+            return batch_format.load_many(self._data, places, room)
         except BadBatch:
             return []
 

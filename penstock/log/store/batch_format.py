@@ -28,6 +28,8 @@ CRC_KEY = b"crc32c"
 CRC_BLANK = b"00000000"
 _CRC_FIELD = struct.pack("<I", len(CRC_BLANK)) + CRC_BLANK
 """As it stands in the metadata, with its length: found by its bytes, which cannot be part of a JSON document."""
+_THIS_VERSION = b'{"v":%d,' % VERSION
+"""How the document of a batch begins."""
 PREFIX = 8
 PREAMBLE: pa.Buffer = records.SCHEMA.serialize()
 """The schema message every segment begins with."""
@@ -144,33 +146,35 @@ def load(data: pa.Buffer, message: Message) -> pa.RecordBatch:
     return batch
 
 
-def load_many(data: pa.Buffer, places: Iterable[tuple[int, int, int]]) -> list[pa.RecordBatch]:
+def load_many(data: pa.Buffer, places: Iterable[tuple[int, int, int]], most: int) -> list[pa.RecordBatch]:
     """The batches at ``places`` (position, length, CRC32C as the index has it), up to the first that differs.
 
-    Zero-copy. For many small batches: nothing but their columns is looked at. Raises BadBatch where the file does not
-    begin as a segment does.
+    For many small batches: nothing but their columns is looked at. Zero-copy where they are not compressed. It ends
+    behind ``most`` bytes of columns, also where they are. Raises BadBatch where the file does not begin as a segment.
     """
-    view, found = memoryview(data), []
+    view, found, size = memoryview(data), [], 0
     try:
         source = pa.BufferReader(data)
         stream = pa.ipc.open_stream(source)
         if not stream.schema.equals(records.SCHEMA):
             raise BadBatch("another schema")
         for position, length, crc in places:
-            if not _is_as_told(view[position : position + length], crc):
+            if size >= most or not _is_as_told(view[position : position + length], crc):
                 break
             source.seek(position)
             found.append(stream.read_next_batch())
+            size += found[-1].get_total_buffer_size()
     except _FAILURES as error:
         raise BadBatch(f"no batches: {error}") from None
     return found
 
 
 def _is_as_told(view: memoryview, crc: int) -> bool:
-    """Whether a message has this CRC32C, and says so."""
+    """Whether a message has this CRC32C, says so, and is of the version that is known."""
     size = struct.unpack_from("<i", view, 4)[0] if len(view) >= PREFIX else 0
-    at = bytes(view[: PREFIX + max(size, 0)]).find(b"%08x" % crc)
-    return at >= 0 and _checksum(view, at) == crc
+    head = bytes(view[: PREFIX + max(size, 0)])
+    at = head.find(b"%08x" % crc)
+    return at >= 0 and _THIS_VERSION in head and _checksum(view, at) == crc
 
 
 def preamble_length(data: pa.Buffer) -> int:

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.log import CorruptBatch, Gap, Log, TopicReader, TopicSettings
+from penstock.log import CorruptBatch, Gap, Log, TopicReader, TopicSettings, UnknownFormat
+from penstock.log.retention import compaction
+from penstock.log.store import batch_format
 from penstock.testing import FakeClock
 from tests.fuzzed import RAW
 from tests.log.log_helpers import UNSYNCED, fill, flip, last_files, offsets, opened, origin, payloads, rows
@@ -320,3 +322,22 @@ def test_joined_or_not_the_same_rows_are_read_up_to_the_same_damage(
     plain = outcome(stored.batch for stored in topic.reader().read(offset, max_rows=max_rows))
     assert outcome(topic.reader().read_joined(offset, max_rows=max_rows, room=room)) == plain
     log.close()
+
+
+def test_of_compressed_batches_no_more_is_unpacked_than_there_is_room_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(compaction, "MERGE_ROWS", 1)
+    with opened(tmp_path, settings=TopicSettings(segment_size_limit=1 << 20, compression="zstd")) as topic:
+        fill(topic, *([b"x" * 100_000] for _ in range(25)))
+        topic.compact()
+        sealed = min(topic.path.glob("*.arrows"))
+        assert sealed.stat().st_size < 20_000
+        first = next(topic.reader().read_joined(0, room=250_000))
+        assert first.num_rows == 3, "where there is room for two and a half"
+
+
+def test_batches_of_a_later_version_are_refused_also_where_they_are_many(topic, monkeypatch):
+    with monkeypatch.context() as later:
+        later.setattr(batch_format, "VERSION", 2)
+        fill(topic, [b"a"], [b"b"], [b"c"])
+    with pytest.raises(UnknownFormat, match="version 2"):
+        outcome(topic.reader().read_joined(30))
