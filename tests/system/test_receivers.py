@@ -17,7 +17,7 @@ from penstock.supervise.reload import ask_reload
 from penstock.testing.pipe import Pipe, free_ports, until
 from tests.system.configured_pipe import SMALL
 
-SENDERS, EACH = 12, 400
+SENDERS, EACH = 64, 100  # so many that no receiver is left without one: (2/3)^64
 LISTENER = """
 [[listener]]
 name = "in"
