@@ -21,6 +21,8 @@ LARGE_BUDGET = 48 << 20
 """Bytes of a page when it does: with room to spare below the largest message that we send."""
 MOST_COPIED = 4 << 20
 """Bytes of small batches that are put together at once."""
+ALMOST = 7 / 8
+"""Of a page's bytes: where it has so many, looking for more costs more than the next page."""
 SCAN_SECONDS = 1.0
 """How long a page is looked for where a filter leaves out most of what is read."""
 _ATTEMPTS = 4
@@ -101,7 +103,7 @@ def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query
 
 def _pieces(page: Page, reader: TopicReader, limit: int, budget: int) -> Iterator[pa.RecordBatch]:
     """Pieces of about what there is still room for."""
-    while page.rows < limit and page.size < budget:
+    while page.rows < limit and page.size < budget * ALMOST:
         room = min(MOST_COPIED, budget - page.size)
         piece = next(reader.read_joined(page.next, max_rows=limit - page.rows, room=room), None)
         if piece is None:

@@ -60,7 +60,7 @@ class PermittedTopics:
         self._clock = clock or BucketClock()
         self._lock = threading.Lock()
         self._open: dict[str, Topic] = {}
-        self._readers: dict[str, tuple[Topic, TopicReader]] = {}
+        self._readers: list[tuple[Topic, TopicReader]] = []
         self.gone: Callable[[str], None] = lambda _: None
         """Told of each topic that was deleted, on any thread."""
 
@@ -101,20 +101,24 @@ class PermittedTopics:
         """The topic was deleted."""
         self._open.pop(name, None)
         with self._lock:
-            self._readers.pop(name, None)
+            self._readers = [kept for kept in self._readers if kept[0].name != name]
         self.gone(name)
 
     @contextlib.contextmanager
     def reader(self, topic: Topic) -> Iterator[TopicReader]:
         """A reader of the topic, for one thread; a few are kept, as to open one costs as much as to read a page."""
-        with self._lock:
-            kept = self._readers.pop(topic.name, None)
-        reader = kept[1] if kept is not None and kept[0] is topic else topic.reader()
+        reader = self._kept_reader(topic) or topic.reader()
         yield reader
         with self._lock:
-            self._readers[topic.name] = (topic, reader)
-            if len(self._readers) > KEPT_READERS:
-                self._readers.pop(next(iter(self._readers)))
+            self._readers.append((topic, reader))
+            del self._readers[:-KEPT_READERS]
+
+    def _kept_reader(self, topic: Topic) -> TopicReader | None:
+        with self._lock:
+            for number in reversed(range(len(self._readers))):
+                if self._readers[number][0] is topic:
+                    return self._readers.pop(number)[1]
+        return None
 
     def names(self, caller: Principal) -> list[str]:
         """The names of all topics that the caller may read but internal ones, sorted."""

@@ -56,10 +56,7 @@ class TopicReader:
     @property
     def start(self) -> int:
         """The first offset that can be read (``end`` when there is none)."""
-        self._refresh()
-        start, stop = (self._firsts[0] if self._firsts else 0), self._end()
-        begin, _ = next(gaps.uncovered(self._gaps, start, stop), (stop, stop))
-        return begin
+        return self.span()[0]
 
     @property
     def end(self) -> int:
@@ -72,8 +69,15 @@ class TopicReader:
         self._refresh()
         return list(self._gaps)
 
+    def span(self) -> tuple[int, int, list[Gap]]:
+        """All of that by one look at the folder."""
+        self._refresh()
+        start, stop = (self._firsts[0] if self._firsts else 0), self._end()
+        begin, _ = next(gaps.uncovered(self._gaps, start, stop), (stop, stop))
+        return begin, stop, list(self._gaps)
+
     def extent(self) -> Extent:
-        """All of that by one look at the folder. Raises CorruptBatch."""
+        """``span``, and the times of its first and last row. Raises CorruptBatch."""
         self._refresh()
         known, end = list(self._gaps), self._end()
         parts = list(gaps.uncovered(known, self._firsts[0] if self._firsts else 0, end))

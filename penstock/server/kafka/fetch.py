@@ -93,13 +93,13 @@ class Fetching:
 
     def _read(self, topic: Topic, offset: int, room: int) -> Values:
         with self._api.topics.reader(topic) as reader:
-            start, end = reader.start, reader.end
+            start, end, gaps = reader.span()
             known = {"high_watermark": end, "last_stable_offset": end, "log_start_offset": start, "records": b""}
             if not start <= offset <= end:
                 return {**known, "error_code": ErrorCode.offset_out_of_range}
             if offset == end or room <= 0:
                 return known
-            return {**known, "records": self._pages.page(topic, reader, offset, room).records}
+            return {**known, "records": self._pages.page(topic, reader, (end, gaps), offset, room).records}
 
     async def list_offsets(self, call: Call) -> Values:
         """The offsets of timestamps."""

@@ -19,6 +19,8 @@ KEPT, MOST_KEPT = 32 << 20, 64
 """Bytes of pages that are kept, of all topics together, and how many."""
 AHEAD, MOST_AHEAD = 4 << 20, 4
 """Bytes of a page that nobody asked for yet, and how many of them are read at once."""
+PAGES_AHEAD = 2
+"""How many are read behind the one that was asked for: while a client takes one in, the one after it is made."""
 LEAST = 64 << 10
 """Bytes of a page from which on it is worth while to keep it, and to read the next one ahead."""
 
@@ -41,6 +43,8 @@ class Page:
 
 
 _Place = tuple[Topic, int]
+Now = tuple[int, list[Gap]]
+"""The end of a topic, and its gaps."""
 
 
 class Pages:
@@ -57,14 +61,14 @@ class Pages:
         with self._lock:
             return sum(map(_size, self._kept.values()))
 
-    def page(self, topic: Topic, reader: TopicReader, offset: int, room: int) -> Page:
-        """About ``room`` bytes from ``offset`` on. Raises what ``read_page`` raises."""
+    def page(self, topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
+        """About ``room`` bytes from ``offset`` on, as ``reader`` sees it ``now``. Raises what ``read_page`` raises."""
         found = self._taken((topic, offset))
-        if found is None or not _serves(found, reader, room):
-            found = self._read(topic, reader, offset, room)
+        if found is None or not _serves(found, now, room):
+            found = self._read(topic, reader, now, offset, room)
         if found.is_full and room >= LEAST:
             self._keep((topic, offset), found)
-            self._begin((topic, found.next), room)
+            self._begin((topic, found.next), room, PAGES_AHEAD)
         return found
 
     def forget(self) -> None:
@@ -80,8 +84,8 @@ class Pages:
             return None
         return future.result()
 
-    def _read(self, topic: Topic, reader: TopicReader, offset: int, room: int) -> Page:
-        end, gaps = reader.end, reader.gaps()
+    def _read(self, topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
+        end, gaps = now
         page = read_page(topic, reader, offset, MOST_RECORDS, room, Query(topic.name))
         if page.rows:
             return Page(encode.encode(concatenated(page.batches)), page.next, end, gaps, room)
@@ -96,26 +100,41 @@ class Pages:
             while len(self._kept) > MOST_KEPT or sum(map(_size, self._kept.values())) > KEPT:
                 del self._kept[next(iter(self._kept))]
 
-    def _begin(self, place: _Place, room: int) -> None:
-        """Read the page of ``place`` on another thread, unless that is done, or there is enough to do."""
+    def _begin(self, place: _Place, room: int, pages: int) -> None:
+        """Read the page of ``place`` and those behind it on other threads, unless that is done, or there is enough."""
         topic, offset = place
 
         def read() -> Page:
             with self._api.topics.reader(topic) as reader:
-                return self._read(topic, reader, offset, min(room, AHEAD))
+                found = self._read(topic, reader, reader.span()[1:], offset, min(room, AHEAD))
+            self._begin_behind(place, found, room, pages)
+            return found
 
         with self._lock:
+            known = self._kept.get(place)
             under_way = sum(not future.done() for future in self._kept.values())
-            if place not in self._kept and under_way < MOST_AHEAD:
+            if known is None and under_way < MOST_AHEAD:
                 with contextlib.suppress(RuntimeError):  # the server stops
                     self._kept[place] = self._api.threads.submit(read)
+        if known is not None and (page := _read_already(known)) is not None:
+            self._begin_behind(place, page, room, pages)
+
+    def _begin_behind(self, place: _Place, page: Page, room: int, pages: int) -> None:
+        if page.is_full and pages > 1:
+            self._begin((place[0], page.next), room, pages - 1)
 
 
-def _serves(page: Page, reader: TopicReader, room: int) -> bool:
+def _serves(page: Page, now: Now, room: int) -> bool:
     """Whether nothing has changed since it was read, and it is about as large as one that is read now would be."""
-    still = page.gaps == reader.gaps() and (page.is_full or page.end == reader.end)
+    end, gaps = now
+    still = page.gaps == gaps and (page.is_full or page.end == end)
     return still and min(room, AHEAD) // 2 <= page.room <= room
 
 
+def _read_already(future: Future[Page]) -> Page | None:
+    return future.result() if future.done() and not future.cancelled() and not future.exception() else None
+
+
 def _size(future: Future[Page]) -> int:
-    return len(future.result().records) if future.done() and not future.cancelled() and not future.exception() else 0
+    page = _read_already(future)
+    return len(page.records) if page else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ def zigzag(found: npt.NDArray[np.uint64]) -> Ints:
     return (found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64)
 
 
+_MOST = np.uint64(2**64 - 1)
 _OF_ONE_BYTE = zigzag(np.arange(0x80, dtype=np.uint64))
 
 
@@ -68,20 +69,38 @@ def _unsigned(values: Ints) -> npt.NDArray[np.uint64]:
 def joined(columns: Sequence[Ints | bytes]) -> pa.Array[Any]:
     """For each row, the varints of its values one after the other; bytes stand in all rows alike."""
     rows = next(len(column) for column in columns if not isinstance(column, bytes))
-    parts = [_matrix(column, rows) for column in columns]
-    matrix, mask = (np.hstack(side) for side in zip(*parts, strict=True))
-    ends = np.zeros(rows + 1, np.int32)
+    places = [place for column in columns for place in _places(column)]
+    matrix, ends = np.empty((rows, len(places)), np.uint8), np.zeros(rows + 1, np.int32)
+    for number, (byte, _) in enumerate(places):
+        matrix[:, number] = byte
+    if all(there is None for _, there in places):
+        ends[1:] = len(places)
+        return binary_array(np.cumsum(ends, dtype=np.int32), matrix)
+    mask = np.ones(matrix.shape, np.bool_)
+    for number, (_, there) in enumerate(places):
+        if there is not None:
+            mask[:, number] = there
     np.cumsum(mask.sum(axis=1), out=ends[1:])
     return binary_array(ends, matrix[mask])
 
 
-def _matrix(column: Ints | bytes, rows: int) -> tuple[Bytes, npt.NDArray[np.bool_]]:
-    """The bytes of each row, and which of them count."""
+_Place = tuple[Bytes | int, npt.NDArray[np.bool_] | None]
+
+
+def _places(column: Ints | bytes) -> Iterator[_Place]:
+    """Byte by byte what stands there in each row (or in all), and which rows have it, unless all do."""
     if isinstance(column, bytes):
-        same = np.broadcast_to(np.frombuffer(column, np.uint8), (rows, len(column)))
-        return same, np.ones(same.shape, np.bool_)
-    widths = sizes(column)
-    places = np.arange(int(widths.max(initial=1)))
-    shifted = (_unsigned(column)[:, None] >> (7 * places).astype(np.uint64)) & np.uint64(0x7F)
-    last = (widths - 1)[:, None]
-    return shifted.astype(np.uint8) | np.where(places < last, 0x80, 0).astype(np.uint8), places <= last
+        yield from ((byte, None) for byte in column)
+        return
+    values = _unsigned(column)
+    low, high = (int(edge) for edge in (values.min(initial=_MOST), values.max(initial=0)))
+    there = None
+    for shift in range(0, max(high.bit_length(), 1), 7):
+        more = values >> np.uint64(shift + 7) != 0 if low >> (shift + 7) == 0 != high >> (shift + 7) else None
+        byte = (values >> np.uint64(shift)).astype(np.uint8) & np.uint8(0x7F)
+        if more is not None:
+            byte |= more.view(np.uint8) << np.uint8(7)
+        elif high >> (shift + 7):
+            byte |= np.uint8(0x80)
+        yield (int(byte[0]) if low == high else byte), there
+        there = more if more is not None else there
