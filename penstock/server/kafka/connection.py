@@ -38,6 +38,7 @@ class Connection:
         self._sasl = Sasl(guard)
         self._host = str((self._writer.get_extra_info("peername") or ("",))[0])
         self._answers: asyncio.Queue[_Waiting] = asyncio.Queue(UNDER_WAY)
+        self._small = b""
 
     async def run(self) -> None:
         """Until the connection is over."""
@@ -119,12 +120,24 @@ class Connection:
                 del told
 
     async def _send(self, parts: list[bytes | memoryview]) -> None:
-        """Raises TimeoutError for a client that does not take its answer."""
-        for part in parts:
-            self._writer.write(part)
+        """Small answers that are ready at once go together. Raises TimeoutError for a client that takes none."""
+        if len(parts) == 1:
+            if not self._small:
+                asyncio.get_running_loop().call_soon(self._send_small)
+            self._small += parts[0]
+        else:
+            self._send_small()
+            for part in parts:
+                self._writer.write(part)
         if self._writer.transport.get_write_buffer_size():
             async with asyncio.timeout(self._limits.time_for(sum(map(len, parts)))):
                 await self._writer.drain()
+
+
+    def _send_small(self) -> None:
+        if self._small:
+            self._writer.write(self._small)
+            self._small = b""
 
 
 async def _now(values: Values) -> Values:

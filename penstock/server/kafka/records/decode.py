@@ -14,6 +14,7 @@ from penstock.records import binary_array, body
 from penstock.server.kafka.errors import BadChecksum, BadRecords, UnknownCodec
 from penstock.server.kafka.records import varints
 from penstock.server.kafka.records.compression import unpacked
+from penstock.server.kafka.records.few_records import FEW, few_rows
 from penstock.server.kafka.records.headers import annotations_of
 from penstock.server.kafka.records.record_places import record_places
 from penstock.server.kafka.records.varints import Bytes, Ints
@@ -25,6 +26,8 @@ MAGIC = 2
 MAGIC_AT, CHECKED_FROM, LENGTH_FROM = 16, 21, 12
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 """Of the attributes."""
+MOST_OF_FEW = 64 << 10
+"""Bytes of a few records, which are copied once more than those of many."""
 MAX_RECORDS = 1 << 19
 MAX_HEADERS = 1000
 MAX_ALL_HEADERS = 1 << 20
@@ -65,8 +68,10 @@ def decode(data: bytes | memoryview) -> ProducedBatch:
         raise BadChecksum("the checksum of a record batch does not hold")
     if attributes & CONTROL or not 1 <= count <= MAX_RECORDS or last != count - 1:
         raise BadRecords("a record batch without records, or not as producers send them")
-    octets = np.frombuffer(unpacked(view[HEADER.size :], attributes & CODEC), np.uint8)  # type: ignore[call-overload]
-    return ProducedBatch(_rows(octets, count), producer, epoch, sequence, bool(attributes & TRANSACTIONAL))
+    octets = unpacked(view[HEADER.size :], attributes & CODEC)
+    few = few_rows(octets.to_pybytes(), count) if count <= FEW and octets.size <= MOST_OF_FEW else None
+    rows = _rows(np.frombuffer(octets, np.uint8), count) if few is None else few  # type: ignore[call-overload]
+    return ProducedBatch(rows, producer, epoch, sequence, bool(attributes & TRANSACTIONAL))
 
 
 def _rows(data: Bytes, count: int) -> pa.RecordBatch:

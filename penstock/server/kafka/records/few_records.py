@@ -1,0 +1,59 @@
+"""Rows of a batch with a few records, one after the other: for so few, whole columns cost more.
+
+A numpy call for a column takes as long as some records do, and many of them let go of the interpreter, which another
+thread takes each time. Measured for 15 records of 1 KB: 64 us by columns, 196 with a busy thread beside it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from penstock.records import body
+
+FEW = 40
+"""Up to so many records it is quicker."""
+
+
+def few_rows(octets: bytes, count: int) -> pa.RecordBatch | None:
+    """``count`` records without headers, of which ``octets`` consists; None where they are anything else."""
+    keys: list[bytes | None] = []
+    values: list[bytes | None] = []
+    at = 0
+    try:
+        for number in range(count):
+            length, at = _number(octets, at)
+            end = at + length
+            _, at = _number(octets, at + 1)  # behind the attributes, the producer's timestamp
+            told, at = _number(octets, at)
+            key, at = _field(octets, at)
+            value, at = _field(octets, at)
+            headers, at = _number(octets, at)
+            if headers or told != number or at != end:
+                return None
+            keys.append(key)
+            values.append(value)
+    except IndexError:
+        return None
+    if at != len(octets):
+        return None
+    return body(values, keys=None if keys.count(None) == count else pa.array(keys, pa.binary()))
+
+
+def _field(octets: bytes, at: int) -> tuple[bytes | None, int]:
+    """The bytes behind a length, and where they end. Raises IndexError."""
+    size, at = _number(octets, at)
+    if size < 0:
+        return (None, at) if size == -1 else (None, len(octets) + 1)
+    return octets[at : at + size], at + size
+
+
+def _number(octets: bytes, at: int) -> tuple[int, int]:
+    """The varint at a place, and where it ends. Raises IndexError, also for one of more than three bytes."""
+    found = octets[at]
+    if found >= 0x80:
+        found, at = found & 0x7F | octets[at + 1] << 7, at + 1
+        if found >= 1 << 14:
+            found, at = found & 0x3FFF | octets[at + 1] << 14, at + 1
+            if found >= 1 << 21:
+                raise IndexError
+    return (found >> 1) ^ -(found & 1), at + 1
