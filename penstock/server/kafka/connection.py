@@ -11,7 +11,8 @@ from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.kafka.calls import Address, Call, Handler, Later
 from penstock.server.kafka.cluster import api_versions
 from penstock.server.kafka.errors import BadFrame
-from penstock.server.kafka.limits import KafkaLimits, frame
+from penstock.server.kafka.frames import Frames
+from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.messages import Api, Request, Values, answer, parse
 from penstock.server.kafka.sasl import Sasl
 from penstock.slogd.errors import Unauthenticated
@@ -27,18 +28,17 @@ class Connection:
 
     def __init__(
         self,
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        frames: Frames,
         handlers: dict[Api, Handler],
         guard: TokenAuthenticator,
         limits: KafkaLimits,
         address: Address,
     ) -> None:
-        self._reader, self._writer = streams
-        self._handlers, self._guard, self._limits, self._address = handlers, guard, limits, address
+        self._frames, self._handlers, self._guard = frames, handlers, guard
+        self._limits, self._address = limits, address
         self._sasl = Sasl(guard)
-        self._host = str((self._writer.get_extra_info("peername") or ("",))[0])
+        self._host = str((frames.transport.get_extra_info("peername") or ("",))[0])
         self._answers: asyncio.Queue[_Waiting] = asyncio.Queue(UNDER_WAY)
-        self._small = b""
 
     async def run(self) -> None:
         """Until the connection is over."""
@@ -51,7 +51,7 @@ class Connection:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             self._release_all()
-            self._writer.transport.abort()
+            self._frames.abort()
         self._tell([error for error in ended if isinstance(error, Exception)])
 
     def _tell(self, errors: list[Exception]) -> None:
@@ -68,14 +68,11 @@ class Connection:
             _drop(values)
 
     async def _read(self) -> None:
-        while not self._writer.is_closing():
-            held = Held(self._give_up)
+        while (found := await self._frames.next()) is not None:
+            octets, held = found
             try:
-                octets = await frame(self._reader, self._limits, held)
-                if octets is None:
-                    return
                 request = parse(octets)
-                del octets
+                del octets, found
                 values = await self._begun(request)
                 try:
                     await self._answers.put((request, held, values))
@@ -85,10 +82,6 @@ class Connection:
                 held = Held(lambda: None)
             finally:
                 self._limits.released(held)
-
-    def _give_up(self) -> None:
-        _LOGGER.warning("a connection of Kafka is closed: more than log.max_bodies of requests are under way")
-        self._writer.transport.abort()
 
     async def _begun(self, request: Request) -> Awaitable[Values | None]:
         if request.api is Api.API_VERSIONS:
@@ -116,28 +109,9 @@ class Connection:
             finally:
                 self._limits.released(held)
             if told is not None:
-                await self._send(answer(request, told))
+                self._frames.send(parts := answer(request, told))
                 del told
-
-    async def _send(self, parts: list[bytes | memoryview]) -> None:
-        """Small answers that are ready at once go together. Raises TimeoutError for a client that takes none."""
-        if len(parts) == 1:
-            if not self._small:
-                asyncio.get_running_loop().call_soon(self._send_small)
-            self._small += parts[0]
-        else:
-            self._send_small()
-            for part in parts:
-                self._writer.write(part)
-        if self._writer.transport.get_write_buffer_size():
-            async with asyncio.timeout(self._limits.time_for(sum(map(len, parts)))):
-                await self._writer.drain()
-
-
-    def _send_small(self) -> None:
-        if self._small:
-            self._writer.write(self._small)
-            self._small = b""
+                await self._frames.taken(sum(map(len, parts)))
 
 
 async def _now(values: Values) -> Values:

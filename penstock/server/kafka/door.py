@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import weakref
 
 from penstock.config import split_address
 from penstock.server.entries_api import EntriesApi
@@ -14,6 +13,7 @@ from penstock.server.kafka.calls import Address, Handler
 from penstock.server.kafka.cluster import Cluster
 from penstock.server.kafka.connection import Connection
 from penstock.server.kafka.fetch import Fetching
+from penstock.server.kafka.frames import Frames
 from penstock.server.kafka.group_offsets import GroupOffsets
 from penstock.server.kafka.groups import Groups
 from penstock.server.kafka.limits import KafkaLimits
@@ -21,8 +21,6 @@ from penstock.server.kafka.messages import Api
 from penstock.server.kafka.produce import Producing
 from penstock.server.kafka.topics import Topics
 
-READ_AHEAD = 256 << 10
-"""Bytes that are read before they are asked for."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -36,38 +34,38 @@ class KafkaDoor:
         self._api, self._limits, self._advertised = api, limits or KafkaLimits(), advertised
         self._groups = Groups(offsets := GroupOffsets(api))
         self._handlers = _handlers(api, self._groups, offsets)
-        self._connections: weakref.WeakSet[asyncio.Task[None]] = weakref.WeakSet()
+        self._connections: set[Frames] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Take connections from now on."""
-        self._server = await asyncio.start_server(
-            self._serve, sock=listener, ssl=tls, limit=READ_AHEAD, ssl_handshake_timeout=10 if tls else None
+        self._server = await asyncio.get_running_loop().create_server(
+            self._frames, sock=listener, ssl=tls, ssl_handshake_timeout=10 if tls else None
         )
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _frames(self) -> Frames:
+        return Frames(self._limits, self._serve, _tell_no_room)
+
+    async def _serve(self, frames: Frames) -> None:
         if len(self._connections) >= self._limits.connections:
             _LOGGER.warning("a connection of Kafka is closed: there are more than log.max_connections")
-            writer.transport.abort()
+            frames.abort()
             return
-        task = asyncio.current_task()
-        assert task
-        self._connections.add(task)
-        connection = Connection((reader, writer), self._handlers, self._api.guard, self._limits, self._address(writer))
+        self._connections.add(frames)
         try:
-            await connection.run()
+            await Connection(frames, self._handlers, self._api.guard, self._limits, self._address(frames)).run()
         except asyncio.CancelledError:
-            writer.transport.abort()
+            frames.abort()
         except Exception:
             _LOGGER.exception("a connection of Kafka failed")
-            writer.transport.abort()
+            frames.abort()
         finally:
-            self._connections.discard(task)
+            self._connections.discard(frames)
 
-    def _address(self, writer: asyncio.StreamWriter) -> Address:
+    def _address(self, frames: Frames) -> Address:
         if self._advertised:
             return split_address(self._advertised)
-        host, port, *_ = writer.get_extra_info("sockname")
+        host, port, *_ = frames.transport.get_extra_info("sockname")
         return str(host), int(port)
 
     async def close(self, grace: float) -> None:
@@ -75,7 +73,7 @@ class KafkaDoor:
         if self._server is not None:
             self._server.close()
         self._groups.close()
-        tasks = list(self._connections)
+        tasks = [frames.task for frames in self._connections]
         await asyncio.wait([asyncio.create_task(asyncio.sleep(min(grace, SETTLE)))])
         for task in tasks:
             task.cancel()
@@ -85,6 +83,10 @@ class KafkaDoor:
 
 SETTLE = 0.5
 """Seconds for answers that are under way when the server stops."""
+
+
+def _tell_no_room() -> None:
+    _LOGGER.warning("a connection of Kafka is closed: more than log.max_bodies of requests are under way")
 
 
 def _handlers(api: EntriesApi, groups: Groups, offsets: GroupOffsets) -> dict[Api, Handler]:

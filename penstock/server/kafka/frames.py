@@ -1,0 +1,231 @@
+"""One connection's frames, each of which begins with its length: those that come, and those that are sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.process.bytes_under_way import Held
+from penstock.server.kafka.errors import BadFrame
+from penstock.server.kafka.limits import IDLE, LARGEST, KafkaLimits
+
+SIZE = 4
+"""Bytes of a length."""
+FIRST_ROOM = 1 << 20
+"""Bytes that a frame gets at first, at most; where more have come, twice as many."""
+_ARRIVED = memoryview(bytearray(64 << 10))
+"""What is read where no frame has begun yet: taken from here before the event loop goes on to another connection."""
+Whole = tuple[memoryview, Held]
+"""A frame without its length, and its part in what is under way, which is to be released."""
+
+
+class Frames(asyncio.BufferedProtocol):
+    """Frames of up to LARGEST bytes: large ones are read into their own memory, at most one before it is asked for.
+
+    ``serve`` runs while there is a connection. ``give_up`` is told when the frame that is coming is one too many.
+    """
+
+    def __init__(
+        self,
+        limits: KafkaLimits,
+        serve: Callable[[Frames], Coroutine[Any, Any, None]],
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._limits, self._serve, self._told = limits, serve, give_up
+        self._loop = asyncio.get_running_loop()
+        self._rest = memoryview(b"")
+        self._large: _Large | None = None
+        self._over = self._paused = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._full: asyncio.Future[None] | None = None
+        self._small = b""
+        self._idle_since = self._loop.time()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.task = self._loop.create_task(self._serve(self))
+        self._watch = self._loop.call_later(IDLE, self._end_if_idle)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._end()
+        self._watch.cancel()
+        self.resume_writing()
+
+    def eof_received(self) -> bool:
+        self._end()
+        return False
+
+    def _end(self) -> None:
+        """No more bytes come; what is whole is still there to be asked for."""
+        self._over = True
+        if self._large is not None and not self._large.is_whole:
+            self._drop_large()
+        self._wake()
+
+    def _drop_large(self) -> None:
+        large, self._large = self._large, None
+        if large is not None:
+            large.over()
+            self._limits.released(large.held)
+
+    def abort(self) -> None:
+        """End the connection at once, whatever was not asked for yet."""
+        self.transport.abort()
+        self._drop_large()
+        self._rest = memoryview(b"")
+        self._end()
+
+    def _end_if_idle(self) -> None:
+        left = self._idle_since + IDLE - self._loop.time()
+        if left <= 0 and self._waiting is not None:
+            self.abort()
+        else:
+            self._watch = self._loop.call_later(max(left, 1.0), self._end_if_idle)
+
+    def get_buffer(self, _: int) -> memoryview:
+        large = self._large
+        return _ARRIVED if large is None or large.is_whole else large.room()
+
+    def buffer_updated(self, count: int) -> None:
+        self._idle_since = self._loop.time()
+        large = self._large
+        if large is not None and not large.is_whole:
+            large.filled(count)
+            self._limits.grown(large.held, count)
+        else:
+            self._rest = memoryview(b"".join((self._rest, _ARRIVED[:count])))
+            self._begin_large()
+        if self._has_whole() and not self._wake() and not self._paused:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def _wake(self) -> bool:
+        """Whether somebody waited."""
+        waits = self._waiting is not None and not self._waiting.done()
+        if waits and self._waiting is not None:
+            self._waiting.set_result(None)
+        return waits
+
+    def _size(self) -> int:
+        """The length that stands at the beginning of what has come; 0 for one that no frame has."""
+        size = int.from_bytes(self._rest[:SIZE], "big", signed=True)
+        return size if 0 < size <= LARGEST else 0
+
+    def _begin_large(self) -> None:
+        """Where what has come ends within its first frame, that gets memory of its own."""
+        if self._large is None and len(self._rest) >= SIZE and (size := self._size()) > len(self._rest) - SIZE:
+            self._large = _Large(size, self._rest[SIZE:], Held(self._give_up), self._timer(size))
+            self._limits.grown(self._large.held, len(self._rest) - SIZE)
+            self._rest = memoryview(b"")
+
+    def _timer(self, size: int) -> asyncio.TimerHandle:
+        return self._loop.call_later(self._limits.time_for(size), self.abort)
+
+    def _give_up(self) -> None:
+        self._told()
+        self.abort()
+
+    def _has_whole(self) -> bool:
+        if self._large is not None:
+            return self._large.is_whole
+        return len(self._rest) >= SIZE
+
+    async def next(self) -> Whole | None:
+        """The next frame; None where the client is gone, silent or too slow. Raises BadFrame for one without a size."""
+        while not self._has_whole():
+            if self._over:
+                return None
+            self._waiting = self._loop.create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        found = self._taken()
+        self._begin_large()
+        if self._paused and not self._has_whole():
+            self._paused = False
+            self.transport.resume_reading()
+        return found
+
+    def _taken(self) -> Whole:
+        if (large := self._large) is not None:
+            self._large = None
+            return large.whole(), large.held
+        if not (size := self._size()):
+            raise BadFrame("a request has no bytes, or too many")
+        held = Held(self._give_up, whole=True)
+        found, self._rest = self._rest[SIZE : SIZE + size], self._rest[SIZE + size :]
+        self._limits.grown(held, size)
+        return found, held
+
+    def send(self, parts: Sequence[bytes | memoryview]) -> None:
+        """Send the parts of a frame. Small ones that are sent in a row go together."""
+        if len(parts) == 1:
+            if not self._small:
+                self._loop.call_soon(self._flush)
+            self._small += parts[0]
+            return
+        self._flush()
+        for part in parts:
+            self.transport.write(part)
+
+    def _flush(self) -> None:
+        if self._small and not self.transport.is_closing():
+            self.transport.write(self._small)
+        self._small = b""
+
+    def pause_writing(self) -> None:
+        self._full = self._full or self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        full, self._full = self._full, None
+        if full is not None and not full.done():
+            full.set_result(None)
+
+    async def taken(self, size: int) -> None:
+        """Wait until the client has taken most of what is sent. Raises TimeoutError where that takes too long."""
+        if self._full is not None:
+            async with asyncio.timeout(self._limits.time_for(size)):
+                await self._full
+
+
+class _Large:
+    """A frame of which only a part has come."""
+
+    def __init__(self, size: int, begun: memoryview, held: Held, timer: asyncio.TimerHandle) -> None:
+        self.size, self.held, self._timer, self._count = size, held, timer, len(begun)
+        self._memory = _memory(min(size, max(FIRST_ROOM, len(begun))))
+        self._memory[: len(begun)] = begun
+
+    @property
+    def is_whole(self) -> bool:
+        return self._count == self.size
+
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        if self._count == len(self._memory):
+            before, self._memory = self._memory, _memory(min(self.size, 2 * self._count))
+            self._memory[: self._count] = before
+        return self._memory[self._count :]
+
+    def filled(self, count: int) -> None:
+        self._count += count
+        if self.is_whole:
+            self.held.whole = True
+            self.over()
+
+    def over(self) -> None:
+        """Nothing is waited for any more."""
+        self._timer.cancel()
+
+    def whole(self) -> memoryview:
+        return self._memory.toreadonly()
+
+
+def _memory(size: int) -> memoryview:
+    """Bytes that are not set, so that they take no memory before something is written there."""
+    return np.empty(size, np.uint8).data
