@@ -98,11 +98,17 @@ def _followed(data: Bytes, count: int) -> Places:
 
 def _length(octets: memoryview, at: int) -> tuple[int, int]:
     """The length that stands at a place, and where it ends."""
-    found = shift = 0
-    for byte in octets[at : at + WIDEST]:
-        at += 1
-        found |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), at
-        shift += 7
+    try:
+        found = octets[at]
+        if found < 0x80:
+            return (found >> 1) ^ -(found & 1), at + 1
+        found &= 0x7F
+        for shift in range(7, 7 * WIDEST, 7):
+            at += 1
+            byte = octets[at]
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (found >> 1) ^ -(found & 1), at + 1
+    except IndexError:
+        pass
     raise BadRecords("a record has no length")
