@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +59,7 @@ class SegmentView:
         self.files = Files(directory, first)
         self.first = first
         self._gate = gate or ReaderGate(directory.parent)
+        self._data_path, self._synced_path = str(self.files.data), str(self.files.synced)  # a path is slow to make
         self._data = map_file(self.files.data, 0)
         self._file: tuple[int, int] | None = None
         self._room = index.EMPTY  # grows by doubling, so that following a writer costs no copy of all
@@ -73,7 +73,7 @@ class SegmentView:
         """Look at the synced length again. Raises FileNotFoundError when the segment is gone."""
         while True:
             length = None if sealed else self._gate.take(self._synced_length, self.length)
-            found = os.stat(self.files.data)  # after the synced length, which it must cover
+            found = os.stat(self._data_path)  # after the synced length, which it must cover
             # All of a sealed one was synced before the next segment began.
             length = found.st_size if length is None else min(length, found.st_size)
             if self._file != _identity(found):  # compacted: the same rows in other places
@@ -84,7 +84,7 @@ class SegmentView:
                 self._load_records(length)
                 self.length = length
             self.sealed = sealed
-            if self._file == _identity(os.stat(self.files.data)):
+            if self._file == _identity(os.stat(self._data_path)):
                 return
 
     def _forget(self) -> None:
@@ -93,10 +93,14 @@ class SegmentView:
 
     def _synced_length(self) -> int:
         try:
-            with open(self.files.synced, "rb") as file:  # its checksum may just be changing
-                return int(struct.unpack("<q", file.read(8))[0])
-        except (FileNotFoundError, struct.error):
+            descriptor = os.open(self._synced_path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
             return 0
+        try:
+            told = os.read(descriptor, 8)  # its checksum may just be changing
+        finally:
+            os.close(descriptor)
+        return int.from_bytes(told, "little", signed=True) if len(told) == 8 else 0
 
     def _load_records(self, length: int) -> None:
         """Take the records of the batches within ``length``: from the index, or from the data when it is no use."""

@@ -50,6 +50,7 @@ class TopicReader:
         self._firsts: list[int] = []
         self._listed = 0
         self._gaps: list[Gap] = []
+        self._gaps_path = str(path / gaps.FILE_NAME)
         self._gaps_file: tuple[int, int, int] | None = None
         self._gate = ReaderGate(path.parent)
 
@@ -114,11 +115,10 @@ class TopicReader:
 
     def _load_gaps(self) -> None:
         try:
-            path = self.path / gaps.FILE_NAME
-            found = path.stat()
+            found = os.stat(self._gaps_path)
             file = found.st_ino, found.st_size, found.st_mtime_ns
             if file != self._gaps_file:
-                self._gaps = gaps.load(path)
+                self._gaps = gaps.load(Path(self._gaps_path))
                 self._gaps_file = file
         except FileNotFoundError:
             self._gaps = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import mmap
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,7 +93,8 @@ class ReaderGate:
     def _word(self) -> int:
         if self._map is None:
             try:
-                with open(self._path, "rb") as file:
+                descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+                with os.fdopen(descriptor, "rb") as file:
                     self._map = mmap.mmap(file.fileno(), SIZE, prot=mmap.PROT_READ)
             except (OSError, ValueError):
                 return FREE  # no transaction yet, or a topic's folder by itself
@@ -112,6 +114,7 @@ class ReaderGate:
         """What ``read`` gives while nothing is published; ``known``, unless it is 0, while that does not end."""
         while (before := self._pass()) is not None:
             value = read()
-            if self._word() % STEP != PUBLISHING and self._word() // STEP == before:
+            word = self._word()
+            if word % STEP != PUBLISHING and word // STEP == before:
                 return value
         return known or read()
