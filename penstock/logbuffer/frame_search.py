@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from penstock.logbuffer import descriptor as d
@@ -9,10 +11,10 @@ from penstock.logbuffer.mapped import LogFile
 from penstock.logbuffer.reshape import newest_term
 
 
-def next_frame(log: LogFile, position: int) -> int | None:
-    """The next whole frame behind ``position`` in its term."""
+def next_frame(log: LogFile, position: int, end: int = sys.maxsize) -> int | None:
+    """The next whole frame at or behind ``position`` in its term, and before ``end``."""
     p = log.parameters
-    slots = log.headers(position, log.term_end(position))
+    slots = log.headers(position, max(position, min(log.term_end(position), end)))
     offset = position - log.term_begin(position)
     found = d.valid_headers(slots, offset, log.term_id(position), p.session_id, p.stream_id, p.term_length)
     index = int(found.argmax()) if len(found) else 0

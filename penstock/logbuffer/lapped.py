@@ -52,9 +52,17 @@ class MissingFrame:
 
     def _is_passed(self, position: int) -> bool:
         """A later frame of the term is there, and this one is not even now."""
-        if self.tail() <= position or next_frame(self._log, position + d.FRAME_ALIGNMENT) is None:
+        tail = self.tail()
+        if tail <= position or self._is_in_flight(position, tail):
+            return False
+        if next_frame(self._log, position + d.FRAME_ALIGNMENT, tail) is None:
             return False
         return not self.is_whole(position)
+
+    def _is_in_flight(self, position: int, tail: int) -> bool:
+        """The last room taken is that of this very frame, which is being written: the rest need not be searched."""
+        length = self._log.ints[self._log.offset_of(position) >> 2]
+        return self._in_order and length < 0 and position + d.align(-length) == tail
 
     def is_whole(self, position: int) -> bool:
         """Whether a frame begins there, none that would end behind the tail where these come in order."""

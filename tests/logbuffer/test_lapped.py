@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.logbuffer import Lapped, Subscription
+from penstock.logbuffer import Lapped, Subscription, lapped
 from penstock.logbuffer.lapped import MissingFrame
 from penstock.logbuffer.mapped import LogFile
 from tests.logbuffer.logbuffer_made import Clock, create_exclusive, fill
@@ -31,6 +31,31 @@ def test_a_claim_is_waited_for_however_far_the_writer_goes(tmp_path: Path) -> No
     claim.data[:] = b"x" * 100
     claim.commit()
     assert bytes(subscription.poll()[0].data) == b"x" * 100
+
+
+def test_a_frame_that_is_just_being_written_is_waited_for_without_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publication = create_exclusive(tmp_path / "log")
+    fill(publication, 3)
+    claim = publication.try_claim(100)
+    subscription = Subscription(tmp_path / "log", in_order=True)
+    assert len(subscription.poll()) == 3
+    monkeypatch.delattr(lapped, "next_frame")
+    assert subscription.poll() == []
+    claim.data[:] = b"x" * 100
+    claim.commit()
+    assert bytes(subscription.poll()[0].data) == b"x" * 100
+
+
+def test_only_what_is_before_the_tail_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publication = create_exclusive(tmp_path / "log")
+    fill(publication, 10)
+    publication.clean_to(4096)
+    searched = []
+    monkeypatch.setattr(lapped, "next_frame", lambda _, begin, end: searched.append((begin, end)))
+    assert Subscription(tmp_path / "log", 1024, in_order=True).poll() == []
+    assert searched == [(1024 + 32, publication.position)]
 
 
 def test_where_all_is_cleaned_up_to_the_tail_time_tells(tmp_path: Path) -> None:
