@@ -190,11 +190,14 @@ TARGETS = {
     "server/kafka/group_offsets.py": (
         "server/kafka/test_group_offsets.py::test_any_name_is_a_group_of_its_own_or_refused"
     ),
-    "server/kafka/limits.py": KAFKA_REQUESTS,
+    "server/kafka/frames.py": "server/kafka/test_frames.py::test_any_bytes_are_frames_or_refused",
     "server/kafka/messages.py": KAFKA_REQUESTS,
     "server/kafka/reading.py": KAFKA_REQUESTS,
     "server/kafka/records/compression.py": KAFKA_RECORDS,
     "server/kafka/records/decode.py": KAFKA_RECORDS,
+    "server/kafka/records/few_records.py": (
+        "server/kafka/records/test_few_records.py::test_no_bytes_are_too_much_for_it"
+    ),
     "server/kafka/records/headers.py": KAFKA_RECORDS,
     "server/kafka/records/varints.py": KAFKA_RECORDS,
     "slogd/columns/decode.py": PROTOBUF,
