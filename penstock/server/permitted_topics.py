@@ -48,7 +48,7 @@ from penstock.slogd.errors import (
 )
 
 _NAME = re.compile(r"[a-z0-9_\-.]+")
-KEPT_READERS = 16
+KEPT_READERS, KEPT_OF_A_TOPIC = 16, 3
 _BAD_NAME = r"Topic must conform to pattern [a-z0-9_\-.]+"
 
 
@@ -109,14 +109,22 @@ class PermittedTopics:
         """A reader of the topic, for one thread; a few are kept, as to open one costs as much as to read a page."""
         reader = self._kept_reader(topic) or topic.reader()
         yield reader
+        if not topic.closed:
+            self._keep(topic, reader)
+
+    def _keep(self, topic: Topic, reader: TopicReader) -> None:
+        """Few of a topic, used in turn: a reader that nobody uses keeps mapped what is deleted meanwhile."""
         with self._lock:
             self._readers.append((topic, reader))
+            same = [kept for kept in self._readers if kept[0] is topic]
+            if len(same) > KEPT_OF_A_TOPIC:
+                self._readers.remove(same[0])
             del self._readers[:-KEPT_READERS]
 
     def _kept_reader(self, topic: Topic) -> TopicReader | None:
         with self._lock:
-            for number in reversed(range(len(self._readers))):
-                if self._readers[number][0] is topic:
+            for number, (of, _) in enumerate(self._readers):
+                if of is topic:
                     return self._readers.pop(number)[1]
         return None
 

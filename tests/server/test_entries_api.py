@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from penstock.log import Log, TopicSettings
 from penstock.records import body
 from penstock.server.auth.rights import NOBODY_ASKED
 from penstock.server.entries_api import INLINE_SIZE, EntriesApi
-from penstock.server.permitted_topics import KEPT_READERS
+from penstock.server.permitted_topics import KEPT_OF_A_TOPIC, KEPT_READERS
 from penstock.server.read_query import Query
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import BadRequest, Damaged, Exhausted, NoSuchTopic, NotAllowed, Stopping
@@ -211,12 +212,18 @@ def test_readers_are_kept_and_see_what_is_new(tmp_path: Path) -> None:
             topic = api.topics.readable("t", NOBODY_ASKED)
             with api.topics.reader(topic) as first, api.topics.reader(topic) as second:
                 assert first is not second
-            with api.topics.reader(topic) as again:
-                assert again is first
+            for wanted in (second, first, second):  # each in turn: none keeps what is deleted
+                with api.topics.reader(topic) as again:
+                    assert again is wanted
+            with contextlib.ExitStack() as stack:
+                many = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
+            with contextlib.ExitStack() as stack:
+                kept = [stack.enter_context(api.topics.reader(topic)) for _ in range(9)]
+            assert len([reader for reader in kept if reader in many]) == KEPT_OF_A_TOPIC
             for number in range(KEPT_READERS + 1):
                 await append(api, f"t{number}", b"x")
                 await api.get(Query(f"t{number}"), offsets)
             with api.topics.reader(topic) as new:
-                assert new is not first
+                assert new not in (first, second)
 
     asyncio.run(run())

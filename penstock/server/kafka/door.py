@@ -13,7 +13,7 @@ from penstock.server.kafka.calls import Address, Handler
 from penstock.server.kafka.cluster import Cluster
 from penstock.server.kafka.connection import Connection
 from penstock.server.kafka.fetch import Fetching
-from penstock.server.kafka.frames import Frames
+from penstock.server.kafka.frames import Frames, TlsFrames
 from penstock.server.kafka.group_offsets import GroupOffsets
 from penstock.server.kafka.groups import Groups
 from penstock.server.kafka.limits import KafkaLimits
@@ -40,11 +40,17 @@ class KafkaDoor:
     async def start(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Take connections from now on."""
         self._server = await asyncio.get_running_loop().create_server(
-            self._frames, sock=listener, ssl=tls, ssl_handshake_timeout=10 if tls else None
+            self._tls_frames if tls else self._frames,
+            sock=listener,
+            ssl=tls,
+            ssl_handshake_timeout=10 if tls else None,
         )
 
-    def _frames(self) -> Frames:
-        return Frames(self._limits, self._serve, _tell_no_room)
+    def _frames(self, ahead: int = 0) -> Frames:
+        return Frames(self._limits, self._serve, _tell_no_room, ahead)
+
+    def _tls_frames(self) -> TlsFrames:
+        return TlsFrames(self._frames(TlsFrames.AHEAD))
 
     async def _serve(self, frames: Frames) -> None:
         if len(self._connections) >= self._limits.connections:

@@ -26,6 +26,7 @@ class Frames(asyncio.BufferedProtocol):
     """Frames of up to LARGEST bytes: large ones are read into their own memory, at most one before it is asked for.
 
     ``serve`` runs while there is a connection. ``give_up`` is told when the frame that is coming is one too many.
+    ``ahead``: bytes of small frames that are read before they are asked for, whoever is busy.
     """
 
     def __init__(
@@ -33,12 +34,13 @@ class Frames(asyncio.BufferedProtocol):
         limits: KafkaLimits,
         serve: Callable[[Frames], Coroutine[Any, Any, None]],
         give_up: Callable[[], None] = lambda: None,
+        ahead: int = 0,
     ) -> None:
-        self._limits, self._serve, self._told = limits, serve, give_up
+        self._limits, self._serve, self._told, self._ahead = limits, serve, give_up, ahead
         self._loop = asyncio.get_running_loop()
         self._rest = memoryview(b"")
         self._large: _Large | None = None
-        self._over = self._paused = False
+        self._over = self._aborted = self._paused = False
         self._waiting: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
         self._small = b""
@@ -74,6 +76,7 @@ class Frames(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """End the connection at once, whatever was not asked for yet."""
+        self._aborted = True
         self.transport.abort()
         self._drop_large()
         self._rest = memoryview(b"")
@@ -99,7 +102,7 @@ class Frames(asyncio.BufferedProtocol):
         else:
             self._rest = memoryview(b"".join((self._rest, _ARRIVED[:count])))
             self._begin_large()
-        if self._has_whole() and not self._wake() and not self._paused:
+        if self._has_whole() and not self._wake() and not self._paused and len(self._rest) >= self._ahead:
             self._paused = True
             self.transport.pause_reading()
 
@@ -145,6 +148,8 @@ class Frames(asyncio.BufferedProtocol):
             finally:
                 self._waiting = None
         found = self._taken()
+        if self._aborted:  # there is no room for it
+            return None
         self._begin_large()
         if self._paused and not self._has_whole():
             self._paused = False
@@ -157,9 +162,10 @@ class Frames(asyncio.BufferedProtocol):
             return large.whole(), large.held
         if not (size := self._size()):
             raise BadFrame("a request has no bytes, or too many")
-        held = Held(self._give_up, whole=True)
+        held = Held(self._give_up)
         found, self._rest = self._rest[SIZE : SIZE + size], self._rest[SIZE + size :]
         self._limits.grown(held, size)
+        held.whole = True
         return found, held
 
     def send(self, parts: Sequence[bytes | memoryview]) -> None:
@@ -191,6 +197,43 @@ class Frames(asyncio.BufferedProtocol):
         if self._full is not None:
             async with asyncio.timeout(self._limits.time_for(size)):
                 await self._full
+
+
+class TlsFrames(asyncio.Protocol):
+    """Gives ``frames`` what TLS has unpacked.
+
+    By a protocol with a buffer of its own asyncio would take a part of what came before the end, and drop the rest;
+    it drops, too, what it holds while reading is paused: so some more is read ahead.
+    """
+
+    AHEAD = 512 << 10
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._frames.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._frames.connection_lost(exc)
+
+    def eof_received(self) -> bool:
+        return self._frames.eof_received()
+
+    def pause_writing(self) -> None:
+        self._frames.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._frames.resume_writing()
+
+    def data_received(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            room = self._frames.get_buffer(len(left))
+            count = min(len(room), len(left))
+            room[:count] = left[:count]
+            left = left[count:]
+            self._frames.buffer_updated(count)
 
 
 class _Large:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
+import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,8 +18,9 @@ from hypothesis import strategies as st
 
 from penstock.server.kafka import frames as module
 from penstock.server.kafka.errors import BadFrame
-from penstock.server.kafka.frames import Frames
+from penstock.server.kafka.frames import Frames, TlsFrames
 from penstock.server.kafka.limits import LARGEST, KafkaLimits
+from tests.server import certificates
 
 pytestmark = pytest.mark.anyio
 BODIES = st.lists(st.binary(min_size=1, max_size=9) | st.binary(min_size=60, max_size=300), max_size=8)
@@ -107,6 +111,39 @@ async def test_what_came_whole_before_the_end_is_still_given() -> None:
         assert await frames.next() is None
 
 
+@pytest.mark.parametrize("busy", [0.0, 0.002])
+async def test_what_came_by_tls_before_the_end_is_given_however_busy_who_takes_it_is(
+    pair: certificates.Pair, busy: float
+) -> None:
+    found, over = [], asyncio.Event()
+
+    async def serve(frames: Frames) -> None:
+        while (one := await frames.next()) is not None:
+            found.append(one[0][0])
+            await asyncio.sleep(busy)
+        over.set()
+
+    def send(port: int) -> None:
+        context = ssl.create_default_context(cafile=pair.cert)
+        with socket.create_connection(("127.0.0.1", port)) as plain:
+            sock = context.wrap_socket(plain, server_hostname="localhost")
+            sock.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):
+                sock.recv(1)  # the tickets of the session: where they are not read, the end is a reset
+            sock.sendall(framed(*[bytes([number]) * 4000 for number in range(60)]))
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: TlsFrames(Frames(KafkaLimits(), serve, ahead=TlsFrames.AHEAD)), "127.0.0.1", 0, ssl=context
+    )
+    await loop.run_in_executor(None, send, server.sockets[0].getsockname()[1])
+    await asyncio.wait_for(over.wait(), 20)
+    server.close()
+    assert found == list(range(60))
+
+
 async def test_a_large_frame_grows_with_its_bytes_and_is_whole() -> None:
     body = bytes(range(256)) * (5 << 12)
     async with connected(most=100_000) as (frames, wire):
@@ -183,6 +220,16 @@ async def test_the_largest_that_is_not_whole_goes_where_there_is_no_room() -> No
         second.bring(framed(b"y" * 400_000))
         assert wire.aborted
         assert len(cast("module.Whole", await other.next())[0]) == 400_000
+
+
+async def test_small_frames_go_where_there_is_no_room_for_them() -> None:
+    limits = KafkaLimits(most=100_000)
+    async with connected(limits) as (frames, wire):
+        wire.bring(framed(*[b"x" * 30_000] * 4))
+        taken = [await frames.next() for _ in range(4)]
+        assert [one is not None for one in taken] == [True, True, True, False]
+        assert wire.aborted
+        assert limits.size == 90_000
 
 
 async def test_small_frames_that_are_sent_in_a_row_go_together_and_in_order() -> None:
