@@ -60,9 +60,13 @@ class MissingFrame:
         return not self.is_whole(position)
 
     def _is_in_flight(self, position: int, tail: int) -> bool:
-        """The last room taken is that of this very frame, which is being written: the rest need not be searched."""
+        """The last room taken is that of this very frame, which is being written: the rest need not be searched.
+
+        Where that takes longer than anybody writes, the length may be damaged.
+        """
         length = self._log.ints[self._log.offset_of(position) >> 2]
-        return self._in_order and length < 0 and position + d.align(-length) == tail
+        ends_it = self._in_order and length < 0 and position + d.align(-length) == tail
+        return ends_it and not self._waited(position)
 
     def is_whole(self, position: int) -> bool:
         """Whether a frame begins there, none that would end behind the tail where these come in order."""

@@ -48,6 +48,20 @@ def test_a_frame_that_is_just_being_written_is_waited_for_without_a_search(
     assert bytes(subscription.poll()[0].data) == b"x" * 100
 
 
+def test_a_length_that_looks_like_that_of_the_last_frame_is_told_when_nobody_writes_so_long(tmp_path: Path) -> None:
+    publication = create_exclusive(tmp_path / "log")
+    fill(publication, 10)
+    data = bytearray((tmp_path / "log").read_bytes())
+    data[1024:1028] = (1024 - publication.position).to_bytes(4, "little", signed=True)
+    (tmp_path / "log").write_bytes(data)
+    clock = Clock()
+    gap = MissingFrame(LogFile(tmp_path / "log"), 20.0, clock, in_order=True)
+    gap.check(1024, 0)
+    clock.now += 21
+    with pytest.raises(Lapped):
+        gap.check(1024, 0)
+
+
 def test_only_what_is_before_the_tail_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publication = create_exclusive(tmp_path / "log")
     fill(publication, 10)

@@ -71,7 +71,7 @@ class TopicReader:
         return list(self._gaps)
 
     def span(self) -> tuple[int, int, list[Gap]]:
-        """All of that by one look at the folder."""
+        """``start``, ``end`` and ``gaps`` by one look at the folder."""
         self._refresh()
         start, stop = (self._firsts[0] if self._firsts else 0), self._end()
         begin, _ = next(gaps.uncovered(self._gaps, start, stop), (stop, stop))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -16,10 +17,20 @@ SIZE = 4
 """Bytes of a length."""
 FIRST_ROOM = 1 << 20
 """Bytes that a frame gets at first, at most; where more have come, twice as many."""
-_ARRIVED = memoryview(bytearray(64 << 10))
-"""What is read where no frame has begun yet: taken from here before the event loop goes on to another connection."""
 Whole = tuple[memoryview, Held]
 """A frame without its length, and its part in what is under way, which is to be released."""
+
+
+class _Arrived(threading.local):
+    """Where what comes is read where no frame has begun yet: taken from there before the loop goes on to another
+    connection; one for each thread, and so for each loop.
+    """
+
+    def __init__(self) -> None:
+        self.memory = memoryview(bytearray(64 << 10))
+
+
+_ARRIVED = _Arrived()
 
 
 class Frames(asyncio.BufferedProtocol):
@@ -91,16 +102,17 @@ class Frames(asyncio.BufferedProtocol):
 
     def get_buffer(self, _: int) -> memoryview:
         large = self._large
-        return _ARRIVED if large is None or large.is_whole else large.room()
+        return _ARRIVED.memory if large is None or large.is_whole else large.room()
 
     def buffer_updated(self, count: int) -> None:
         self._idle_since = self._loop.time()
         large = self._large
         if large is not None and not large.is_whole:
-            large.filled(count)
             self._limits.grown(large.held, count)
+            if self._large is large:  # there was room for it
+                large.filled(count)
         else:
-            self._rest = memoryview(b"".join((self._rest, _ARRIVED[:count])))
+            self._rest = memoryview(b"".join((self._rest, _ARRIVED.memory[:count])))
             self._begin_large()
         if self._has_whole() and not self._wake() and not self._paused and len(self._rest) >= self._ahead:
             self._paused = True
@@ -108,10 +120,10 @@ class Frames(asyncio.BufferedProtocol):
 
     def _wake(self) -> bool:
         """Whether somebody waited."""
-        waits = self._waiting is not None and not self._waiting.done()
-        if waits and self._waiting is not None:
-            self._waiting.set_result(None)
-        return waits
+        if self._waiting is None or self._waiting.done():
+            return False
+        self._waiting.set_result(None)
+        return True
 
     def _size(self) -> int:
         """The length that stands at the beginning of what has come; 0 for one that no frame has."""

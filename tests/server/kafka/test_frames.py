@@ -222,6 +222,17 @@ async def test_the_largest_that_is_not_whole_goes_where_there_is_no_room() -> No
         assert len(cast("module.Whole", await other.next())[0]) == 400_000
 
 
+async def test_a_frame_that_becomes_whole_where_there_is_no_room_goes_itself() -> None:
+    limits = KafkaLimits(most=1_000_000)
+    async with connected(limits) as (frames, wire), connected(limits) as (_, second):
+        second.bring(struct.pack(">i", 600_000) + b"y" * 400_000)
+        wire.bring(framed(b"x" * 700_000))
+        assert await frames.next() is None
+        assert wire.aborted
+        assert not second.aborted
+        assert limits.size == 400_000
+
+
 async def test_small_frames_go_where_there_is_no_room_for_them() -> None:
     limits = KafkaLimits(most=100_000)
     async with connected(limits) as (frames, wire):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.records import body
+from penstock.server.kafka.records.varints import read_one
 
 FEW = 40
 """Up to so many records it is quicker."""
@@ -21,13 +22,13 @@ def few_rows(octets: bytes, count: int) -> pa.RecordBatch | None:
     at = 0
     try:
         for number in range(count):
-            length, at = _number(octets, at)
+            length, at = read_one(octets, at)
             end = at + length
-            _, at = _number(octets, at + 1)  # behind the attributes, the producer's timestamp
-            told, at = _number(octets, at)
+            _, at = read_one(octets, at + 1)  # behind the attributes, the producer's timestamp
+            told, at = read_one(octets, at)
             key, at = _field(octets, at)
             value, at = _field(octets, at)
-            headers, at = _number(octets, at)
+            headers, at = read_one(octets, at)
             if headers or told != number or at != end:
                 return None
             keys.append(key)
@@ -41,19 +42,7 @@ def few_rows(octets: bytes, count: int) -> pa.RecordBatch | None:
 
 def _field(octets: bytes, at: int) -> tuple[bytes | None, int]:
     """The bytes behind a length, and where they end. Raises IndexError."""
-    size, at = _number(octets, at)
+    size, at = read_one(octets, at)
     if size < 0:
         return (None, at) if size == -1 else (None, len(octets) + 1)
     return octets[at : at + size], at + size
-
-
-def _number(octets: bytes, at: int) -> tuple[int, int]:
-    """The varint at a place, and where it ends. Raises IndexError, also for one of more than three bytes."""
-    found = octets[at]
-    if found >= 0x80:
-        found, at = found & 0x7F | octets[at + 1] << 7, at + 1
-        if found >= 1 << 14:
-            found, at = found & 0x3FFF | octets[at + 1] << 14, at + 1
-            if found >= 1 << 21:
-                raise IndexError
-    return (found >> 1) ^ -(found & 1), at + 1

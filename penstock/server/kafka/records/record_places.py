@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.server.kafka.errors import BadRecords
-from penstock.server.kafka.records.varints import Bytes, Ints, zigzag
+from penstock.server.kafka.records.varints import WIDEST, Bytes, Ints, read_one, zigzag
 
 SMALLEST = 6
 """Bytes of a record behind its length."""
-WIDEST = 5
-"""Bytes of its length, at most."""
 CANDIDATES = 16
 """So many zero bytes a record are looked at, on average; with more it is quicker to follow the chain."""
 ROUNDS = 4
@@ -99,16 +97,6 @@ def _followed(data: Bytes, count: int) -> Places:
 def _length(octets: memoryview, at: int) -> tuple[int, int]:
     """The length that stands at a place, and where it ends."""
     try:
-        found = octets[at]
-        if found < 0x80:
-            return (found >> 1) ^ -(found & 1), at + 1
-        found &= 0x7F
-        for shift in range(7, 7 * WIDEST, 7):
-            at += 1
-            byte = octets[at]
-            found |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (found >> 1) ^ -(found & 1), at + 1
+        return read_one(octets, at)
     except IndexError:
-        pass
-    raise BadRecords("a record has no length")
+        raise BadRecords("a record has no length") from None

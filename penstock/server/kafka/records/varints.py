@@ -14,8 +14,22 @@ from penstock.server.kafka.errors import BadRecords
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-LONGEST = 10
-"""Bytes of the longest varint of 64 bits."""
+LONGEST, WIDEST = 10, 5
+"""Bytes of the longest varint of 64 bits, and of 32."""
+
+
+def read_one(octets: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The value of up to 32 bits that begins at ``at``, and where it ends. Raises IndexError where there is none."""
+    found = octets[at]
+    if found >= 0x80:
+        found, at = found & 0x7F | octets[at + 1] << 7, at + 1
+        shift = 14
+        while found >> shift:
+            if shift == 7 * WIDEST:
+                raise IndexError
+            found, at = found & (1 << shift) - 1 | octets[at + 1] << shift, at + 1
+            shift += 7
+    return (found >> 1) ^ -(found & 1), at + 1
 
 
 def read(data: Bytes, places: Ints) -> tuple[Ints, Ints]:

@@ -46,3 +46,22 @@ def test_what_is_joined_is_read_again(values: list[int]) -> None:
 def test_a_number_of_more_than_64_bits_is_refused() -> None:
     with pytest.raises(BadRecords):
         varints.read(np.full(12, 0xFF, np.uint8), np.array([0]))
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=3), st.binary(max_size=3))
+def test_one_is_read_as_many_are(value: int, before: bytes, behind: bytes) -> None:
+    data = before + varint(value) + behind
+    assert varints.read_one(data, len(before)) == (value, len(before) + len(varint(value)))
+    assert varints.read_one(memoryview(data), len(before)) == (value, len(before) + len(varint(value)))
+
+
+@given(st.binary(max_size=8))
+def test_any_bytes_begin_with_a_number_of_32_bits_or_with_none(data: bytes) -> None:
+    width = next((at + 1 for at, byte in enumerate(data[: varints.WIDEST]) if byte < 0x80), None)
+    if width is None:
+        with pytest.raises(IndexError):
+            varints.read_one(data, 0)
+    else:
+        value, end = varints.read_one(data, 0)
+        values, _ = varints.read(np.frombuffer(data, np.uint8), np.array([0]))
+        assert (end, value) == (width, values[0])
