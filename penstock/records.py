@@ -95,7 +95,8 @@ class Rows(list[Row]):
     @property
     def size(self) -> int:
         """The bytes of all values."""
-        return sum(_size(row) for row in self)
+        annotated = sum(len(name) + len(text) for row in self if row[3] for name, text in row[3])
+        return annotated + sum(len(value) for row in self for value in row[:3] if value)
 
     def batch(self) -> pa.RecordBatch:
         """A batch of BODY rows."""
@@ -107,12 +108,6 @@ class Rows(list[Row]):
 
 Body = pa.RecordBatch | Rows
 """Rows as a stage hands them to the log."""
-
-
-def _size(row: Row) -> int:
-    key, payload, type_url, annotations = row
-    size = len(key or b"") + len(payload or b"") + len(type_url or "")
-    return size + sum(len(name) + len(text) for name, text in annotations) if annotations else size
 
 
 def _column(values: list[Any], nulls: pa.Array[Any]) -> pa.Array[Any]:
@@ -207,9 +202,17 @@ def values_of(column: pa.Array[Any]) -> list[Any]:
     return values
 
 
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def document_text(document: Mapping[str, Any]) -> bytes:
+    """``document`` as a message carries it."""
+    return _ENCODE(document).encode()
+
+
 def metadata_of(document: dict[str, Any]) -> dict[bytes, bytes]:
     """The custom metadata of a message with ``document``."""
-    return {METADATA_KEY: json.dumps(document, separators=(",", ":")).encode()}
+    return {METADATA_KEY: document_text(document)}
 
 
 def encode(

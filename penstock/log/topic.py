@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -207,8 +206,7 @@ class Topic:
         """Tell the subscribers what has become visible; holding the writer's lock."""
         for one in self.writer.take_seen():
             first, last = int(one.timestamps[0]), int(one.timestamps[-1])
-            batch = one.batch
-            event = Stored(one.base, batch.num_rows, first, last, one.origin, partial(_same, batch))
+            event = Stored(one.base, len(one.timestamps), first, last, one.origin, one.load)
             for callback in self._subscribers:
                 try:
                     callback(event)
@@ -316,10 +314,6 @@ def exceeded(name: str, settings: TopicSettings, body: records.Body, size: int) 
         if largest > limit:
             return MessageTooLarge(f"a message of {largest} bytes; topic {name} takes at most {limit}")
     return None
-
-
-def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
 
 
 def _fail(items: list[QueuedAppend], error: Exception) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +15,7 @@ import pyarrow as pa
 from penstock import records
 from penstock.counts import Origin, summed
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
+from penstock.log.store import row_format
 from penstock.log.store.batch_format import Framed, Message, document, frame
 from penstock.log.store.producers import ProducerEntry, ProducerSequence, Taken
 
@@ -115,12 +118,13 @@ class Prepared:
 
     group: BatchGroup
     origin: Origin
-    batch: pa.RecordBatch
     base: int
     timestamps: Timestamps
     framed: Framed
     position: int
     producers: list[ProducerEntry]
+    load: Callable[[], pa.RecordBatch]
+    """Gives the rows as a topic has them (SCHEMA)."""
 
     @property
     def message(self) -> Message:
@@ -132,16 +136,40 @@ class Prepared:
 
 def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
     """Give a group its offsets from ``base`` and timestamps from ``time`` on, and frame it for ``position``."""
-    body = records.concatenated([item.body for item in group.items])
-    rows = body.num_rows
-    times = np.arange(time, time + rows, dtype=np.int64)
-    stamps = pa.array(times).view(records.SCHEMA.field("timestamp").type)
-    offsets = pa.array(np.arange(base, base + rows, dtype=np.int64))
-    batch = pa.RecordBatch.from_arrays([offsets, stamps, *body.columns], schema=records.SCHEMA)
+    times = np.arange(time, time + group.rows, dtype=np.int64)
     origin = joined([item.origin for item in group.items])
     producers = _producers(group, base, time)
-    framed = frame(batch, document(origin, base, rows, (time, time + rows - 1), position, producers))
-    return Prepared(group, origin, batch, base, times, framed, position, producers)
+    described = document(origin, base, group.rows, (time, time + group.rows - 1), position, producers)
+    if (rows := _few(group)) is not None:
+        framed = row_format.frame(rows, base, time, described)
+        load = partial(_loaded, framed)
+    else:
+        framed = frame(batch := _batch(group, base, times), described)
+        load = partial(_same, batch)
+    return Prepared(group, origin, base, times, framed, position, producers, load)
+
+
+def _few(group: BatchGroup) -> records.Rows | None:
+    """The rows of a group that has few and no columns of them."""
+    bodies = [item.body for item in group.items]
+    if not 0 < group.rows <= row_format.FEW or not all(isinstance(body, records.Rows) for body in bodies):
+        return None
+    return records.Rows(chain.from_iterable(bodies))  # type: ignore[arg-type]  # looked at above
+
+
+def _loaded(framed: Framed) -> pa.RecordBatch:
+    return records.decode(b"".join(framed.parts))[0]
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _batch(group: BatchGroup, base: int, times: Timestamps) -> pa.RecordBatch:
+    body = records.concatenated([item.body for item in group.items])
+    stamps = pa.array(times).view(records.SCHEMA.field("timestamp").type)
+    offsets = pa.array(np.arange(base, base + body.num_rows, dtype=np.int64))
+    return pa.RecordBatch.from_arrays([offsets, stamps, *body.columns], schema=records.SCHEMA)
 
 
 def _producers(group: BatchGroup, base: int, time: int) -> list[ProducerEntry]:

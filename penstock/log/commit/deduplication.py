@@ -10,8 +10,9 @@ import numpy as np
 from penstock.log.commit.batching import Appended, QueuedAppend, appended
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
+from penstock.log.store import row_format
 from penstock.log.store.producers import Producers, ProducerSequence, Taken, check_next, check_same, checksum
-from penstock.records import as_batch
+from penstock.records import Body, Rows
 
 NO_TIMES = np.empty(0, np.int64)
 
@@ -71,8 +72,7 @@ class Deduplicator:
         self, item: QueuedAppend, producers: Producers, coming: dict[int, QueuedAppend], found: Deduplicated
     ) -> None:
         assert item.producer is not None
-        item.body = as_batch(item.body)
-        producer, item.checksum = item.producer, checksum(item.body)
+        producer, item.checksum = item.producer, _checksum(item.body)
         try:
             if (first := coming.get(producer.sequence)) is not None:
                 check_same(producer, item.body.num_rows, item.checksum, _coming(first))
@@ -94,6 +94,10 @@ class Deduplicator:
         """These were not stored: their log buffers begin again there."""
         for origin in (item.origin for item in items if item.origin.buffer):
             self._refused[origin.buffer] = max(origin.begin, self._refused.get(origin.buffer, 0))
+
+
+def _checksum(body: Body) -> int:
+    return row_format.checksum(body) if isinstance(body, Rows) else checksum(body)
 
 
 def _coming(first: QueuedAppend) -> Taken:

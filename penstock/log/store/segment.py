@@ -6,7 +6,8 @@ import contextlib
 import os
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Files:
     @property
     def mark(self) -> int:
         """Of topic and first offset: in the files beside the data, so that another segment's are not believed."""
-        return crc32c(f"{self.topic}/{self.first}".encode()) or 1
+        return _mark(self.topic, self.first)
 
     @property
     def data(self) -> Path:
@@ -74,6 +75,11 @@ class Files:
 
     def _path(self, suffix: str) -> Path:
         return self.directory / f"{self.first:0{DIGITS}}{suffix}"
+
+
+@lru_cache(1024)
+def _mark(topic: str, first: int) -> int:
+    return crc32c(f"{topic}/{first}".encode()) or 1
 
 
 def first_offsets(names: Iterable[str]) -> list[int]:
@@ -183,7 +189,7 @@ class State:
 
     def copy(self) -> State:
         """The same, to be kept."""
-        return replace(self)
+        return State(self.length, self.end, self.batches, self.oldest, self.last, self.copied)
 
 
 class Segment:

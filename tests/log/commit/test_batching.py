@@ -68,4 +68,4 @@ def test_slices_of_a_body_are_stored_as_the_rows_they_are():
     whole = body([b"a", b"b", b"c"])
     item = QueuedAppend(whole.slice(1, 1), origin(), 1, Future())
     (group,) = grouped([item])
-    assert prepare(group, 0, 0, 0).batch.column("payload").to_pylist() == [b"b"]
+    assert prepare(group, 0, 0, 0).load().column("payload").to_pylist() == [b"b"]

@@ -16,7 +16,7 @@ def message(*payloads, base=5, position=0):
     group = BatchGroup()
     group.add(QueuedAppend(rows(*payloads), origin(counts={"taken": 2}), 0, None))
     prepared = prepare(group, base, 1000, position)
-    return prepared.batch, b"".join(bytes(part) for part in prepared.framed.parts), prepared.framed
+    return prepared.load(), b"".join(bytes(part) for part in prepared.framed.parts), prepared.framed
 
 
 BATCH, DATA, FRAMED = message(b"first", b"second")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.records import binary_array, body
+from penstock.records import Body, binary_array, body
 from penstock.server.kafka.errors import BadChecksum, BadRecords, UnknownCodec
 from penstock.server.kafka.records import varints
 from penstock.server.kafka.records.compression import unpacked
@@ -39,7 +39,7 @@ NO_PRODUCER = -1
 class ProducedBatch:
     """What a producer sent: rows (BODY), and which of its batches this is (``producer`` -1: it does not say)."""
 
-    rows: pa.RecordBatch
+    rows: Body
     producer: int
     epoch: int
     sequence: int
@@ -70,7 +70,7 @@ def decode(data: bytes | memoryview) -> ProducedBatch:
         raise BadRecords("a record batch without records, or not as producers send them")
     octets = unpacked(view[HEADER.size :], attributes & CODEC)
     few = few_rows(octets.to_pybytes(), count) if count <= FEW and octets.size <= MOST_OF_FEW else None
-    rows = _rows(np.frombuffer(octets, np.uint8), count) if few is None else few  # type: ignore[call-overload]
+    rows: Body = _rows(np.frombuffer(octets, np.uint8), count) if few is None else few  # type: ignore[call-overload]
     return ProducedBatch(rows, producer, epoch, sequence, bool(attributes & TRANSACTIONAL))
 
 

@@ -8,6 +8,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.records import as_batch
 from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
 from penstock.server.kafka.records import compression
 from penstock.server.kafka.records import decode as decoding
@@ -28,7 +29,7 @@ def signed(batch: bytes) -> bytes:
 
 @given(RECORDS, st.sampled_from(list(CODECS)))
 def test_what_a_client_produces_is_what_a_client_reads(records, codec):
-    rows = decode(produced(records, codec)).rows
+    rows = as_batch(decode(produced(records, codec)).rows)
     rows.validate(full=True)
     assert read_back(in_topic(rows)) == records
 
@@ -36,17 +37,21 @@ def test_what_a_client_produces_is_what_a_client_reads(records, codec):
 @pytest.mark.parametrize("size", [0, 1, 40, 100, 1000, 10_000])
 def test_records_of_any_size_are_rows(size):
     values = [bytes([number % 256]) * size for number in range(300)]
-    assert decode(plain(*values)).rows.column("payload").to_pylist() == values
+    assert as_batch(decode(plain(*values)).rows).column("payload").to_pylist() == values
 
 
 def test_a_record_that_looks_like_records_is_one_record():
     inner = plain(b"a", b"b", b"c")[61:]
-    assert decode(plain(inner, inner * 50, b"")).rows.column("payload").to_pylist() == [inner, inner * 50, b""]
+    assert as_batch(decode(plain(inner, inner * 50, b"")).rows).column("payload").to_pylist() == [
+        inner,
+        inner * 50,
+        b"",
+    ]
 
 
 def test_headers_are_annotations_also_those_that_are_no_text():
     headers = [("a", b"1"), ("a", b"2"), ("b", b"\xff"), ("c", None), ("kafka.base64.x", b"y"), ("", b"")]
-    rows = decode(produced([(b"k", b"v", headers), (None, None, [])])).rows
+    rows = as_batch(decode(produced([(b"k", b"v", headers), (None, None, [])])).rows)
     assert rows.column("annotations").to_pylist() == [
         [
             ("a", "1"),
@@ -78,7 +83,7 @@ def test_any_bytes_with_a_good_checksum_are_records_or_refused(records, codec, d
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(21, len(batch) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(BadRecords):
-        decode(signed(bytes(batch))).rows.validate(full=True)
+        as_batch(decode(signed(bytes(batch))).rows).validate(full=True)
 
 
 def test_damage_is_told_from_what_is_not_taken():

@@ -1,0 +1,59 @@
+"""A few rows put together by hand are what Arrow would have made of them."""
+
+from __future__ import annotations
+
+import io
+
+import polars as pl
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.counts import Origin
+from penstock.log.store import producers, row_format
+from penstock.log.store.batch_format import Framed, document, load, parse
+from penstock.records import SCHEMA, Rows
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+ROWS = st.lists(
+    st.tuples(
+        st.none() | st.binary(max_size=9),
+        st.none() | st.binary(max_size=40),
+        st.none() | TEXTS,
+        st.none() | st.lists(st.tuples(TEXTS, TEXTS), max_size=3),
+    ),
+    min_size=1,
+    max_size=70,
+).map(Rows)
+
+
+def framed(rows: Rows, source: str = "grpc") -> Framed:
+    told = document(Origin(source, 60, 1, 2), 7, len(rows), (5, 4 + len(rows)), 0)
+    return row_format.frame(rows, 7, 5, told)
+
+
+@given(ROWS, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_rows_come_back_with_their_offsets_times_and_document(rows: Rows, source: str) -> None:
+    made = framed(rows, source)
+    data = pa.py_buffer(b"".join(made.parts))
+    message = parse(data, 0)
+    batch = load(data, message)
+    batch.validate(full=True)
+    assert (message.length, message.crc, message.origin.source) == (made.length, made.crc, source)
+    assert made.length % 8 == len(made.parts[0]) % 8 == 0
+    assert batch.column("offset").to_pylist() == list(range(7, 7 + len(rows)))
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == list(range(5, 5 + len(rows)))
+    assert batch.drop_columns(["offset", "timestamp"]).equals(rows.batch())
+
+
+@given(ROWS)
+def test_rows_have_the_checksum_of_their_batch_so_that_a_repeat_is_known_however_it_came(rows: Rows) -> None:
+    assert row_format.checksum(rows) == producers.checksum(rows.batch())
+
+
+@given(ROWS)
+def test_other_readers_of_arrow_read_them(rows: Rows) -> None:
+    stream = SCHEMA.serialize().to_pybytes() + b"".join(framed(rows).parts)
+    table = pl.read_ipc_stream(io.BytesIO(stream))
+    assert table["payload"].to_list() == [payload for _, payload, _, _ in rows]
+    assert table["type_url"].to_list() == [name for _, _, name, _ in rows]
