@@ -11,7 +11,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
@@ -32,8 +32,11 @@ _HEAD = struct.Struct(
     "I8s4x I6s2x I8s4x I"  # penstock, crc32c and its value, the length of the document behind all this
 )
 _CRC_AT = _HEAD.size - 16
+# What never changes, by its order in _HEAD: sizes, and distances from one thing to another.
 _MESSAGE = (24, 14, 24, 20, 22, 4, 8, 16, 16, 36)
+_BEHIND_LENGTH = (552, _V5, _RECORD_BATCH)
 _BATCH = (10, 20, 8, 4, 16, 16, 16)
+_TO_BUFFERS = 156
 _ENTRIES = (2, 16, 24, 8, 12, 4, 8, 8, 20, 60, 20, 24, 32)
 _NAMES = (len(METADATA_KEY), METADATA_KEY, len(CRC_KEY), CRC_KEY, len(CRC_BLANK), CRC_BLANK)
 
@@ -47,10 +50,9 @@ class _Column:
     present: bytes
     """A byte for each row, where some have no value."""
     offsets: bytes
+    """Where each value begins in ``data`` or ``of``, and the last one ends (int32); none for values of one size."""
     data: bytes = b""
     of: tuple[_Column, ...] = ()
-    fixed: bool = False
-    """Whether all values have the same size: no offsets."""
 
     def checksum(self, crc: int) -> int:
         """As ``producers.checksum`` has it of an Arrow array."""
@@ -92,8 +94,9 @@ def frame(rows: Rows, base: int, time: int, described: Mapping[str, Any]) -> Fra
     end = bytes(8 - (_HEAD.size + len(text)) % 8)
     nodes = [number for column in chain.from_iterable(map(_all, columns)) for number in (column.rows, column.nulls)]
     size = _HEAD.size - PREFIX + len(text) + len(end)
-    told = (len(body), 552, _V5, _RECORD_BATCH, *_BATCH, len(rows), 156, _NODES, *nodes, _BUFFERS, *places)
-    head = _HEAD.pack(CONTINUATION, size, *_MESSAGE, *told, *_ENTRIES, *_NAMES, len(text)) + text + end
+    message = (*_MESSAGE, len(body), *_BEHIND_LENGTH)
+    batch = (*_BATCH, len(rows), _TO_BUFFERS, _NODES, *nodes, _BUFFERS, *places)
+    head = _HEAD.pack(CONTINUATION, size, *message, *batch, *_ENTRIES, *_NAMES, len(text)) + text + end
     crc = int(crc32c(body, crc32c(head)))
     head = head[:_CRC_AT] + b"%08x" % crc + head[_CRC_AT + len(CRC_BLANK) :]
     return Framed((head, body), len(head) + len(body), crc)
@@ -105,7 +108,7 @@ def _columns(rows: Rows) -> tuple[_Column, ...]:
 
 
 def _numbers(first: int, count: int) -> _Column:
-    return _Column(count, 0, b"", b"", struct.pack(f"<{count}q", *range(first, first + count)), fixed=True)
+    return _Column(count, 0, b"", b"", struct.pack(f"<{count}q", *range(first, first + count)))
 
 
 def _values(values: Sequence[bytes | None]) -> _Column:
@@ -132,12 +135,12 @@ def _maps(maps: Sequence[list[tuple[str, str]] | None]) -> _Column:
     return _Column(len(maps), nulls, _present(maps, nulls), offsets, b"", of)
 
 
-@cache
+@lru_cache(2 * FEW)
 def _no_values(rows: int) -> _Column:
     return _Column(rows, rows, b"", bytes(4 * rows + 4))
 
 
-@cache
+@lru_cache(2 * FEW)
 def _no_maps(rows: int) -> _Column:
     return _Column(rows, rows, b"", bytes(4 * rows + 4), b"", (_no_values(0), _no_values(0)))
 
@@ -159,7 +162,7 @@ def _all(column: _Column) -> Iterator[_Column]:
 
 
 def _buffers(column: _Column) -> tuple[bytes, ...]:
-    if column.fixed:
+    if not column.offsets:
         return b"", column.data
     if column.of:
         return column.bits, column.offsets, b"", *chain.from_iterable(map(_buffers, column.of))
