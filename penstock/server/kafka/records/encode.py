@@ -6,13 +6,13 @@ Their time is the log's (LogAppendTime), of which a batch has one: rows of anoth
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.records import bounds
+from penstock.records import binary_array, bounds
 from penstock.server.kafka.records import varints
 from penstock.server.kafka.records.decode import CHECKED_FROM, HEADER, LENGTH_FROM, LOG_APPEND_TIME, MAGIC, NO_PRODUCER
 from penstock.server.kafka.records.headers import headers_of, joined, lengths
@@ -28,15 +28,10 @@ def encode(batch: pa.RecordBatch) -> memoryview:
     offsets = batch.column("offset").to_numpy()
     millis = batch.column("timestamp").view(pa.int64()).to_numpy() // 1000
     starts = np.concatenate([[0], np.flatnonzero(np.diff(millis)) + 1, [len(millis)]])
-    data, places = _records(batch, offsets - np.repeat(offsets[starts[:-1]], np.diff(starts)))
-    found = np.empty(len(data) + (len(starts) - 1) * HEADER.size, np.uint8).data
-    at = 0
+    found, places = _records(batch, offsets - np.repeat(offsets[starts[:-1]], np.diff(starts)), starts[:-1])
     for begin, end in itertools.pairwise(starts.tolist()):
-        records = data[int(places[begin]) : int(places[end])]
-        whole = found[at : at + HEADER.size + len(records)]
-        whole[HEADER.size :] = records
+        whole = found[int(places[begin]) : int(places[end])]
         _frame(whole, int(offsets[begin]), int(offsets[end - 1]), int(millis[begin]), end - begin)
-        at += len(whole)
     return found.toreadonly()
 
 
@@ -55,8 +50,11 @@ def _frame(whole: memoryview, first: int, last: int, millis: int, count: int) ->
     HEADER.pack_into(whole, 0, *values, crc32c(whole[CHECKED_FROM:]), *rest)
 
 
-def _records(batch: pa.RecordBatch, offsets: Ints) -> tuple[memoryview, Ints]:
-    """All records one after the other, and where each begins; all have the time of their batch."""
+def _records(batch: pa.RecordBatch, offsets: Ints, starts: Ints) -> tuple[memoryview, Ints]:
+    """All records one after the other, and where each begins; all have the time of their batch.
+
+    Those at ``starts`` have room for a batch's header before them. The memory is Arrow's, new, and may be written to.
+    """
     keys, values = batch.column("key"), batch.column("payload")
     key_sizes, value_sizes = lengths(keys), lengths(values)
     headers = headers_of(batch)
@@ -68,5 +66,13 @@ def _records(batch: pa.RecordBatch, offsets: Ints) -> tuple[memoryview, Ints]:
     parts: list[Any] = [varints.joined([*head, value_sizes])]
     if keys.null_count < len(keys):
         parts = [varints.joined(head), keys.fill_null(b""), varints.joined([value_sizes])]
-    found = joined(*parts, values.fill_null(b""), _NO_HEADERS if headers is None else headers[0])
-    return memoryview(found.buffers()[2] or b"").cast("B"), bounds(found)
+    rest = values.fill_null(b""), _NO_HEADERS if headers is None else headers[0]
+    found = joined(_room(len(batch), starts), *parts, *rest)
+    return memoryview(cast("pa.Buffer", found.buffers()[2])).cast("B"), bounds(found)
+
+
+def _room(rows: int, starts: Ints) -> pa.Array[Any]:
+    """For each row the room for a batch's header, where one begins with it."""
+    ends = np.zeros(rows + 1, np.int32)
+    ends[starts + 1] = HEADER.size
+    return binary_array(np.cumsum(ends, dtype=np.int32), np.zeros(len(starts) * HEADER.size, np.uint8))
