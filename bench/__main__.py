@@ -17,6 +17,7 @@ from bench.results import RESULTS, machine, save
 
 PARTS = (
     "ingest",
+    "latency",
     "requests",
     "tables",
     "landing",

@@ -168,9 +168,10 @@ def measure(names: list[str], rounds: int = 3, seconds: float = 2.0) -> dict[str
             sys.exit(f"{PEERS[name].program} is not on the PATH; BENCH_{PEERS[name].program.upper()} may name it")
     figures: dict[str, Any] = {}
     if "slogd" in names:
-        figures |= _in_turn(Slogd, rounds, lambda peer: _appends(peer, seconds))
+        figures |= _in_turn(Slogd, rounds, lambda peer: _appends(peer, seconds) | _reads(peer))
     if "rsyslog" in names:
-        figures |= _in_turn(Rsyslog, rounds, lambda peer: _lossless(peer, seconds))
+        figures |= _in_turn(Rsyslog, rounds, lambda peer: _lossless(peer, "datagrams", "", seconds))
+        figures |= _in_turn(Rsyslog, rounds, lambda peer: _lossless(peer, "separate", "separate_", seconds))
     return figures
 
 
@@ -200,23 +201,24 @@ def _appends(peer: Any, seconds: float) -> dict[str, float]:
     until(lambda: _listens(peer.grpc), what=f"{peer.name} listens")
     for callers, entries in APPENDS:
         topic = f"t{callers}-{entries}"
-        command = [
-            sys.executable,
-            "-m",
-            "bench.append_load",
-            peer.grpc,
-            topic,
-            str(callers),
-            str(entries),
-            str(seconds),
-        ]
         before = peer.cpu()
-        told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        told = _told("append_load", peer.grpc, topic, callers, entries, seconds)
         spent, name = peer.cpu() - before, f"append_{callers}_callers_{entries}_entries"
         figures[f"{name}_per_s"] = told["requests"] * entries / told["seconds"]
         figures[f"{name}_cpu_ms_a_request"] = 1000 * spent / max(told["requests"], 1)
         figures[f"{name}_refused"] = told["failed"]
     return figures
+
+
+def _reads(peer: Any) -> dict[str, float]:
+    """Entries a second, by pages of 1,000 and by a stream."""
+    return {f"read_{name}": rate for name, rate in _told("read_load", peer.grpc).items()}
+
+
+def _told(client: str, *arguments: object) -> Any:
+    """What a client in a process of its own has printed."""
+    command = [sys.executable, "-m", f"bench.{client}", *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def _listens(address: str) -> bool:
@@ -226,22 +228,23 @@ def _listens(address: str) -> bool:
     return False
 
 
-def _lossless(peer: Any, seconds: float) -> dict[str, float]:
-    """The highest rate at which the kernel drops nothing, and the CPU of a message then (us, all processes)."""
+def _lossless(peer: Any, kind: str, name: str, seconds: float) -> dict[str, float]:
+    """The highest rate of the sender's ``kind`` at which the kernel drops nothing, and a message's CPU then.
+
+    CPU in us, of all processes. ``name`` stands in the figures' names.
+    """
     best, spent = 0.0, 0.0
     until(lambda: dropped(peer.udp[1]) is not None, what=f"{peer.name} listens")
     for rate in RATES:
         before, used, count = dropped(peer.udp[1]), peer.cpu(), int(rate * seconds)
-        host, port = peer.udp
-        command = [sys.executable, "-m", "bench.sender", "datagrams", host, str(port), str(SIZE), str(count), str(rate)]
-        told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        told = _told("sender", kind, *peer.udp, SIZE, count, rate)
         time.sleep(1)  # what is on its way arrives
         if dropped(peer.udp[1]) != before:
             break
         best, spent = told["sent"] / told["seconds"], (peer.cpu() - used) / told["sent"] * 1e6
         if best < 0.9 * rate:  # the sender can do no more
             break
-    return {"udp_lossless_per_s": best, "udp_lossless_cpu_us": spent}
+    return {f"udp_{name}lossless_per_s": best, f"udp_{name}lossless_cpu_us": spent}
 
 
 def dropped(port: int) -> int | None:

@@ -3,6 +3,7 @@
 ``KIND``: ``datagrams`` of SIZE bytes, ``fragments`` (of 1,400 bytes) of messages of SIZE bytes, or ``lines`` of
 SIZE bytes. ``COUNT`` and ``RATE`` (a second, 0 for as fast as possible) are of these. All is laid out beforehand, and
 the kernel cuts datagrams out of larger sends (UDP_SEGMENT, Linux 4.18): sender and receiver share the machine.
+``separate`` are datagrams that nobody cuts, many of them in a call (sendmmsg).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Protocol
 import mmh3
 import numpy as np
 
+from penstock.client.send_many import DatagramBatch
 from penstock.client.sender import udp_socket
 from penstock.wire.plog.header import FRAGMENT, HEADER, HEADER_SIZE
 
@@ -46,6 +48,19 @@ class Datagrams:
     def send(self, sock: socket.socket) -> None:
         """Send them."""
         send_cut(sock, memoryview(self._data), self._size)
+
+
+class Separate:
+    """Equal datagrams, each of its own."""
+
+    units = GROUP
+
+    def __init__(self, size: int) -> None:
+        self._batch = DatagramBatch.of([b"m" * size] * GROUP)
+
+    def send(self, sock: socket.socket) -> None:
+        """Send them."""
+        self._batch.send(sock)
 
 
 class Fragments:
@@ -114,7 +129,7 @@ def _paced(units: int, rate: int, started: float) -> Iterator[None]:
             time.sleep(ahead)
 
 
-LOADS = {"datagrams": Datagrams, "fragments": Fragments, "lines": Lines}
+LOADS = {"datagrams": Datagrams, "separate": Separate, "fragments": Fragments, "lines": Lines}
 
 
 def main() -> None:

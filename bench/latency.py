@@ -1,0 +1,87 @@
+"""From the socket to a reader's stream: 1,000 datagrams a second, each of which says when it was sent."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+
+from penstock.client.sender import udp_socket
+from penstock.slogd import slogd_pb2 as pb
+from penstock.testing.pipe import Pipe
+from penstock.testing.processes import cpu, descendants
+
+RATE, SECONDS, SIZE = 1000, 10, 256
+CONFIG = """
+[[listener]]
+name = "live"
+protocol = "udp"
+port = 0
+handlers = [{type = "log", topic = "live"}]
+"""
+SERVICE = "/slogd.StructuredLog/"
+
+
+def measure() -> dict[str, Any]:
+    """Milliseconds, the median and that of 99 of 100; how many came; and the cores that all processes took."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        pipe = Pipe(Path(folder))
+        pipe.configure(CONFIG)
+        pipe.start()
+        try:
+            assert pipe.process
+            before = _cpu(pipe.process.pid)
+            waits = _waits(pipe)
+            share = (_cpu(pipe.process.pid) - before) / SECONDS
+        finally:
+            pipe.stop()
+    p50, p99 = np.percentile(waits, [50, 99])
+    figures = {"p50_ms": round(1000 * p50, 2), "p99_ms": round(1000 * p99, 2), "of": len(waits)}
+    figures["cpu_cores"] = round(share, 3)
+    return {f"socket_to_stream_{name}": value for name, value in figures.items()}
+
+
+def _cpu(pid: int) -> float:
+    return sum(cpu(one) for one in [pid, *descendants(pid)])
+
+
+def _waits(pipe: Pipe) -> list[float]:
+    with grpc.insecure_channel(pipe.grpc) as channel, udp_socket(*pipe.address("live")) as sock:
+        pages = _stream(channel)
+        found: list[float] = []
+        following = threading.Thread(target=_follow, args=(pages, found))
+        following.start()
+        began = time.perf_counter()
+        for number in range(RATE * SECONDS):
+            time.sleep(max(began + number / RATE - time.perf_counter(), 0))
+            sock.send(f"{time.perf_counter():<{SIZE}.9f}".encode())
+        following.join(10)
+        pages.cancel()
+        return found
+
+
+def _stream(channel: grpc.Channel) -> Any:
+    """What comes from now on, in a topic that is there."""
+    first = pb.AppendRequest(topic="live", logs=[pb.LogEntry(raw_bytes=b"first")])
+    channel.unary_unary(SERVICE + "AppendLogs")(first.SerializeToString(), wait_for_ready=True)
+    asked = pb.GetLogsRequest(topic="live", position=pb.GetLogsRequest.LATEST)
+    pages = channel.unary_stream(SERVICE + "StreamLogs")(asked.SerializeToString())
+    pages.initial_metadata()
+    return pages
+
+
+def _follow(pages: Any, found: list[float]) -> None:
+    for page in pages:
+        now = time.perf_counter()
+        found += [now - float(entry.raw_bytes) for entry in pb.GetLogsResponse.FromString(page).logs]
+        if len(found) >= RATE * SECONDS:
+            return
+
+
+if __name__ == "__main__":
+    print(measure())
