@@ -206,7 +206,7 @@ class Topic:
         """Tell the subscribers what has become visible; holding the writer's lock."""
         for one in self.writer.take_seen():
             first, last = int(one.timestamps[0]), int(one.timestamps[-1])
-            event = Stored(one.base, len(one.timestamps), first, last, one.origin, one.load)
+            event = Stored(one.base, len(one.timestamps), first, last, one.origin, one.framed.length, one.load)
             for callback in self._subscribers:
                 try:
                     callback(event)

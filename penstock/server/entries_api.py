@@ -16,15 +16,17 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from penstock.log import Appended, Log, LogError, ProducerSequence, Stored, Topic, TopicReader
+from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
 from penstock.server.admin_api import AdminApi, Post
 from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
-from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
+from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, Page, page_of, read_page, start_of
+from penstock.server.newest import NewestOfTopics
 from penstock.server.permitted_topics import PermittedTopics, answer
 from penstock.server.read_query import Query
 from penstock.server.search_pages import Found, Search, find
-from penstock.server.shared_pages import SharedPages
+from penstock.server.shared_pages import Read, SharedPages
 from penstock.server.thread_results import LoopFutures
+from penstock.server.wake import Wake
 from penstock.slogd.columns.decode import Append
 from penstock.slogd.errors import ApiError, BadRequest, Stopping
 
@@ -58,7 +60,7 @@ class EntriesApi:
         self.manage = AdminApi(self.topics, post)
         self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
         self._arrivals: LoopFutures | None = None
-        self._pages_of_all = SharedPages(self.run)
+        self._pages_of_all, self._newest = SharedPages(), NewestOfTopics()
         self._wakes: set[Wake] = set()
         self._closed = False
 
@@ -169,13 +171,19 @@ class EntriesApi:
         def shown(batches: list[pa.RecordBatch], following: int) -> T:
             return render(batches, following if query.filter is not None else 0)
 
-        def read() -> tuple[int, T | None]:
-            page = read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query)
+        def answered(page: Page) -> tuple[int, T | None]:
             return page.next, shown(page.batches, page.next) if page.batches else None
+
+        def from_files() -> tuple[int, T | None]:
+            return answered(read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query))
+
+        async def read() -> tuple[int, T | None]:
+            batches = newest.behind(offset) if query.filter is None else []
+            return answered(page_of(batches, offset, query)) if batches else await self.run(from_files)
 
         loop = asyncio.get_running_loop()
         told, due = offset, loop.time() + TELL_EVERY
-        with self.waking([topic]) as wake:
+        with self._newest.of(topic) as newest, self.waking([topic]) as wake:
             while not self._closed:
                 # Cleared before reading: what is stored from here on is either read or wakes us again.
                 wake.clear()
@@ -195,12 +203,12 @@ class EntriesApi:
             raise Stopping("The server is stopping")
 
     async def _page(
-        self, topic: Topic, offset: int, query: Query, render: Render[T], read: Callable[[], tuple[int, T | None]]
+        self, topic: Topic, offset: int, query: Query, render: Render[T], read: Read[T]
     ) -> tuple[int, T | None]:
         """What ``read`` gives; of all that is stored it is shared with the other streams that stand there."""
         if query.filter is None and query.micros is None:
             return await self._pages_of_all.page((topic, offset, query.page, render), read)
-        return await self.run(read)
+        return await read()
 
     @contextlib.contextmanager
     def waking(self, topics: Collection[Topic]) -> Iterator[Wake]:
@@ -276,24 +284,3 @@ def _outcome(done: Future[Appended], topic: str) -> Accepted | ApiError:
 
 async def _now(accepted: Accepted) -> Accepted:
     return accepted
-
-
-class Wake:
-    """Wakes a stream from the log's threads; one call to the loop however many batches are stored meanwhile."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, topics: Collection[str]) -> None:
-        self._loop, self.topics = loop, topics
-        self._event = asyncio.Event()
-        self.clear, self.set = self._event.clear, self._event.set
-
-    async def wait_until(self, due: float) -> None:
-        """Return when something was stored, or at the loop's time ``due``."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(due if due < math.inf else None):
-                await self._event.wait()
-
-    def on_stored(self, _: Stored | None = None) -> None:
-        """Called by the log after each synced commit; never blocks."""
-        if not self._event.is_set():
-            with contextlib.suppress(RuntimeError):  # the loop has just been closed
-                self._loop.call_soon_threadsafe(self._event.set)

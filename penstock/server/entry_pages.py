@@ -91,14 +91,24 @@ def mending(topic: Topic, page: Growing, fill: Callable[[], None], reached: Call
     raise Damaged(f"Cannot read {topic.name} at offset {reached()}")
 
 
+def page_of(batches: Iterable[pa.RecordBatch], offset: int, query: Query) -> Page:
+    """As ``read_page``, of batches that go on at ``offset``; without a filter."""
+    page = Page(offset)
+    _take_all(page, batches, query.page, DEFAULT_BUDGET, query)
+    return page
+
+
 def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
     if query.filter is not None:
         return _fill_filtered(page, reader, limit, budget, query, until)
-    for batch in _pieces(page, reader, limit, budget):
+    return _take_all(page, _pieces(page, reader, limit, budget), limit, budget, query)
+
+
+def _take_all(page: Page, batches: Iterable[pa.RecordBatch], limit: int, budget: int, query: Query) -> None:
+    for batch in batches:
         if not page.take(_wanted(batch, query), limit, budget):
             break
         page.next = _end(batch)
-    return None
 
 
 def _pieces(page: Page, reader: TopicReader, limit: int, budget: int) -> Iterator[pa.RecordBatch]:

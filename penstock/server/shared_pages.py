@@ -17,16 +17,15 @@ MOST_PAGES, MOST_BYTES = 16, 1 << 20
 T = TypeVar("T")
 Found = tuple[int, T | None]
 """The offset at which the next page begins, and the answer, where there is one."""
-Read = Callable[[], Found[T]]
+Read = Callable[[], Awaitable[Found[T]]]
 Place = tuple[Topic, int, int, Hashable]
 """Topic, offset, entries of a page at most, and how an answer is made."""
 
 
 class SharedPages:
-    """Lives on one event loop. ``run`` has something done on a reader thread."""
+    """Lives on one event loop."""
 
-    def __init__(self, run: Callable[[Read[Any]], Awaitable[Found[Any]]]) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self._pages: OrderedDict[Place, asyncio.Future[Found[Any]]] = OrderedDict()
 
     async def page(self, place: Place, read: Read[T]) -> Found[T]:
@@ -40,7 +39,7 @@ class SharedPages:
             if found[1] is not None:
                 return found
             # It was read before what has woken this stream was stored.
-        mine = self._pages[place] = asyncio.ensure_future(self._run(read))
+        mine = self._pages[place] = asyncio.ensure_future(read())
         mine.add_done_callback(lambda done: self._settle(place, done))
         return await asyncio.shield(mine)
 

@@ -27,6 +27,9 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+PLACE = TOPIC, 5, 10, None
+
+
 class Reads:
     """Counts what is done on a thread; each waits until it is let go."""
 
@@ -42,23 +45,23 @@ class Reads:
 
 async def test_who_asks_at_once_for_the_same_place_shares_one_page() -> None:
     reads = Reads()
-    pages = SharedPages(reads.run)
-    asking = [asyncio.create_task(pages.page((TOPIC, 5, 10, None), lambda: (6, b"x"))) for _ in range(100)]
+    pages = SharedPages()
+    asking = [asyncio.create_task(pages.page(PLACE, lambda: reads.run(lambda: (6, b"x")))) for _ in range(100)]
     await asyncio.sleep(0)
     reads.go.set()
     assert await asyncio.gather(*asking) == [(6, b"x")] * 100
-    assert await pages.page((TOPIC, 5, 10, None), lambda: (7, b"later")) == (6, b"x")
+    assert await pages.page(PLACE, lambda: reads.run(lambda: (7, b"later"))) == (6, b"x")
     assert reads.count == 1
 
 
 async def test_what_was_read_before_somebody_was_woken_does_not_count_for_him() -> None:
     reads, stored = Reads(), [(5, None)]
-    pages = SharedPages(reads.run)
-    first = asyncio.create_task(pages.page((TOPIC, 5, 10, None), lambda: stored[-1]))
+    pages = SharedPages()
+    first = asyncio.create_task(pages.page(PLACE, lambda: reads.run(lambda: stored[-1])))
     while not reads.count:
         await asyncio.sleep(0)
     stored.append((6, b"x"))  # type: ignore[arg-type]
-    second = asyncio.create_task(pages.page((TOPIC, 5, 10, None), lambda: stored[-1]))
+    second = asyncio.create_task(pages.page(PLACE, lambda: reads.run(lambda: stored[-1])))
     await asyncio.sleep(0)
     reads.go.set()
     assert (await first, await second) == ((5, None), (6, b"x"))
@@ -66,25 +69,23 @@ async def test_what_was_read_before_somebody_was_woken_does_not_count_for_him() 
 
 async def test_a_failure_is_told_to_all_and_not_kept() -> None:
     reads = Reads()
-    pages = SharedPages(reads.run)
+    pages = SharedPages()
 
-    async def fails(read: Callable[[], Found[bytes]]) -> Found[bytes]:
-        await reads.run(read)
+    async def fails() -> Found[bytes]:
+        await reads.run(lambda: (6, b"x"))
         raise ValueError
 
-    pages._run = fails
-    asking = [asyncio.create_task(pages.page((TOPIC, 5, 10, None), lambda: (6, b"x"))) for _ in range(3)]
+    asking = [asyncio.create_task(pages.page(PLACE, fails)) for _ in range(3)]
     await asyncio.sleep(0)
     reads.go.set()
     assert all(isinstance(one, ValueError) for one in await asyncio.gather(*asking, return_exceptions=True))
-    pages._run = reads.run
-    assert await pages.page((TOPIC, 5, 10, None), lambda: (6, b"x")) == (6, b"x")
+    assert await pages.page(PLACE, lambda: reads.run(lambda: (6, b"x"))) == (6, b"x")
 
 
 async def test_one_who_leaves_takes_nothing_from_the_others() -> None:
     reads = Reads()
-    pages = SharedPages(reads.run)
-    first, second = (asyncio.create_task(pages.page((TOPIC, 5, 10, None), lambda: (6, b"x"))) for _ in range(2))
+    pages = SharedPages()
+    first, second = (asyncio.create_task(pages.page(PLACE, lambda: reads.run(lambda: (6, b"x")))) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     reads.go.set()
@@ -94,10 +95,10 @@ async def test_one_who_leaves_takes_nothing_from_the_others() -> None:
 async def test_few_pages_are_kept_and_no_large_ones() -> None:
     reads = Reads()
     reads.go.set()
-    pages = SharedPages(reads.run)
+    pages = SharedPages()
     for offset in range(2 * MOST_PAGES):
-        await pages.page((TOPIC, offset, 10, None), lambda: (0, b"x"))
-    await pages.page((TOPIC, -1, 10, None), lambda: (0, bytes(MOST_BYTES + 1)))
+        await pages.page((TOPIC, offset, 10, None), lambda: reads.run(lambda: (0, b"x")))
+    await pages.page((TOPIC, -1, 10, None), lambda: reads.run(lambda: (0, bytes(MOST_BYTES + 1))))
     await asyncio.sleep(0)
     assert len(pages._pages) == MOST_PAGES
     assert (TOPIC, -1, 10, None) not in pages._pages

@@ -29,8 +29,8 @@ MOST_JOINED = 1024
 class Stored:
     """Rows [base, base + rows) of one batch; ``first`` and ``last`` are their timestamps in microseconds.
 
-    ``origin`` is that of the whole batch, also when only some of its rows were asked for. ``batch`` (SCHEMA) is
-    loaded, zero-copy on the mapped file, when it is first asked for.
+    ``origin`` and ``size`` (bytes in the file) are those of the whole batch, also when only some of its rows were
+    asked for. ``batch`` (SCHEMA) is loaded, zero-copy on the mapped file, when it is first asked for.
     """
 
     base: int
@@ -38,6 +38,7 @@ class Stored:
     first: int
     last: int
     origin: Origin
+    size: int
     load: Callable[[], pa.RecordBatch] = field(repr=False, compare=False)
     _batch: pa.RecordBatch | None = field(default=None, repr=False, compare=False)
 
@@ -211,7 +212,7 @@ def piece(stored: Stored, begin: int, end: int) -> Stored:
         return stored
     batch = stored.batch.slice(begin - stored.base, end - begin)
     times = timestamps(batch)
-    return Stored(begin, end - begin, int(times[0]), int(times[-1]), stored.origin, lambda: batch)
+    return Stored(begin, end - begin, int(times[0]), int(times[-1]), stored.origin, stored.size, lambda: batch)
 
 
 def timestamps(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
@@ -227,4 +228,4 @@ def _stored(data: pa.Buffer, message: Message) -> Stored:
         except BadBatch:
             raise CorruptBatch(message.base, message.end) from None
 
-    return Stored(message.base, message.rows, message.first, message.last, message.origin, load)
+    return Stored(message.base, message.rows, message.first, message.last, message.origin, message.length, load)
