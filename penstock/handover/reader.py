@@ -23,7 +23,7 @@ from penstock.logbuffer import Frame, Lapped, Subscription
 
 IDLE = 0.2
 """Seconds after which a reader looks even when nobody woke it."""
-GATHER = 0.005
+GATHER = 0.003
 """Seconds from one group to the next at least, while the buffer has less than a group: each group has its price."""
 RETRY = 0.1
 
