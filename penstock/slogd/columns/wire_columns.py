@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Block:
 
 def literal(tag: int, rows: int, there: Mask | None = None) -> Block:
     """One byte in the rows that are ``there`` (None: in all)."""
-    cells = np.full((rows, 1), tag, np.uint8)
+    cells = np.broadcast_to(np.uint8(tag), (rows, 1))
     if there is None or there.all():
         return Block(cells, None, 1)
     return Block(cells, there[:, np.newaxis], there.astype(np.int64))
@@ -38,7 +39,11 @@ def literal(tag: int, rows: int, there: Mask | None = None) -> Block:
 
 def varint(values: Values, there: Mask | None = None) -> Block:
     """Varints, in the rows that are ``there`` (None: in all)."""
-    least, most = (_width(int(value)) for value in (values.min(initial=0), values.max(initial=0)))
+    every = there is None or bool(there.all())
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    least, most = _width(low), _width(high)
+    if every and low == high:
+        return Block(np.broadcast_to(_one(low), (len(values), most)), None, most)
     cells = np.empty((len(values), most), np.uint8)
     rest = values
     for place in range(most):
@@ -46,7 +51,6 @@ def varint(values: Values, there: Mask | None = None) -> Block:
         rest = rest >> _SHIFT
         if place < most - 1:
             cells[:, place] |= (rest != 0).view(np.uint8) << 7
-    every = there is None or bool(there.all())
     if every and least == most:
         return Block(cells, None, most)
     present = values[:, np.newaxis] >= _FLOORS[:most]
@@ -55,6 +59,14 @@ def varint(values: Values, there: Mask | None = None) -> Block:
         present &= there[:, np.newaxis]  # type: ignore[index]
         size *= there  # type: ignore[arg-type]
     return Block(cells, present, size)
+
+
+def _one(value: int) -> Bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return np.frombuffer(bytes([*found, value]), np.uint8)
 
 
 _SEVEN, _SHIFT = np.uint64(0x7F), np.uint64(7)
@@ -84,17 +96,18 @@ def size_of(blocks: Sequence[Block]) -> Places | int:
 
 def packed(blocks: Sequence[Block]) -> pa.Array[Any]:
     """The bytes of the blocks, one behind the other, as a binary array with one value a row."""
-    cells = np.concatenate([block.cells for block in blocks], axis=1)
-    rows, width = cells.shape
+    edges = list(accumulate((block.cells.shape[1] for block in blocks), initial=0))
+    rows, width = len(blocks[0].cells), edges[-1]
+    cells = np.empty((rows, width), np.uint8)
+    for block, (begin, end) in zip(blocks, pairwise(edges), strict=True):
+        cells[:, begin:end] = block.cells
     bounds = np.zeros(rows + 1, np.int32)
     if all(block.there is None for block in blocks):
         bounds[1:] = np.arange(1, rows + 1) * width
         return binary_array(bounds, cells)
     np.cumsum(np.broadcast_to(size_of(blocks), rows), out=bounds[1:])
     there = np.ones(cells.shape, bool)
-    place = 0
-    for block in blocks:
+    for block, (begin, end) in zip(blocks, pairwise(edges), strict=True):
         if block.there is not None:
-            there[:, place : place + block.cells.shape[1]] = block.there
-        place += block.cells.shape[1]
+            there[:, begin:end] = block.there
     return binary_array(bounds, cells[there])
