@@ -1,7 +1,13 @@
-"""From the socket to a reader's stream: 1,000 datagrams a second, each of which says when it was sent."""
+"""From the socket to a reader's stream: 1,000 datagrams a second, each of which says when it was sent.
+
+And the CPU of the receiver, the log and their supervisor at several rates, when nobody reads.
+"""
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -17,6 +23,8 @@ from penstock.testing.pipe import Pipe
 from penstock.testing.processes import cpu, descendants
 
 RATE, SECONDS, SIZE = 1000, 10, 256
+RATES, STEADY = (10, 100, 1000, 10_000, 100_000, 200_000), 10_000
+"""Datagrams a second; up to STEADY each is sent at its time, above that 64 at once."""
 CONFIG = """
 [[listener]]
 name = "live"
@@ -34,19 +42,44 @@ def measure() -> dict[str, Any]:
         pipe.configure(CONFIG)
         pipe.start()
         try:
-            assert pipe.process
-            before = _cpu(pipe.process.pid)
-            waits = _waits(pipe)
-            share = (_cpu(pipe.process.pid) - before) / SECONDS
+            figures = {f"cores_at_{rate}_a_second": round(_cores(pipe, rate), 3) for rate in RATES}
+            return {**figures, **_latency(pipe)}
         finally:
             pipe.stop()
+
+
+def _cores(pipe: Pipe, rate: int) -> float:
+    host, port = pipe.address("live")
+    before = _cpu(pipe)
+    if rate > STEADY:
+        count = str(rate * SECONDS)
+        command = [sys.executable, "-m", "bench.sender", "separate", host, str(port), str(SIZE), count, str(rate)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    else:
+        with udp_socket(host, port) as sock:
+            _send(sock, rate)
+    return (_cpu(pipe) - before) / SECONDS
+
+
+def _latency(pipe: Pipe) -> dict[str, Any]:
+    before = _cpu(pipe)
+    waits = _waits(pipe)
     p50, p99 = np.percentile(waits, [50, 99])
     figures = {"p50_ms": round(1000 * p50, 2), "p99_ms": round(1000 * p99, 2), "of": len(waits)}
-    figures["cpu_cores"] = round(share, 3)
+    figures["cores"] = round((_cpu(pipe) - before) / SECONDS, 3)
     return {f"socket_to_stream_{name}": value for name, value in figures.items()}
 
 
-def _cpu(pid: int) -> float:
+def _send(sock: socket.socket, rate: int) -> None:
+    began = time.perf_counter()
+    for number in range(rate * SECONDS):
+        time.sleep(max(began + number / rate - time.perf_counter(), 0))
+        sock.send(f"{time.perf_counter():<{SIZE}.9f}".encode())
+
+
+def _cpu(pipe: Pipe) -> float:
+    assert pipe.process
+    pid = pipe.process.pid
     return sum(cpu(one) for one in [pid, *descendants(pid)])
 
 
@@ -56,10 +89,7 @@ def _waits(pipe: Pipe) -> list[float]:
         found: list[float] = []
         following = threading.Thread(target=_follow, args=(pages, found))
         following.start()
-        began = time.perf_counter()
-        for number in range(RATE * SECONDS):
-            time.sleep(max(began + number / RATE - time.perf_counter(), 0))
-            sock.send(f"{time.perf_counter():<{SIZE}.9f}".encode())
+        _send(sock, RATE)
         following.join(10)
         pages.cancel()
         return found

@@ -79,7 +79,7 @@ class Producing:
             return self._api.topics.writable(name, call.caller)
         return await self._api.run(lambda: self._api.topics.writable(name, call.caller))
 
-    async def _decoded(self, records: bytes) -> ProducedBatch:
+    async def _decoded(self, records: bytes | memoryview) -> ProducedBatch:
         if len(records) <= INLINE_SIZE and is_quick(records):
             return decode(records)
         return await self._api.run(lambda: decode(records))

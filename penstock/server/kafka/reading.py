@@ -97,7 +97,7 @@ def _of_hint(hint: Any, kind: str, compact: bool) -> Read:
     if is_dataclass(hint):
         return _nullable(reader(hint)) if optional else reader(hint)
     if kind in ("string", "bytes", "records"):
-        return _text(compact, optional) if kind == "string" else _bytes(compact, optional)
+        return _text(compact, optional) if kind == "string" else _bytes(compact, optional, kind == "records")
     return _PRIMITIVES[kind]
 
 
@@ -124,10 +124,14 @@ def _text(compact: bool, optional: bool) -> Read:
     return read_text
 
 
-def _bytes(compact: bool, optional: bool) -> Read:
+def _bytes(compact: bool, optional: bool, stay: bool) -> Read:
+    """``stay``: a view into the frame, as records are large and copied once more soon."""
+
     def read_bytes(octets: Octets) -> Any:
         size = octets.length(compact=compact, form=">i")
-        return _none(optional) if size < 0 else bytes(octets.take(size))
+        if size < 0:
+            return _none(optional)
+        return octets.take(size) if stay else bytes(octets.take(size))
 
     return read_bytes
 

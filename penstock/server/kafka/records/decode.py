@@ -46,7 +46,7 @@ class ProducedBatch:
     transactional: bool
 
 
-def is_quick(data: bytes) -> bool:
+def is_quick(data: bytes | memoryview) -> bool:
     """Whether to decode a batch takes no longer than its size says: it is not packed."""
     return len(data) < CHECKED_FROM + 2 or not data[CHECKED_FROM + 1] & CODEC
 
