@@ -62,11 +62,11 @@ def varint(values: Values, there: Mask | None = None) -> Block:
 
 
 def _one(value: int) -> Bytes:
-    found = bytearray()
+    found: list[int] = []
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
         value >>= 7
-    return np.frombuffer(bytes([*found, value]), np.uint8)
+    return np.array([*found, value], np.uint8)
 
 
 _SEVEN, _SHIFT = np.uint64(0x7F), np.uint64(7)
