@@ -20,7 +20,7 @@ import numpy as np
 from penstock.client.sender import udp_socket
 from penstock.slogd import slogd_pb2 as pb
 from penstock.testing.pipe import Pipe
-from penstock.testing.processes import cpu, descendants
+from penstock.testing.processes import cpu_of_all
 
 RATE, SECONDS, SIZE = 1000, 10, 256
 RATES, STEADY = (10, 100, 1000, 10_000, 100_000, 200_000), 10_000
@@ -79,8 +79,7 @@ def _send(sock: socket.socket, rate: int) -> None:
 
 def _cpu(pipe: Pipe) -> float:
     assert pipe.process
-    pid = pipe.process.pid
-    return sum(cpu(one) for one in [pid, *descendants(pid)])
+    return cpu_of_all(pipe.process.pid)
 
 
 def _waits(pipe: Pipe) -> list[float]:

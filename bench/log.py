@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from bench.read_load import pages, stream
 from penstock.records import body
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_logs
@@ -153,9 +154,9 @@ def _reads(grpc_address: str, _: str) -> dict[str, Any]:
         for _number in range(READ // 1000):
             append(_request("read", 1000))
         return {
-            "log_get_1000_a_page_per_s": round(_timed(lambda: _pages(channel, pb.GetLogsResponse.FromString))),
-            "log_get_1000_a_page_as_arrow_per_s": round(_timed(lambda: _pages(channel, parse_logs))),
-            "log_stream_catch_up_per_s": round(_timed(lambda: _catch_up(channel))),
+            "log_get_1000_a_page_per_s": round(_timed(lambda: pages(channel, "read", READ))),
+            "log_get_1000_a_page_as_arrow_per_s": round(_timed(lambda: pages(channel, "read", READ, _as_arrow))),
+            "log_stream_catch_up_per_s": round(_timed(lambda: stream(channel, "read", READ))),
         }
 
 
@@ -168,23 +169,8 @@ def _timed(read: Callable[[], int]) -> float:
     return best
 
 
-def _pages(channel: grpc.Channel, decode: Callable[[bytes], Any]) -> int:
-    call, offset = channel.unary_unary(SERVICE + "GetLogs"), 0
-    while offset < READ:
-        decode(call(pb.GetLogsRequest(topic="read", offset=offset, max_messages=1000).SerializeToString()))
-        offset += 1000
-    return offset
-
-
-def _catch_up(channel: grpc.Channel) -> int:
-    call = channel.unary_stream(SERVICE + "StreamLogs")
-    pages, count = call(pb.GetLogsRequest(topic="read").SerializeToString()), 0
-    for page in pages:
-        count += len(pb.GetLogsResponse.FromString(page).logs)
-        if count >= READ:
-            pages.cancel()
-            break
-    return count
+def _as_arrow(answer: bytes) -> int:
+    return parse_logs(answer)[0].num_rows
 
 
 def _flights(_: str, address: str) -> dict[str, Any]:

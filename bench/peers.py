@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.testing.pipe import Pipe, free_ports, until
-from penstock.testing.processes import cpu, descendants
+from penstock.testing.processes import cpu_of_all
 
 SIZE = 256
 APPENDS = ((1, 1), (8, 1), (64, 1), (1, 1000))
@@ -58,7 +58,7 @@ class Peer:
 
     def cpu(self) -> float:
         """CPU seconds of all its processes so far."""
-        return sum(cpu(pid) for pid in [self.pid, *descendants(self.pid)])
+        return cpu_of_all(self.pid)
 
 
 class Started(Peer):

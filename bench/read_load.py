@@ -29,32 +29,40 @@ def main() -> None:
         request = pb.AppendRequest(topic=topic, logs=logs).SerializeToString()
         for _ in range(ENTRIES // BATCH):
             append(request, wait_for_ready=True)
-        found = {"pages_per_s": _timed(channel, topic, _pages), "stream_per_s": _timed(channel, topic, _stream)}
+        reads = {"pages_per_s": pages, "stream_per_s": stream}
+        found = {name: _timed(lambda read=read: read(channel, topic, ENTRIES)) for name, read in reads.items()}
     print(json.dumps(found))
 
 
-def _timed(channel: grpc.Channel, topic: str, read: Callable[[grpc.Channel, str], None]) -> float:
+def _timed(read: Callable[[], int]) -> float:
     began = time.perf_counter()
-    read(channel, topic)
-    return ENTRIES / (time.perf_counter() - began)
+    return read() / (time.perf_counter() - began)
 
 
-def _pages(channel: grpc.Channel, topic: str) -> None:
+def entries_of(answer: bytes) -> int:
+    """How many entries an answer has."""
+    return len(pb.GetLogsResponse.FromString(answer).logs)
+
+
+def pages(channel: grpc.Channel, topic: str, entries: int, taken: Callable[[bytes], int] = entries_of) -> int:
+    """Read so many entries from the beginning on, page by page; how many there were. ``taken`` takes a page apart."""
     call, offset = channel.unary_unary(SERVICE + "GetLogs"), 0
-    while offset < ENTRIES:
+    while offset < entries:
         asked = pb.GetLogsRequest(topic=topic, offset=offset, max_messages=PAGE)
-        page = pb.GetLogsResponse.FromString(call(asked.SerializeToString()))
-        offset += len(page.logs)
+        offset += taken(call(asked.SerializeToString()))
+    return offset
 
 
-def _stream(channel: grpc.Channel, topic: str) -> None:
+def stream(channel: grpc.Channel, topic: str, entries: int) -> int:
+    """As ``pages``, by one stream."""
     asked = pb.GetLogsRequest(topic=topic, offset=0)
-    pages, count = channel.unary_stream(SERVICE + "StreamLogs")(asked.SerializeToString()), 0
-    for page in pages:
-        count += len(pb.GetLogsResponse.FromString(page).logs)
-        if count >= ENTRIES:
-            pages.cancel()
-            return
+    answers, count = channel.unary_stream(SERVICE + "StreamLogs")(asked.SerializeToString()), 0
+    for answer in answers:
+        count += entries_of(answer)
+        if count >= entries:
+            answers.cancel()
+            break
+    return count
 
 
 if __name__ == "__main__":

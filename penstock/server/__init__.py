@@ -1,9 +1,10 @@
 """The log daemon: topics served by gRPC, HTTP and Flight, the ledger beside them.
 
 Read ``daemon`` (the process), ``servers``, ``entries_api`` (append, get, stream) with ``read_query``, ``entry_pages``,
-``search_pages`` and ``thread_results``, ``admin_api``, ``permitted_topics``, ``monitoring_api``, ``live_settings``,
-then the doors ``grpc``, ``http``, ``flight``, and ``auth``, ``metrics`` and ``alarms``. Imports any room before it:
-``log``, ``handover``, ``supervise``, ``slogd``, ``ledger``.
+``search_pages``, what streams share and wait for (``shared_pages``, ``newest``, ``wake``) and ``thread_results``,
+``admin_api``, ``permitted_topics``, ``monitoring_api``, ``live_settings``, then the doors ``grpc``, ``http``,
+``flight``, and ``auth``, ``metrics`` and ``alarms``. Imports any room before it: ``log``, ``handover``, ``supervise``,
+``slogd``, ``ledger``.
 """
 
 __all__ = [
@@ -19,9 +20,12 @@ __all__ = [
     "live_settings",
     "metrics",
     "monitoring_api",
+    "newest",
     "permitted_topics",
     "read_query",
     "search_pages",
     "servers",
+    "shared_pages",
     "thread_results",
+    "wake",
 ]

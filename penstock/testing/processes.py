@@ -26,6 +26,11 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_of_all(pid: int) -> float:
+    """CPU seconds so far of a process and those that it started and that still run."""
+    return sum(cpu(one) for one in [pid, *descendants(pid)])
+
+
 def anonymous(pid: int) -> int:
     """Bytes of a process that are its own: what it maps of files, the log buffer above all, is not."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.processes import alive, cpu, descendants, stopped
+from penstock.testing.processes import alive, cpu, cpu_of_all, descendants, stopped
 
 COUNT = """
 import sys, threading
@@ -69,3 +70,14 @@ def test_what_a_process_uses_and_starts_is_seen(process: subprocess.Popen[bytes]
         (child,) = descendants(shell.pid)
         assert alive(child)
         subprocess.run(["kill", str(child)], check=True)
+
+
+def test_the_processor_time_of_all_is_that_of_a_process_and_of_those_it_started() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        try:
+            while cpu(child.pid) < 0.2:
+                time.sleep(0.01)
+            own = cpu(os.getpid())
+            assert cpu_of_all(os.getpid()) >= own + 0.2
+        finally:
+            child.kill()
