@@ -39,6 +39,11 @@ class Acknowledgements:
         found = self._waits.decided() if len(self._waits) else []
         return [(connection, reply if fate is Fate.STORED else None) for (connection, reply), fate in found]
 
+    @property
+    def owed(self) -> bool:
+        """Whether somebody waits to be told."""
+        return bool(len(self._waits))
+
     def within(self, timeout: float) -> float:
         """Seconds to wait for bytes at most, ``timeout`` where nobody waits to be told anything."""
         pause = self._waits.pause

@@ -24,7 +24,7 @@ from penstock.ingest.acknowledgements import Acknowledgements
 from penstock.ingest.connections import Connection, Connections, joiner_of, splitter_of
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
-from penstock.ingest.udp import FINISH_TIME
+from penstock.ingest.udp import FILL_TIME, FINISH_TIME, LEAST_PAUSE
 from penstock.process.file_limit import raise_file_limit
 from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
@@ -92,6 +92,7 @@ class TcpReceiver:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._round = publisher.published[0] + 1
+        self._earliest = 0.0  # the monotonic time before which the next round is not worth its cost
         codec = codec_of(listener.codec)
         self._growth, self._reserves, self._annotates = codec.growth, codec.reserves, listener.annotate_source
         self._settle_time = listener.multiline.wait if listener.joins_lines else SETTLE_TIME
@@ -103,7 +104,10 @@ class TcpReceiver:
         self._buffer = bytearray(READ_SIZE)
 
     def receive(self, timeout: float) -> None:
-        """One round: what all ready connections have sent."""
+        """One round: what all ready connections have sent, a little later where the last round found little."""
+        pause = self._earliest - time.monotonic()
+        if pause > LEAST_PAUSE:
+            time.sleep(pause)
         self._round_of(timeout)
 
     def _round_of(self, timeout: float) -> bool:
@@ -111,6 +115,7 @@ class TcpReceiver:
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
         ready = self._selector.select(self._promised.within(timeout) if self._promised else timeout)
+        began = time.monotonic()
         room = min(max(ROUND_SIZE // max(len(ready), 1), LEAST_READ), READ_SIZE)
         for key, _ in ready:
             if key.data is None:
@@ -121,6 +126,8 @@ class TcpReceiver:
                 size = self._flush(first)
         self._flush(first)
         self._keep_promises()
+        waited_for = self._promised is not None and self._promised.owed
+        self._earliest = began + FILL_TIME if 0 < size < LEAST_READ and not waited_for else 0.0
         return bool(ready)
 
     def tick(self) -> None:

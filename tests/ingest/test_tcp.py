@@ -7,6 +7,8 @@ import json
 import logging.handlers
 import socket
 import struct
+import threading
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +75,24 @@ def test_lines_of_each_connection_keep_their_order(tmp_path: Path, sock: socket.
     assert [p for p in payloads if p.startswith(b"1")] == [b"1a", b"1b", b"1c"]
     assert [p for p in payloads if p.startswith(b"2")] == [b"2a", b"2b without newline"]
     assert open_books(receiving.life.totals()) == []
+
+
+def test_lines_that_come_one_by_one_are_taken_together(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    publisher, batches = receiving.life.publisher, list[int]()
+    publish = publisher.publish
+    publisher.publish = lambda body, *a, **k: (batches.append(len(body)), publish(body, *a, **k))  # type: ignore[method-assign]
+    with connect(sock) as connection:
+        receiving.rounds(1)
+        sending = threading.Thread(
+            target=lambda: [connection.sendall(b"line\n") or time.sleep(0.0001) for _ in range(200)]
+        )
+        sending.start()
+        while sum(batches) < 200:
+            receiving.rounds(1)
+        sending.join()
+    assert len(batches) < 50
+    assert len(receiving.life.payloads()) == 200
 
 
 def test_an_overlong_line_is_dropped_and_the_connection_goes_on(tmp_path: Path, sock: socket.socket) -> None:
