@@ -36,7 +36,7 @@ class Acknowledgements:
 
     def decided(self) -> list[tuple[Connection, bytes | None]]:
         """Who is to be told what by now; None: what they sent was missed, and they have to be closed to know."""
-        found = self._waits.decided() if len(self._waits) else []
+        found = self._waits.decided() if self.owed else []
         return [(connection, reply if fate is Fate.STORED else None) for (connection, reply), fate in found]
 
     @property

@@ -84,15 +84,16 @@ class TcpReceiver:
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         readers: Sequence[HandlerPosition] = (),
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._listener, self._sock, self._publisher, self._decoder = listener, sock, publisher, decoder
-        self._commands, self._wake, self._clock = commands, wake, clock
+        self._commands, self._wake, self._clock, self._sleep = commands, wake, clock, sleep
         self._connections = Connections(most_connections(listener), listener.max_unfinished)
         self._budget = publisher.frame_limit - FRAME_COST
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._round = publisher.published[0] + 1
-        self._earliest = 0.0  # the monotonic time before which the next round is not worth its cost
+        self._earliest = 0.0  # the time of ``clock`` before which the next round is not worth its cost
         codec = codec_of(listener.codec)
         self._growth, self._reserves, self._annotates = codec.growth, codec.reserves, listener.annotate_source
         self._settle_time = listener.multiline.wait if listener.joins_lines else SETTLE_TIME
@@ -105,9 +106,9 @@ class TcpReceiver:
 
     def receive(self, timeout: float) -> None:
         """One round: what all ready connections have sent, a little later where the last round found little."""
-        pause = self._earliest - time.monotonic()
+        pause = self._earliest - self._clock()
         if pause > LEAST_PAUSE:
-            time.sleep(pause)
+            self._sleep(pause)
         self._round_of(timeout)
 
     def _round_of(self, timeout: float) -> bool:
@@ -115,7 +116,7 @@ class TcpReceiver:
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
         ready = self._selector.select(self._promised.within(timeout) if self._promised else timeout)
-        began = time.monotonic()
+        began = self._clock()
         room = min(max(ROUND_SIZE // max(len(ready), 1), LEAST_READ), READ_SIZE)
         for key, _ in ready:
             if key.data is None:
@@ -126,9 +127,12 @@ class TcpReceiver:
                 size = self._flush(first)
         self._flush(first)
         self._keep_promises()
-        waited_for = self._promised is not None and self._promised.owed
-        self._earliest = began + FILL_TIME if 0 < size < LEAST_READ and not waited_for else 0.0
+        self._earliest = began + FILL_TIME if self._found_little(size) else 0.0
         return bool(ready)
+
+    def _found_little(self, size: int) -> bool:
+        """Whether the bytes of a round were hardly worth it; never while a sender waits to be told something."""
+        return 0 < size < LEAST_READ and not (self._promised and self._promised.owed)
 
     def tick(self) -> None:
         """Once a second or so: counts that could not be told yet, and new connections where there was no room."""

@@ -7,12 +7,11 @@ import json
 import logging.handlers
 import socket
 import struct
-import threading
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,8 @@ from penstock.counts import open_books
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import decoder_of
 from penstock.ingest.sockets import open_socket
-from penstock.ingest.tcp import SETTLE_TIME, TcpReceiver
+from penstock.ingest.tcp import LEAST_READ, SETTLE_TIME, TcpReceiver
+from penstock.ingest.udp import FILL_TIME
 from penstock.testing import FakeClock
 from tests.ingest.ingest_life import Life, live
 
@@ -47,12 +47,27 @@ class Receiving:
         commands = Commands(listener, decoder.statistics.as_dict, list)
         self.clock = FakeClock()
         self.receiver = TcpReceiver(
-            listener, sock, self.life.publisher, decoder, commands, lambda: None, self.clock.monotonic
+            listener,
+            sock,
+            self.life.publisher,
+            decoder,
+            commands,
+            lambda: None,
+            self.clock.monotonic,
+            sleep=lambda seconds: self.sleep(seconds),
         )
+        self.sleep = self.clock.advance
 
     def rounds(self, count: int = 6) -> None:
         for _ in range(count):
             self.receiver.receive(0.02)
+
+    def published(self) -> list[pa.RecordBatch]:
+        """The bodies that it publishes from now on."""
+        bodies: list[pa.RecordBatch] = []
+        publish = self.life.publisher.publish
+        self.life.publisher.publish = lambda body, *a, **k: (bodies.append(body), publish(body, *a, **k))  # type: ignore[method-assign]
+        return bodies
 
 
 def connect(sock: socket.socket) -> socket.socket:
@@ -79,20 +94,35 @@ def test_lines_of_each_connection_keep_their_order(tmp_path: Path, sock: socket.
 
 def test_lines_that_come_one_by_one_are_taken_together(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock)
-    publisher, batches = receiving.life.publisher, list[int]()
-    publish = publisher.publish
-    publisher.publish = lambda body, *a, **k: (batches.append(len(body)), publish(body, *a, **k))  # type: ignore[method-assign]
+    batches, pauses = receiving.published(), list[float]()
+
+    def lines_come(pause: float) -> None:
+        pauses.append(pause)
+        for _ in range(19 if len(pauses) == 1 else 20):
+            connection.sendall(b"line\n")
+
+    receiving.sleep = lines_come
     with connect(sock) as connection:
         receiving.rounds(1)
-        sending = threading.Thread(
-            target=lambda: [connection.sendall(b"line\n") or time.sleep(0.0001) for _ in range(200)]
-        )
-        sending.start()
-        while sum(batches) < 200:
-            receiving.rounds(1)
-        sending.join()
+        connection.sendall(b"line\n")
+        for _ in range(100):
+            receiving.rounds(1 if len(pauses) < 10 else 0)
+        receiving.sleep = receiving.clock.advance
+        receiving.rounds()
+    assert pauses == [FILL_TIME] * 10
     assert len(batches) < 50
     assert len(receiving.life.payloads()) == 200
+
+
+def test_a_round_that_found_much_or_nothing_is_followed_at_once(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock)
+    pauses: list[float] = []
+    receiving.sleep = pauses.append
+    with connect(sock) as connection:
+        connection.sendall(b"line\n" * (LEAST_READ // 5 + 1))
+        receiving.rounds()
+    assert not pauses
+    assert len(receiving.life.payloads()) == LEAST_READ // 5 + 1
 
 
 def test_an_overlong_line_is_dropped_and_the_connection_goes_on(tmp_path: Path, sock: socket.socket) -> None:
@@ -143,9 +173,7 @@ def test_raw_lines_are_messages_as_they_are(tmp_path: Path, sock: socket.socket)
 
 def test_lines_get_the_address_they_came_from_where_asked(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, annotate_source=True)
-    published = []
-    publish = receiving.life.publisher.publish
-    receiving.life.publisher.publish = lambda body, *a, **k: (published.append(body), publish(body, *a, **k))  # type: ignore[method-assign]
+    published = receiving.published()
     with connect(sock) as connection:
         connection.sendall(b"line\n" * 3000)
         receiving.rounds()
