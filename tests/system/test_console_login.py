@@ -62,7 +62,8 @@ def test_a_token_that_may_watch_logs_in_and_sees_its_topics(console: str, chromi
     page.screenshot(path=tmp_path / "login.png")
     for secret, said in (("nobody's secret", "not known"), (WRITER, "lacks the right to watch")):
         page.get_by_label("Token").fill(secret)
-        page.get_by_role("button", name="Log in").click()
+        with page.expect_console_message(lambda message: message.type == "error"):  # told a little later, at times
+            page.get_by_role("button", name="Log in").click()
         expect(page.get_by_role("alert")).to_contain_text(said)
     page.get_by_label("Token").fill(WATCHER)
     wrong.clear()  # the browser reports the refusals
