@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from nicegui import ui
 
@@ -22,6 +21,8 @@ PAGES = {
     "/configuration": "Configuration",
 }
 REFRESH = 1.0
+FIND = "e => location.assign('/find?q=' + encodeURIComponent(e.target.value))"
+"""Done by the browser: it takes what is in the box, also while the console is away."""
 SAID_EVERY = 0.5
 """Seconds between two looks whether anything is known of now."""
 
@@ -44,7 +45,7 @@ def frame(path: str, daemon: Daemon) -> Iterator[None]:
         find = ui.input(placeholder="find a uuid, topic:offset, time, text").props(
             'dense outlined debounce=0 aria-label="find a message" data-find'
         )
-        find.classes("find").on("keydown.enter", lambda: ui.navigate.to(f"/find?q={quote(find.value or '', safe='')}"))
+        find.classes("find").on("keydown.enter", js_handler=FIND)
         state = ui.label().classes("state dim").style("white-space:nowrap")
         if daemon.token:
             ui.link("Log out", "/logout").props('title="end this session"')

@@ -74,7 +74,11 @@ class Site:
     def page(self, look: Look, path: str = "/") -> Iterator[Page]:
         """A page that has no errors and is no wider than its screen."""
         page, wrong = opened(self.chromium, self.console, path, look.width, look.dark)
-        yield page
+        try:
+            yield page
+        except BaseException as error:
+            error.add_note(f"{page.url} says: {page.locator('body').inner_text()} {wrong}")
+            raise
         page.screenshot(
             path=self.shots / f"{path.strip('/').partition('?')[0] or 'pipe'}-{look.name}.png", full_page=True
         )
