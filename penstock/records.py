@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
+from penstock.compact_json import compact_json
 from penstock.errors import PenstockError
 
 ANNOTATIONS = pa.map_(pa.string(), pa.string())
@@ -202,17 +203,9 @@ def values_of(column: pa.Array[Any]) -> list[Any]:
     return values
 
 
-_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
-
-
-def document_text(document: Mapping[str, Any]) -> bytes:
-    """``document`` as a message carries it."""
-    return _ENCODE(document).encode()
-
-
 def metadata_of(document: dict[str, Any]) -> dict[bytes, bytes]:
     """The custom metadata of a message with ``document``."""
-    return {METADATA_KEY: document_text(document)}
+    return {METADATA_KEY: compact_json(document)}
 
 
 def encode(

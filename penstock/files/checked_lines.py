@@ -8,7 +8,6 @@ is cut by the file's owner; both are told with the file's name.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 from crc32c import crc32c
 
+from penstock.compact_json import compact_json
 from penstock.files.errors import UnknownFormat
 from penstock.files.file_system import OS, File, FileSystem
 from penstock.files.json_values import parse_object
@@ -27,7 +27,6 @@ VERSION = 1
 _DIGITS = 8
 _BEGIN = re.compile(rb"[0-9a-f]{8}(?=\{\"v\":)")
 """Where a line begins: this stands nowhere else, as a quote within a text is escaped."""
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -71,7 +70,7 @@ def unchecked(text: bytes) -> dict[str, Any] | None:
 
 def encode_line(document: Mapping[str, Any]) -> bytes:
     """A JSON object as a line; it may have no entry ``v``."""
-    text = _encode({"v": VERSION, **document}).encode()
+    text = compact_json({"v": VERSION, **document})
     return b"%08x%s\n" % (crc32c(text), text)
 
 

@@ -170,12 +170,15 @@ class SystemFile:
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE)
 
     def write(self, parts: Sequence[Bytes], position: int) -> int:
-        rest = [memoryview(part).cast("B") for part in parts if len(memoryview(part))]
-        total = 0
-        while rest:
-            done = os.pwritev(self._fd, rest[:MAX_PARTS], position + total)
-            total += done
-            rest = _after(rest, done)
+        views = [memoryview(part) for part in parts]
+        size = sum([view.nbytes for view in views])
+        total = os.pwritev(self._fd, views[:MAX_PARTS], position) if size else 0
+        if total < size:
+            rest = _after([view.cast("B") for view in views], total)
+            while rest:
+                done = os.pwritev(self._fd, rest[:MAX_PARTS], position + total)
+                total += done
+                rest = _after(rest, done)
         return total
 
     def truncate(self, length: int) -> None:

@@ -106,6 +106,11 @@ class Log:
             self._unlock()
             raise
 
+    @property
+    def committers(self) -> Committers:
+        """The threads that write for all topics."""
+        return self._shared.committers
+
     def _find(self) -> set[str]:
         """The topics there are; what is left of deleted ones is removed."""
         found = set()

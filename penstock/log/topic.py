@@ -163,8 +163,8 @@ class Topic:
 
     def _work(self) -> bool:
         """Commit once; whether there is more by then."""
-        items = self._take()
         with self._writing:
+            items = self._take()
             try:
                 self.writer.write(items)
             except Exception as error:  # noqa: BLE001 - every append that waits gets an answer

@@ -18,9 +18,11 @@ import pyarrow as pa
 
 from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
 from penstock.server.admin_api import AdminApi, Post
+from penstock.server.answered_pages import AnsweredPages, Render
 from penstock.server.auth.rights import NOBODY_ASKED, Principal, TokenAuthenticator
-from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, Page, page_of, read_page, start_of
+from penstock.server.entry_pages import DEFAULT_BUDGET, Page, page_of, read_page, start_of
 from penstock.server.newest import NewestOfTopics
+from penstock.server.pages_ahead import PagesAhead
 from penstock.server.permitted_topics import PermittedTopics, answer
 from penstock.server.read_query import Query
 from penstock.server.search_pages import Found, Search, find
@@ -38,8 +40,6 @@ TELL_EVERY = 1.0
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
-Render = Callable[[list[pa.RecordBatch], int], T]
-"""Makes an answer of batches, and of the offset at which to go on where a filter left entries out (else 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class EntriesApi:
         self.guard = guard or TokenAuthenticator()
         self.manage = AdminApi(self.topics, post)
         self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
+        self.pages = PagesAhead(self.threads)
+        self.answers = AnsweredPages(self.topics, self.pages)
         self._arrivals: LoopFutures | None = None
         self._pages_of_all, self._newest = SharedPages(), NewestOfTopics()
         self._wakes: set[Wake] = set()
@@ -124,20 +126,12 @@ class EntriesApi:
             raise answer(error, topic) from error
 
     async def get(self, query: Query, render: Render[T], caller: Principal = NOBODY_ASKED) -> T:
-        """One page of SCHEMA batches as ``render`` makes it, on a reader thread.
+        """One page of SCHEMA batches as ``render`` makes it: at once where it is there, else on a reader thread.
 
         Raises BadRequest, NotAllowed, NoSuchTopic, Damaged.
         """
-        return await self.run(lambda: self._get(query, render, caller))
-
-    def _get(self, query: Query, render: Render[T], caller: Principal) -> T:
-        topic = self.topics.readable(query.topic, caller)
-        if query.latest and not query.max_messages:
-            return render([], 0)
-        budget = LARGE_BUDGET if query.max_messages else DEFAULT_BUDGET
-        with self.topics.reader(topic) as reader:
-            page = read_page(topic, reader, start_of(query, topic, reader), query.page, budget, query)
-            return render(page.batches, page.next if query.filter is not None else 0)
+        ready = self.answers.ready(query, render, caller)
+        return ready if ready is not None else await self.run(lambda: self.answers.get(query, render, caller))
 
     async def search(self, search: Search, render: Callable[[Found], T], caller: Principal = NOBODY_ASKED) -> T:
         """A page of what is looked for, as ``render`` makes it. Raises NotAllowed, NoSuchTopic, BadRequest, Damaged."""

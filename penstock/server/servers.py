@@ -85,12 +85,14 @@ async def serve(
         await rpc.start()
         web = _Uvicorn(_config(app, tls, http_limits))
         served = asyncio.create_task(web.serve(sockets=[listener]))
+        forgetting = asyncio.create_task(api.pages.forget_when_idle())
         _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
             ready(bound)
         try:
             await _first(served, asyncio.create_task(stop.wait()))
         finally:
+            forgetting.cancel()
             await _stop(api, rpc, web, served, flight, kafka)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 Work = Callable[[], bool]
@@ -18,6 +19,7 @@ class Committers:
 
     def __init__(self, count: int) -> None:
         self._queue: SimpleQueue[Work | None] = SimpleQueue()
+        self._own = threading.local()
         self._threads = [
             threading.Thread(target=self._run, name=f"committer-{number}", daemon=True) for number in range(count)
         ]
@@ -26,14 +28,31 @@ class Committers:
 
     def schedule(self, work: Work) -> None:
         """Run ``work``, which must not raise, as soon as a thread is free."""
-        self._queue.put(work)
+        own: list[Work] | None = getattr(self._own, "kept", None)
+        if own is not None and not own:
+            own.append(work)
+        else:
+            self._queue.put(work)
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[list[Work]]:
+        """What this thread schedules first meanwhile: it has to ``run`` it itself, which saves a hand-over."""
+        self._own.kept = kept = list[Work]()
+        try:
+            yield kept
+        finally:
+            self._own.kept = None
+
+    def run(self, work: Work) -> None:
+        """Do ``work``, on this thread, until there is no more, or somebody else waits."""
+        while (more := work()) and self._queue.empty():
+            pass
+        if more:
+            self._queue.put(work)
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
-            while (more := work()) and self._queue.empty():
-                pass
-            if more:
-                self._queue.put(work)
+            self.run(work)
 
     def close(self) -> None:
         """Wait until everything scheduled is done, then end the threads."""

@@ -123,13 +123,15 @@ class Writer:
         active = self.active()
         prepared = self._prepare(active, items, self._shared.clock.micros())
         parts = [part for one in prepared for part in one.framed.parts]
-        copies = b"".join(batch_copies.line(active.files, one.message, one.framed.parts) for one in prepared)
+        messages = [one.message for one in prepared]
+        lines = zip(messages, prepared, strict=True)
+        copies = b"".join([batch_copies.line(active.files, message, one.framed.parts) for message, one in lines])
         size = sum(one.framed.length for one in prepared) + len(prepared) * index.RECORD.itemsize + len(copies)
         if not self._internal:
             self._shared.reserve.check()
             self._shared.budget.check(size)
         try:
-            active.append(parts, index.pack(index.record(one.message) for one in prepared), copies)
+            active.append(parts, list(map(index.record, messages)), copies)
         except OSError as error:
             raise write_error(error) from error
         self._shared.budget.add(size)

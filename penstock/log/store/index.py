@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import Any
+from operator import mul
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,18 +53,42 @@ HEADER = header()
 IndexRecords = npt.NDArray[Any]
 """An array of RECORD."""
 _CHECK_WORD = 15
+_RECORD = struct.Struct("<7qII32s")
+_WORDS = struct.Struct(f"<{RECORD.itemsize // 4}I")
 _WEIGHTS = (np.arange(1, 2 * RECORD.itemsize // 4, 2, dtype=np.uint32) * np.uint32(0x9E3779B1)) | np.uint32(1)
 _WEIGHTS[_CHECK_WORD] = 0
 _SALT = np.uint32(0x5045_4E53)  # so that a record of zeros is not valid
+_PLAIN_WEIGHTS, _PLAIN_SALT = _WEIGHTS.tolist(), int(_SALT)
 
 EMPTY: IndexRecords = np.empty(0, RECORD)
 
 
-def record(message: Message) -> tuple[Any, ...]:
-    """The index record of a message, still without its check."""
+class Record(NamedTuple):
+    """The fields of RECORD, still without the check."""
+
+    base: int
+    first: int
+    last: int
+    position: int
+    length: int
+    rows: int
+    bucket: int
+    crc: int
+    check: int
+    source: bytes
+
+    def packed(self) -> bytes:
+        """Its bytes, with the check."""
+        data = _RECORD.pack(*self)
+        check: int = sum(map(mul, _WORDS.unpack(data), _PLAIN_WEIGHTS), _PLAIN_SALT) & 0xFFFF_FFFF
+        return data[: 4 * _CHECK_WORD] + check.to_bytes(4, "little") + data[4 * _CHECK_WORD + 4 :]
+
+
+def record(message: Message) -> Record:
+    """The index record of a message."""
     m = message
     source = m.origin.source.encode()[:32]
-    return (m.base, m.first, m.last, m.position, m.length, m.rows, m.origin.bucket, m.crc, 0, source)
+    return Record(m.base, m.first, m.last, m.position, m.length, m.rows, m.origin.bucket, m.crc, 0, source)
 
 
 def bad_record(base: int, rows: int, position: int, length: int, time: int) -> tuple[Any, ...]:
@@ -72,7 +97,7 @@ def bad_record(base: int, rows: int, position: int, length: int, time: int) -> t
 
 
 def pack(many: Iterable[tuple[Any, ...]]) -> IndexRecords:
-    """Records with their checks."""
+    """Many records with their checks."""
     packed = np.array(list(many), RECORD)
     packed["check"] = _checks(packed)
     return packed

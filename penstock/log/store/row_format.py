@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any
 
 from crc32c import crc32c
 
+from penstock.compact_json import compact_json
 from penstock.log.store.batch_format import CRC_BLANK, CRC_KEY, PREFIX, Framed
-from penstock.records import CONTINUATION, METADATA_KEY, Rows, document_text
+from penstock.records import CONTINUATION, METADATA_KEY, Rows
 
 FEW = 32
 """Up to so many rows it is quicker."""
@@ -57,7 +58,7 @@ class _Column:
     def checksum(self, crc: int) -> int:
         """As ``producers.checksum`` has it of an Arrow array."""
         if self.nulls == self.rows:
-            return int(crc32c(b"no values", crc))
+            return int(crc32c(_NONE, crc))
         for part in (self.offsets, self.present, self.data):
             crc = int(crc32c(part, crc))
         for column in self.of:
@@ -74,75 +75,97 @@ class _Column:
         number = int(self.present.translate(_DIGITS)[::-1], 2)
         return number.to_bytes(-(-self.rows // 8), "little")
 
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """Rows and missing values, of it and of those within it; between a map and its names and texts is the pair."""
+        if not self.of:
+            return self.rows, self.nulls
+        names, texts = self.of
+        return self.rows, self.nulls, names.rows, 0, *names.nodes, *texts.nodes
 
+    @property
+    def buffers(self) -> tuple[bytes, ...]:
+        if not self.offsets:
+            return b"", self.data
+        if self.of:
+            names, texts = self.of
+            return self.bits, self.offsets, b"", *names.buffers, *texts.buffers
+        return self.bits, self.offsets, self.data
+
+
+@dataclass(slots=True)
+class _Laid:
+    """A column as it lies in a message's body: ``places`` are where its buffers begin in ``block``, and their sizes."""
+
+    nodes: tuple[int, ...]
+    places: tuple[int, ...]
+    block: bytes
+
+
+def _laid(column: _Column) -> _Laid:
+    """Each buffer at a multiple of eight."""
+    places: list[int] = []
+    parts: list[bytes] = []
+    at = 0
+    for buffer in column.buffers:
+        size = len(buffer)
+        places += (at, size)
+        if size:
+            parts += (buffer, _PADDING[-size % 8])
+            at += size + -size % 8
+    return _Laid(column.nodes, tuple(places), b"".join(parts))
+
+
+_NONE = b"no values"
 _DIGITS = b"01" + bytes(254)
+_PADDING = [bytes(count) for count in range(8)]
 
 
 def checksum(rows: Rows) -> int:
     """The CRC32C of the rows: what ``producers.checksum`` says of them as a batch."""
     crc = 0
-    for column in _columns(rows):
-        crc = column.checksum(crc)
+    for make, values in zip(_COLUMNS, zip(*rows, strict=True), strict=True):
+        crc = int(crc32c(_NONE, crc)) if values.count(None) == len(values) else make(values).checksum(crc)
     return crc
 
 
 def frame(rows: Rows, base: int, time: int, described: Mapping[str, Any]) -> Framed:
     """Rows with offsets from ``base`` and timestamps from ``time`` on as a message with its checksum."""
-    columns = (_numbers(base, len(rows)), _numbers(time, len(rows)), *_columns(rows))
-    places, body = _body(chain.from_iterable(map(_buffers, columns)))
-    text = document_text(described)
+    count = len(rows)
+    columns = map(_lay, _COLUMNS, zip(*rows, strict=True))
+    nodes, places, body = _body([_numbers(base, count), _numbers(time, count), *columns])
+    text = compact_json(described)
     end = bytes(8 - (_HEAD.size + len(text)) % 8)
-    nodes = [number for column in chain.from_iterable(map(_all, columns)) for number in (column.rows, column.nulls)]
     size = _HEAD.size - PREFIX + len(text) + len(end)
     message = (*_MESSAGE, len(body), *_BEHIND_LENGTH)
-    batch = (*_BATCH, len(rows), _TO_BUFFERS, _NODES, *nodes, _BUFFERS, *places)
+    batch = (*_BATCH, count, _TO_BUFFERS, _NODES, *nodes, _BUFFERS, *places)
     head = _HEAD.pack(CONTINUATION, size, *message, *batch, *_ENTRIES, *_NAMES, len(text)) + text + end
     crc = int(crc32c(body, crc32c(head)))
     head = head[:_CRC_AT] + b"%08x" % crc + head[_CRC_AT + len(CRC_BLANK) :]
     return Framed((head, body), len(head) + len(body), crc)
 
 
-def _columns(rows: Rows) -> tuple[_Column, ...]:
-    keys, payloads, types, annotations = zip(*rows, strict=True)
-    return _values(keys), _values(payloads), _texts(types), _maps(annotations)
-
-
-def _numbers(first: int, count: int) -> _Column:
-    return _Column(count, 0, b"", b"", struct.pack(f"<{count}q", *range(first, first + count)))
+def _numbers(first: int, count: int) -> _Laid:
+    size = 8 * count
+    return _Laid((count, 0), (0, 0, 0, size), struct.pack(f"<{count}q", *range(first, first + count)))
 
 
 def _values(values: Sequence[bytes | None]) -> _Column:
     nulls = values.count(None)
-    if nulls == len(values):
-        return _no_values(nulls)
-    given = [value or b"" for value in values]
-    return _Column(len(values), nulls, _present(values, nulls), _offsets(map(len, given)), b"".join(given))
+    given = [value or b"" for value in values] if nulls else values
+    return _Column(len(values), nulls, _present(values, nulls), _offsets(map(len, given)), b"".join(given))  # type: ignore[arg-type]
 
 
 def _texts(texts: Sequence[str | None]) -> _Column:
-    if texts.count(None) == len(texts):
-        return _no_values(len(texts))
     return _values([None if text is None else text.encode() for text in texts])
 
 
 def _maps(maps: Sequence[list[tuple[str, str]] | None]) -> _Column:
     nulls = maps.count(None)
-    if nulls == len(maps):
-        return _no_maps(nulls)
     pairs = [pair for entries in maps if entries for pair in entries]
     of = _texts([name for name, _ in pairs]), _texts([text for _, text in pairs])
     offsets = _offsets(len(entries or ()) for entries in maps)
     return _Column(len(maps), nulls, _present(maps, nulls), offsets, b"", of)
-
-
-@lru_cache(2 * FEW)
-def _no_values(rows: int) -> _Column:
-    return _Column(rows, rows, b"", bytes(4 * rows + 4))
-
-
-@lru_cache(2 * FEW)
-def _no_maps(rows: int) -> _Column:
-    return _Column(rows, rows, b"", bytes(4 * rows + 4), b"", (_no_values(0), _no_values(0)))
 
 
 def _present(values: Iterable[Any], nulls: int) -> bytes:
@@ -153,34 +176,29 @@ def _offsets(lengths: Iterable[int]) -> bytes:
     return array("i", accumulate(lengths, initial=0)).tobytes()
 
 
-def _all(column: _Column) -> Iterator[_Column]:
-    """A column and those within it; between a map and its names and texts there is the pair."""
-    yield column
-    if column.of:
-        yield _Column(column.of[0].rows, 0, b"", b"")
-        yield from column.of
+_Make = Callable[[Any], _Column]
+_COLUMNS: tuple[_Make, ...] = (_values, _values, _texts, _maps)
 
 
-def _buffers(column: _Column) -> tuple[bytes, ...]:
-    if not column.offsets:
-        return b"", column.data
-    if column.of:
-        return column.bits, column.offsets, b"", *chain.from_iterable(map(_buffers, column.of))
-    return column.bits, column.offsets, column.data
+def _lay(make: _Make, values: Sequence[Any]) -> _Laid:
+    count = len(values)
+    return _no_values(make, count) if values.count(None) == count else _laid(make(values))
 
 
-def _body(buffers: Iterable[bytes]) -> tuple[list[int], bytes]:
-    """Where each buffer is, and its length; and all of them, each at a multiple of eight."""
+@lru_cache(len(_COLUMNS) * FEW)
+def _no_values(make: _Make, rows: int) -> _Laid:
+    return _laid(make([None] * rows))
+
+
+def _body(columns: Sequence[_Laid]) -> tuple[list[int], list[int], bytes]:
+    """All nodes, where each buffer is and its length, and the columns one behind the other."""
+    nodes: list[int] = []
     places: list[int] = []
-    parts: list[bytes] = []
     at = 0
-    for buffer in buffers:
-        size = len(buffer)
-        places += (at, size)
-        if size:
-            parts += (buffer, _PADDING[-size % 8])
-            at += size + -size % 8
-    return places, b"".join(parts)
-
-
-_PADDING = [bytes(count) for count in range(8)]
+    for column in columns:
+        nodes += column.nodes
+        places += column.places
+        if at:
+            places[-len(column.places) :: 2] = [begin + at for begin in column.places[::2]]
+        at += len(column.block)
+    return nodes, places, b"".join([column.block for column in columns])

@@ -209,7 +209,7 @@ class Segment:
         self.state = state
         self.published = state.copy()
         self._dirty = False
-        self._unindexed: list[index.IndexRecords] = []
+        self._unindexed: list[tuple[int, bytes]] = []
         self._uncopied: list[tuple[int, bytes]] = []
         self._unsynced: list[tuple[int, Sequence[Bytes]]] = []
         self._dropped = False
@@ -226,7 +226,7 @@ class Segment:
             self._words = stack.enter_context(contextlib.closing(self._fs.words(self.files.synced)))
             self._open = stack.pop_all()
 
-    def append(self, parts: Sequence[Bytes], records: index.IndexRecords, copies: bytes = b"") -> None:
+    def append(self, parts: Sequence[Bytes], records: Sequence[index.Record], copies: bytes = b"") -> None:
         """Write whole messages, their ``records`` and ``copies``. Raises OSError, and then nothing of them stays."""
         try:
             self.undo_failure()
@@ -239,16 +239,17 @@ class Segment:
             with contextlib.suppress(OSError):
                 self.undo_failure()
             raise
-        self._unindexed.append(records)
-        self._uncopied.append((int(records["base"][0]), copies))
+        first, last = records[0], records[-1]
+        self._unindexed.append((first.base, b"".join([record.packed() for record in records])))
+        self._uncopied.append((first.base, copies))
         state = self.state
         self._unsynced.append((state.length, parts))
         state.length += written
-        state.end = int(records["base"][-1] + records["rows"][-1])
+        state.end = last.base + last.rows
         state.batches += len(records)
         state.copied += len(copies)
-        state.oldest = state.oldest or int(records["first"][0])
-        state.last = int(records["last"][-1])
+        state.oldest = state.oldest or first.first
+        state.last = last.last
 
     def sync(self) -> None:
         """Bring what is written to the disk. Raises OSError: what is not synced stays unseen."""
@@ -257,7 +258,7 @@ class Segment:
             self._write_again()
             self._sync_data()
             self._unsynced, self._dropped = [], False
-            added = b"".join(records.tobytes() for records in self._unindexed)
+            added = b"".join([packed for _, packed in self._unindexed])
             self._index.write([added], self._index_length - len(added))
             copies = b"".join(text for _, text in self._uncopied)
             self._copies.write([copies], self.state.copied - len(copies))
@@ -291,7 +292,7 @@ class Segment:
         """Take back what was written behind ``state`` and is not published. Raises OSError; then again before all."""
         self._dirty = self._dirty or state.length != self.state.length
         self.state = state.copy()
-        self._unindexed = [records for records in self._unindexed if records["base"][0] < state.end]
+        self._unindexed = [records for records in self._unindexed if records[0] < state.end]
         self._uncopied = [copy for copy in self._uncopied if copy[0] < state.end]
         self._unsynced = [part for part in self._unsynced if part[0] < state.length]
         self._dropped = self._dropped and bool(self._unsynced)
@@ -303,7 +304,7 @@ class Segment:
         if self._dirty:
             self._data.truncate(self.state.length)
             self._sync_data()
-            self._index.truncate(self._index_length - sum(records.nbytes for records in self._unindexed))
+            self._index.truncate(self._index_length - sum(len(packed) for _, packed in self._unindexed))
             self._copies.truncate(self.state.copied - sum(len(text) for _, text in self._uncopied))
             self._dirty = False
 

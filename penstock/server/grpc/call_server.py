@@ -1,9 +1,12 @@
-"""A gRPC server on grpcio's completion queue: one thread takes what happens to all calls.
+"""A gRPC server on grpcio's completion queue: one thread at a time takes what happens to all calls.
 
 grpc.aio takes four hand-offs to the event loop and as many futures for each call: six times the processor time of an
 append. Here a call for which the thread itself knows what to do takes none (``direct``); the others run as coroutines
 on the event loop, with handlers as grpc.aio has them. The classes of ``cygrpc`` are those that grpcio's own threaded
 server is made of (grpc/_server.py).
+
+What a direct call has to have done, to commit, the thread does itself, and another one takes its place meanwhile: a
+hand-over to a thread that sleeps is half of what a commit costs. Where the other one is busy so, the committers do it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
+from penstock.log.commit.committer_threads import Committers, Work
 from penstock.server.grpc.calls import UNIMPLEMENTED, Call, LoopCall
 from penstock.server.thread_results import LoopCalls
 from penstock.slogd.errors import Code
@@ -34,13 +38,16 @@ _LOGGER = logging.getLogger(__name__)
 class CallServer:
     """Serves ``direct`` methods by their full names, and what is added as to a server of grpc.aio."""
 
-    def __init__(self, options: list[tuple[str, int]], direct: Mapping[str, Direct], refusal: Refusal) -> None:
-        self._direct, self._refusal = direct, refusal
+    def __init__(
+        self, options: list[tuple[str, int]], direct: Mapping[str, Direct], refusal: Refusal, committers: Committers
+    ) -> None:
+        self._direct, self._refusal, self._committers = direct, refusal, committers
         self._handlers: dict[str, Any] = {}
         self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server(tuple(options), False)
         self._server.register_completion_queue(self._queue)
-        self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
-        self._stopping = self._at_rest = False
+        self._threads = [threading.Thread(target=self._run, name=f"grpc-{n}", daemon=True) for n in range(2)]
+        self._leading, self._is_one_away = threading.Lock(), False
+        self._stopping = self._at_rest = self._is_over = False
         self._ends = 0.0
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
@@ -63,17 +70,23 @@ class CallServer:
         self._loop = LoopCalls(asyncio.get_running_loop())
         self._server.start(False)  # with a queue besides it waits by the wall clock, which may be set meanwhile
         self._expect()
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     async def stop(self, grace: float) -> None:
         """Take no more calls; end those that are left after ``grace`` seconds."""
-        if self._thread.is_alive() and not self._stopping:
+        if self._threads[0].is_alive() and not self._stopping:
             self._stopping = True
             self._server.shutdown(self._queue, self._rest)
-            await asyncio.to_thread(self._thread.join, grace)
-            if self._thread.is_alive():
+            if not await asyncio.to_thread(self._joined, grace):
                 self._server.cancel_all_calls()
-                await asyncio.to_thread(self._thread.join, grace)
+                await asyncio.to_thread(self._joined, grace)
+
+    def _joined(self, patience: float) -> bool:
+        until = time.monotonic() + patience
+        for thread in self._threads:
+            thread.join(max(until - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _expect(self) -> None:
         self._server.request_call(self._queue, self._queue, self._arrived)
@@ -82,21 +95,44 @@ class CallServer:
         self._at_rest, self._ends = True, time.monotonic() + DRAIN
 
     def _run(self) -> None:
-        while True:
+        while not self._is_over:
+            with self._leading:
+                work = self._lead()
+                self._is_one_away = work is not None
+            if work is not None:
+                self._committers.run(work)
+                self._is_one_away = False
+
+    def _lead(self) -> Work | None:
+        """Take what happens, until this thread has something to do, or the server is at rest."""
+        while not self._is_over:
             # Not by a deadline of the wall clock, which may be set meanwhile: 0 is always over.
             event = self._queue.poll(0.0 if self._at_rest else None)
             if event.completion_type == cygrpc.CompletionType.queue_timeout:
-                if time.monotonic() < self._ends:
-                    time.sleep(DRAIN / 10)
-                    continue
-                self._server.destroy()
-                return
-            try:
-                event.tag(event)
-            except Exception:
-                _LOGGER.exception("a call failed")
+                self._look_whether_over()
+            elif self._is_one_away:
+                self._take(event)
+            else:
+                with self._committers.keeping() as kept:
+                    self._take(event)
+                if kept:
+                    return kept[0]
             # An event of a call that is over, kept while waiting for the next one, would let grpc spin.
             event = None
+        return None
+
+    def _take(self, event: Any) -> None:
+        try:
+            event.tag(event)
+        except Exception:
+            _LOGGER.exception("a call failed")
+
+    def _look_whether_over(self) -> None:
+        if time.monotonic() < self._ends:
+            time.sleep(DRAIN / 10)
+        else:
+            self._is_over = True
+            self._server.destroy()
 
     def _arrived(self, event: Any) -> None:
         if not event.success:

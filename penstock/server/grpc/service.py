@@ -73,6 +73,25 @@ class Entries:
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             call.refuse(*told(error))
 
+    def get(self, data: bytes, call: Call) -> None:
+        """GetLogs: answered at once where the page is there, else by the thread that reads it."""
+        try:
+            query, caller = _query(data), caller_of(self._api, call)
+            ready = self._api.answers.ready(query, response, caller)
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
+            call.refuse(*told(error))
+        else:
+            if ready is None:
+                self._api.threads.submit(self._get, query, caller, call)
+            else:
+                call.answer(ready)
+
+    def _get(self, query: Query, caller: Principal, call: Call) -> None:
+        try:
+            call.answer(self._api.answers.get(query, response, caller))
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
+            call.refuse(*told(error))
+
     async def append_stream(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         """AppendStream: taken in their order, and answered in it."""
         answers: asyncio.Queue[Awaitable[bytes] | None] = asyncio.Queue(PIPELINED)
@@ -108,13 +127,6 @@ class Entries:
             failed: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
             return failed
-
-    async def get(self, data: bytes, context: Context) -> bytes:
-        """GetLogs."""
-        try:
-            return await self._api.get(_query(data), response, caller_of(self._api, context))
-        except Exception as error:  # noqa: BLE001 - every call ends with a code
-            await abort(context, error)
 
     async def stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
         """StreamLogs."""
@@ -178,13 +190,13 @@ def create_server(api: EntriesApi, security: SecurityConfig | None = None) -> Rp
     """A server of ``api`` without an address yet."""
     entries, security = Entries(api), security or SecurityConfig()
     closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
-    server = CallServer(OPTIONS, {f"/{SERVICE}/AppendLogs": entries.append}, TokenForServices(api.guard, closed))
+    direct = {f"/{SERVICE}/AppendLogs": entries.append, f"/{SERVICE}/GetLogs": entries.get}
+    server = CallServer(OPTIONS, direct, TokenForServices(api.guard, closed), api.topics.log.committers)
     list_topics: Any = grpc.unary_unary_rpc_method_handler(
         entries.topics, None, pb.ListTopicsResponse.SerializeToString
     )
     handlers = {
         "AppendStream": grpc.stream_stream_rpc_method_handler(entries.append_stream),
-        "GetLogs": grpc.unary_unary_rpc_method_handler(entries.get),
         "StreamLogs": grpc.unary_stream_rpc_method_handler(entries.stream),
         "ListTopics": list_topics,
         **manage_handlers(api),

@@ -21,8 +21,6 @@ from penstock.server.kafka.pages import Pages
 LARGEST = 16 << 20
 """Bytes of an answer, at most; a larger message comes alone."""
 LONGEST_WAIT = 60.0
-IDLE = 5.0
-"""Seconds without a fetch after which no pages are kept."""
 LATEST, EARLIEST, NEWEST = -1, -2, -3
 """Timestamps that ask for the end, the beginning, and the newest record."""
 
@@ -32,13 +30,9 @@ class Fetching:
 
     def __init__(self, api: EntriesApi) -> None:
         self._api, self._pages, self._sessions = api, Pages(api), Sessions()
-        self._idle: asyncio.TimerHandle | None = None
 
     async def fetch(self, call: Call) -> Later:
         """Read when the answers before it are on their way, so that one connection holds one answer."""
-        if self._idle is not None:
-            self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(IDLE, self._pages.forget)
         return Later(self._fetched(call))
 
     async def _fetched(self, call: Call) -> Values:

@@ -31,6 +31,19 @@ def test_a_flipped_byte_spoils_its_record_only(position, mask):
     assert index.valid(index.unpack(bytes(data))).tolist() == [n != position // 96 for n in range(4)]
 
 
+@given(
+    st.builds(
+        index.Record,
+        *[st.integers(-(2**63), 2**63 - 1)] * 7,
+        st.integers(0, 2**32 - 1),
+        st.just(0),
+        st.binary(max_size=32),
+    )
+)
+def test_one_record_has_the_bytes_that_it_has_among_many(record):
+    assert record.packed() == index.pack([record]).tobytes()
+
+
 def test_zeros_are_no_record():
     assert not index.valid(np.zeros(3, index.RECORD)).any()
 

@@ -25,7 +25,7 @@ def append(active, *payloads):
     one = prepare(group, active.state.end, active.state.last + 1, active.state.length)
     mark = active.state.copy()
     try:
-        active.append(one.framed.parts, index.pack([index.record(one.message)]))
+        active.append(one.framed.parts, [index.record(one.message)])
         active.sync()
         active.publish()
     except OSError:

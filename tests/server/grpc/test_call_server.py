@@ -78,14 +78,40 @@ def test_appends_that_wait_together_become_one_batch(running: Running, channel: 
     call = channel.unary_unary(SERVICE + "AppendLogs")
     call(append(), timeout=20)
     topic = running.log.topic("t")
-    with topic.writer.lock:  # the first one is taken by itself: the others wait behind it
-        calls = [call.future(append(b"first"), timeout=60)]
-        wait_for(lambda: topic._scheduled and not topic._waiting)
-        calls += [call.future(append(b"%d" % number), timeout=60) for number in range(9)]
-        wait_for(lambda: len(topic._waiting) == 9)
+    with topic.writer.lock:
+        calls = [call.future(append(b"%d" % number), timeout=60) for number in range(10)]
+        wait_for(lambda: len(topic._waiting) == 10)
     offsets = sorted(itertools.chain.from_iterable(pb.AppendResponse.FromString(one.result()).offsets for one in calls))
     assert offsets == list(range(1, 11))
-    assert [stored.batch.num_rows for stored in topic.reader().read(0)] == [1, 1, 9]
+    assert [stored.batch.num_rows for stored in topic.reader().read(0)] == [1, 10]
+
+
+def test_who_waits_for_a_slow_disk_stops_no_other_call_and_no_other_topic(
+    running: Running, channel: grpc.Channel
+) -> None:
+    call = channel.unary_unary(SERVICE + "AppendLogs")
+    for name in ("slow", "slower", "quick"):
+        call(append(topic=name), timeout=20)
+    slow, slower = running.log.topic("slow"), running.log.topic("slower")
+    with slow.writer.lock, slower.writer.lock:
+        waiting = [call.future(append(topic=name), timeout=60) for name in ("slow", "slower")]
+        wait_for(lambda: slow._scheduled and slower._scheduled)
+        assert pb.AppendResponse.FromString(call(append(topic="quick"), timeout=20)).offsets == [1]
+        asked = pb.GetLogsRequest(topic="quick").SerializeToString()
+        assert len(pb.GetLogsResponse.FromString(channel.unary_unary(SERVICE + "GetLogs")(asked, timeout=20)).logs) == 2
+        assert not any(one.done() for one in waiting)
+    assert [list(pb.AppendResponse.FromString(one.result()).offsets) for one in waiting] == [[1], [1]]
+
+
+def test_one_caller_alone_is_answered_by_the_thread_that_took_its_request(
+    running: Running, channel: grpc.Channel
+) -> None:
+    call, names = channel.unary_unary(SERVICE + "AppendLogs"), set[str]()
+    call(append(), timeout=20)
+    running.log.topic("t").subscribe(lambda _: names.add(threading.current_thread().name))
+    for _ in range(20):
+        call(append(), timeout=20)
+    assert names <= {"grpc-0", "grpc-1"}
 
 
 def test_health_is_watched_until_the_server_stops(running: Running, channel: grpc.Channel) -> None:

@@ -5,7 +5,8 @@ import pytest
 from penstock.log import Topic
 from penstock.log.store import segment
 from penstock.records import body
-from penstock.server.kafka.pages import MOST_AHEAD, Pages
+from penstock.server.kafka.pages import Pages
+from penstock.server.pages_ahead import MOST_AHEAD, PAGES_AHEAD
 from tests.server.kafka.produced import records_of
 from tests.server.running import Running
 
@@ -14,7 +15,7 @@ ROOM = 10_000
 
 @pytest.fixture(autouse=True)
 def small_pages_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.kafka.pages.LEAST", ROOM // 20)
+    monkeypatch.setattr("penstock.server.pages_ahead.LEAST", ROOM // 20)
 
 
 def filled(door: Running, batches: int = 5, rows: int = 100) -> Topic:
@@ -43,7 +44,7 @@ def test_pages_follow_each_other_whether_they_are_kept_or_not(door: Running) -> 
             sizes.append(len(found))
             offset = found[-1] + 1
         assert len(set(sizes[:-1])) == 1, "a page is full although a batch of the log ends within it"
-        pages.forget()
+        door.api.pages.forget()
 
 
 def test_a_kept_page_is_not_given_to_one_who_has_less_room(door: Running) -> None:
@@ -75,6 +76,9 @@ def test_a_page_for_little_room_is_not_given_to_one_who_has_more(door: Running) 
 def test_what_is_in_a_gap_now_is_given_no_more(door: Running) -> None:
     topic, pages = filled(door), Pages(door.api)
     assert read(pages, topic, 0)[0] == 0
+    for _ in range(PAGES_AHEAD):  # what is read ahead is read: else it would find the damage itself
+        for page in list(door.api.pages._kept.values()):
+            page.exception(20)
     data = segment.Files(topic.path, 0).data
     at = data.read_bytes().index(b"000003")
     with data.open("r+b") as file:
@@ -85,10 +89,10 @@ def test_what_is_in_a_gap_now_is_given_no_more(door: Running) -> None:
 
 
 def test_what_is_kept_is_bounded(door: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.kafka.pages.KEPT", 3 * ROOM)
+    monkeypatch.setattr("penstock.server.pages_ahead.KEPT", 3 * ROOM)
     topic, pages = filled(door), Pages(door.api)
     for offset in range(0, 400, 7):
         assert read(pages, topic, offset)[0] == offset
-    assert pages.size <= (3 + MOST_AHEAD) * ROOM
-    pages.forget()
-    assert pages.size == 0
+    assert door.api.pages.size <= (3 + MOST_AHEAD) * ROOM
+    door.api.pages.forget()
+    assert door.api.pages.size == 0

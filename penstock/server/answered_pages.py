@@ -1,0 +1,103 @@
+"""Pages of entries as answers: one that follows another is made while the caller takes that one in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.log import Gap, Topic, TopicReader
+from penstock.server.auth.rights import Principal
+from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
+from penstock.server.pages_ahead import PagesAhead
+from penstock.server.permitted_topics import PermittedTopics
+from penstock.server.read_query import Query
+
+T = TypeVar("T")
+Render = Callable[[list[pa.RecordBatch], int], T]
+"""Makes an answer of batches, and of the offset at which to go on where a filter left entries out (else 0)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The answer with the rows up to ``next``; ``gaps`` are those of the topic before it was read."""
+
+    answer: Any
+    next: int
+    is_full: bool
+    gaps: list[Gap] = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.answer)
+
+
+class AnsweredPages:
+    """Any thread may call it."""
+
+    def __init__(self, topics: PermittedTopics, pages: PagesAhead) -> None:
+        self._topics, self._pages = topics, pages
+
+    def ready(self, query: Query, render: Render[T], caller: Principal) -> T | None:
+        """The answer where it is there already; None where it has to be read. Never waits for the disk.
+
+        Raises BadRequest, NotAllowed.
+        """
+        if query.offset is None or query.filter is not None or not self._topics.known(query.topic):
+            return None
+        topic = self._topics.readable(query.topic, caller)
+        found: Answered | None = self._pages.ready(_place(topic, query.offset, query, render))
+        if found is None or not _serves(found, topic):
+            return None
+        self._served(topic, query.offset, query, render, found)
+        answer: T = found.answer
+        return answer
+
+    def get(self, query: Query, render: Render[T], caller: Principal) -> T:
+        """The answer. Waits for the disk. Raises BadRequest, NotAllowed, NoSuchTopic, Damaged."""
+        topic = self._topics.readable(query.topic, caller)
+        if query.latest and not query.max_messages:
+            return render([], 0)
+        with self._topics.reader(topic) as reader:
+            start = start_of(query, topic, reader)
+            if query.filter is not None or query.micros is not None:
+                return _made(topic, reader, start, query, render)[0]
+            found = self._kept(topic, start, query, render) or _answered(topic, reader, start, query, render)
+        self._served(topic, start, query, render, found)
+        answer: T = found.answer
+        return answer
+
+    def _kept(self, topic: Topic, start: int, query: Query, render: Render[Any]) -> Answered | None:
+        found: Answered | None = self._pages.taken(_place(topic, start, query, render))
+        return found if found is not None and _serves(found, topic) else None
+
+    def _served(self, topic: Topic, start: int, query: Query, render: Render[Any], found: Answered) -> None:
+        def read(offset: int) -> Answered:
+            with self._topics.reader(topic) as reader:
+                return _answered(topic, reader, offset, query, render)
+
+        self._pages.served(_place(topic, start, query, render), found, read)
+
+
+def _place(topic: Topic, offset: int, query: Query, render: Render[Any]) -> tuple[Topic, int, object]:
+    return topic, offset, (render, query.max_messages)
+
+
+def _serves(found: Answered, topic: Topic) -> bool:
+    """Whether nothing has changed since it was made: what follows has no place in it, and no row of it is gone."""
+    return found.is_full and not topic.closed and found.gaps == topic.gaps()
+
+
+def _answered(topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[Any]) -> Answered:
+    gaps = topic.gaps()  # before reading: what becomes one meanwhile makes the page useless
+    answer, following = _made(topic, reader, offset, query, render)
+    return Answered(answer, following, following < (topic.writer.end or 0), gaps)
+
+
+def _made(topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T]) -> tuple[T, int]:
+    budget = LARGE_BUDGET if query.max_messages else DEFAULT_BUDGET
+    page = read_page(topic, reader, offset, query.page, budget, query)
+    return render(page.batches, page.next if query.filter is not None else 0), page.next

@@ -1,0 +1,103 @@
+"""Answers with pages of entries: the same whether they were there already or had to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from penstock.log import Topic
+from penstock.log.store import segment
+from penstock.records import body
+from penstock.server.answered_pages import AnsweredPages
+from penstock.server.auth.rights import NOBODY_ASKED
+from penstock.server.read_query import Query
+from penstock.slogd.errors import NoSuchTopic
+from tests.server.http.test_routes import wait_for
+from tests.server.running import Running
+
+PAGE = 100
+
+
+def offsets(batches: list[pa.RecordBatch], _: int) -> bytes:
+    return b",".join(b"%d" % row for batch in batches for row in batch.column("offset").to_pylist())
+
+
+@pytest.fixture
+def topic(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Topic]:
+    monkeypatch.setattr("penstock.server.pages_ahead.LEAST", 10)
+    topic = running.log.topic("t", create=True)
+    for number in range(6):
+        running.api.topics.append(topic, body([b"%06d" % (100 * number + row) for row in range(100)]), "http").result(
+            20
+        )
+    return topic
+
+
+@pytest.fixture
+def answers(running: Running) -> AnsweredPages:
+    return running.api.answers
+
+
+def ready(answers: AnsweredPages, offset: int, most: int = PAGE, **query: object) -> bytes | None:
+    return answers.ready(Query("t", offset=offset, max_messages=most, **query), offsets, NOBODY_ASKED)  # type: ignore[arg-type]
+
+
+def read(answers: AnsweredPages, offset: int, most: int = PAGE) -> bytes:
+    return answers.get(Query("t", offset=offset, max_messages=most), offsets, NOBODY_ASKED)
+
+
+def told(first: int, end: int) -> bytes:
+    return b",".join(b"%d" % offset for offset in range(first, end))
+
+
+def test_pages_follow_each_other_and_the_next_one_is_there(topic: Topic, answers: AnsweredPages) -> None:
+    assert ready(answers, 0) is None
+    assert read(answers, 0) == told(0, 100)
+    for offset in range(100, 500, PAGE):
+        wait_for(lambda offset=offset: ready(answers, offset) is not None)  # type: ignore[misc]
+        assert ready(answers, offset) == told(offset, offset + PAGE)
+    assert read(answers, 550) == told(550, 600)
+
+
+def test_one_who_asks_for_another_number_of_entries_gets_them(topic: Topic, answers: AnsweredPages) -> None:
+    assert read(answers, 0) == told(0, 100)
+    assert read(answers, 0, 50) == told(0, 50)
+    assert read(answers, 0, 200) == told(0, 200)
+
+
+def test_a_page_that_is_not_full_is_read_anew(running: Running, topic: Topic, answers: AnsweredPages) -> None:
+    assert read(answers, 550) == told(550, 600)
+    assert ready(answers, 550) is None
+    running.api.topics.append(topic, body([b"new"]), "http").result(20)
+    assert read(answers, 550) == told(550, 601)
+
+
+def test_what_became_a_gap_is_given_no_more(topic: Topic, answers: AnsweredPages) -> None:
+    assert read(answers, 0) == told(0, 100)
+    for offset in (0, 100, 200):  # what is read ahead is read: else it would find the damage itself
+        wait_for(lambda offset=offset: ready(answers, offset) is not None)  # type: ignore[misc]
+    data = segment.Files(topic.path, 0).data
+    at = data.read_bytes().index(b"000103")
+    with data.open("r+b") as file:
+        file.seek(at)
+        file.write(b"1")
+    assert [(gap.begin, gap.end) for gap in topic.verify(100, 200)] == [(100, 200)]
+    assert (ready(answers, 0), ready(answers, 100)) == (None, None)
+    assert read(answers, 100) == told(200, 300)
+
+
+def test_a_deleted_topic_has_no_page(running: Running, topic: Topic, answers: AnsweredPages) -> None:
+    assert read(answers, 0) == told(0, 100)
+    running.log.delete("t")
+    assert ready(answers, 0) is None
+    running.api.topics.forget("t")
+    with pytest.raises(NoSuchTopic):
+        read(answers, 0)
+
+
+def test_only_what_an_offset_asks_for_may_be_there(topic: Topic, answers: AnsweredPages) -> None:
+    read(answers, 0)
+    for query in (Query("t", max_messages=PAGE), Query("t", latest=True, max_messages=PAGE), Query("t", micros=0)):
+        assert answers.ready(query, offsets, NOBODY_ASKED) is None
