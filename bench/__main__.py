@@ -1,4 +1,4 @@
-"""``python -m bench [PART ...] [--with rsyslog,slogd]``: measure the parts, else all but large ones; keep JSON."""
+"""``python -m bench [PART ...] [--with PEERS]``: measure the parts, else all but large ones; keep JSON."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def main() -> None:
             figures.update(importlib.import_module(f"bench.{part}").measure())
     if asked.peers:
         with console.status("measuring: peers"):
-            figures.update(peers.measure(asked.peers.split(","), asked.rounds, asked.seconds))
+            figures.update(peers.measure(asked.peers, asked.rounds, asked.seconds))
     table = Table("figure", "value")
     for name, value in figures.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int | float) else str(value))
@@ -58,9 +58,10 @@ def _asked() -> argparse.Namespace:
     parser.add_argument(
         "parts", nargs="*", choices=[*PARTS, *LARGE, []], metavar="PART", help=f"of {', '.join(PARTS + LARGE)}"
     )
-    parser.add_argument("--with", dest="peers", metavar="PEERS", help="peers beside Penstock: rsyslog,slogd")
+    beside = f"peers beside Penstock, with commas between: {','.join(peers.MISSING)}"
+    parser.add_argument("--with", dest="peers", metavar="PEERS", type=peers.named, help=beside)
     parser.add_argument("--rounds", type=int, default=3, help="with peers: rounds, each in turn")
-    parser.add_argument("--seconds", type=float, default=2.0, help="with peers: seconds of each measurement")
+    parser.add_argument("--seconds", type=float, default=2.0, help="with peers but Kafka: seconds of each measurement")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
     asked = parser.parse_args()
     if not asked.parts and not asked.peers:

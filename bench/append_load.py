@@ -12,6 +12,7 @@ import time
 
 import grpc
 
+from bench.timing import timed
 from penstock.slogd import slogd_pb2 as pb
 
 SIZE = 256
@@ -34,14 +35,14 @@ def main() -> None:
                 except grpc.RpcError:
                     refused[caller] += 1
 
-        began = time.perf_counter()
         threads = [threading.Thread(target=append, args=(caller,)) for caller in range(int(callers))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        took = time.perf_counter() - began
-    print(json.dumps({"requests": sum(taken), "failed": sum(refused), "seconds": took}))
+        with timed() as spent:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    told = {"requests": sum(taken), "failed": sum(refused), "seconds": spent.seconds, "cores": spent.cores}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

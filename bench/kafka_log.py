@@ -21,6 +21,8 @@ import confluent_kafka
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.peers.peer import memory
+from bench.peers.penstock import LOG_ALONE
 from penstock.java.jars import Library, fetch
 from penstock.java.runtime import find_java
 from penstock.kafka.broker import Broker
@@ -37,16 +39,26 @@ PRODUCED = re.compile(r"([0-9.]+) records/sec")
 Rates = dict[str, list[float]]
 
 
-def measure() -> dict[str, Any]:
-    """Records a second of each client against each server, and what of a real broker's rate that is."""
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, _servers(Path(folder)) as servers:
-        bench = Bench(servers)
+def measure(rounds: int = ROUNDS) -> dict[str, Any]:
+    """Records a second of each client against each server, what of a real broker's rate that is, and their memory."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder, _servers(Path(folder)) as (servers, pids):
+        bench, used = Bench(servers), _memory(pids, "idle")
         bench.round(1000, 30_000, "warm", defaultdict(list))
         found: dict[str, Rates] = {name: defaultdict(list) for name in SIZES}
-        for number in range(ROUNDS):
+        for number in range(rounds):
             for name, (size, count) in SIZES.items():
                 bench.round(size, count, f"{name.lower()}-{number}", found[name])
-    return {f"kafka_log_{name}_{what}": value for name in SIZES for what, value in _figures(found[name])}
+        used |= _memory(pids, "loaded")
+    return used | {f"kafka_log_{name}_{what}": value for name in SIZES for what, value in _figures(found[name])}
+
+
+def _memory(pids: dict[str, int], when: str) -> dict[str, Any]:
+    """MiB of all processes of each server."""
+    return {
+        f"kafka_log_{server}_{name}": round(value, 1)
+        for server, pid in pids.items()
+        for name, value in memory(pid, when).items()
+    }
 
 
 def _figures(rates: Rates) -> Iterator[tuple[str, Any]]:
@@ -60,16 +72,20 @@ def _figures(rates: Rates) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def _servers(folder: Path) -> Iterator[dict[str, str]]:
-    """The addresses of a Penstock that syncs what it acknowledges, and of a broker."""
+def _servers(folder: Path) -> Iterator[tuple[dict[str, str], dict[str, int]]]:
+    """The addresses and processes of a Penstock that syncs what it acknowledges, and of a broker."""
     (port,) = free_ports(1)
     address = f"127.0.0.1:{port}"
     (folder / "penstock").mkdir()
     pipe = Pipe(folder / "penstock", f"log.kafka={address}")
+    pipe.configure(LOG_ALONE)
     pipe.start()
     try:
         with Broker(folder / "broker") as broker:
-            yield {OURS: address, PLAIN: broker.address, FLUSHED: broker.address}
+            assert pipe.process
+            assert broker.pid
+            addresses = {OURS: address, PLAIN: broker.address, FLUSHED: broker.address}
+            yield addresses, {OURS: pipe.process.pid, PLAIN: broker.pid}
     finally:
         pipe.stop()
 

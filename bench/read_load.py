@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import grpc
 
+from bench.timing import timed
 from penstock.slogd import slogd_pb2 as pb
 
 SIZE, PAGE, BATCH = 256, 1000, 333
@@ -21,7 +22,7 @@ SERVICE = "/slogd.StructuredLog/"
 
 
 def main() -> None:
-    """Entries a second, read both ways."""
+    """Entries a second, read both ways, and how many cores that took here."""
     with grpc.insecure_channel(sys.argv[1], [("grpc.max_receive_message_length", -1)]) as channel:
         append = channel.unary_unary(SERVICE + "AppendLogs")
         logs = [pb.LogEntry(raw_bytes=b"m" * SIZE) for _ in range(BATCH)]
@@ -29,14 +30,12 @@ def main() -> None:
         request = pb.AppendRequest(topic=topic, logs=logs).SerializeToString()
         for _ in range(ENTRIES // BATCH):
             append(request, wait_for_ready=True)
-        reads = {"pages_per_s": pages, "stream_per_s": stream}
-        found = {name: _timed(lambda read=read: read(channel, topic, ENTRIES)) for name, read in reads.items()}
+        found = {}
+        for name, read in {"pages": pages, "stream": stream}.items():
+            with timed() as spent:
+                count = read(channel, topic, ENTRIES)
+            found |= {f"{name}_per_s": count / spent.seconds, f"{name}_client_cores": spent.cores}
     print(json.dumps(found))
-
-
-def _timed(read: Callable[[], int]) -> float:
-    began = time.perf_counter()
-    return read() / (time.perf_counter() - began)
 
 
 def entries_of(answer: bytes) -> int:

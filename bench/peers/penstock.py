@@ -1,0 +1,54 @@
+"""``penstock serve``, as it is measured beside a peer: with no more than what the peer does, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.peers.peer import Peer
+from penstock.testing.pipe import Pipe
+
+LOG_ALONE = "listener = []\n"
+RECEIVER = """
+[[listener]]
+name = "udp"
+protocol = "udp"
+port = 0
+so_rcvbuf = "16MiB"
+"""
+
+
+class Penstock(Peer):
+    """Supervisor and log."""
+
+    name = "penstock"
+    listeners = LOG_ALONE
+    appends_with, reads_with = ("append_load",), ("read_load",)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._pipe = Pipe(self.folder)
+        self._pipe.configure(self.listeners)
+        self._pipe.start()
+        self.address = self._pipe.grpc
+
+    @property
+    def pid(self) -> int:
+        assert self._pipe.process
+        return self._pipe.process.pid
+
+    def ready(self) -> bool:
+        return self._pipe.answers()
+
+    def stop(self) -> None:
+        self._pipe.stop()
+
+
+class PenstockReceiving(Penstock):
+    """The same with a receiver, which writes into the synced log."""
+
+    listeners = RECEIVER
+
+    @property
+    def udp(self) -> tuple[str, int]:
+        """Where it takes datagrams."""
+        return self._pipe.address("udp")
