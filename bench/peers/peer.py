@@ -56,11 +56,13 @@ class Started(Peer):
 
     program: str
     ends_by = signal.SIGTERM
+    is_quiet = True
+    """Whether it writes little; what one writes for each request would be a part of what is measured."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.port, self.other_port = free_ports(2)
-        self._output = self.folder / "output"
+        self._output = self.folder / "output" if self.is_quiet else Path(os.devnull)
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(self.command(), cwd=self.folder, stdout=output, stderr=output)
 

@@ -12,6 +12,7 @@ class Slogd(Started):
 
     name = program = "slogd"
     ends_by = signal.SIGINT
+    is_quiet = False
     appends_with, reads_with = ("append_load",), ("read_load",)
 
     def command(self) -> list[str]:
