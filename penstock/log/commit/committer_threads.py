@@ -28,31 +28,34 @@ class Committers:
 
     def schedule(self, work: Work) -> None:
         """Run ``work``, which must not raise, as soon as a thread is free."""
-        own: list[Work] | None = getattr(self._own, "kept", None)
-        if own is not None and not own:
-            own.append(work)
+        kept: list[Work] | None = getattr(self._own, "kept", None)
+        if kept is not None and not kept:
+            kept.append(work)
         else:
-            self._queue.put(work)
+            self.leave(work)
+
+    def leave(self, work: Work) -> None:
+        """As ``schedule``, also for what was kept."""
+        self._queue.put(work)
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[list[Work]]:
-        """What this thread schedules first meanwhile: it has to ``run`` it itself, which saves a hand-over."""
+        """What this thread schedules meanwhile is kept in the list, one at a time: it does it itself, or leaves it.
+
+        To wake a thread that sleeps costs as much as a small commit.
+        """
         self._own.kept = kept = list[Work]()
         try:
             yield kept
         finally:
             self._own.kept = None
 
-    def run(self, work: Work) -> None:
-        """Do ``work``, on this thread, until there is no more, or somebody else waits."""
-        while (more := work()) and self._queue.empty():
-            pass
-        if more:
-            self._queue.put(work)
-
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
-            self.run(work)
+            while (more := work()) and self._queue.empty():
+                pass
+            if more:
+                self._queue.put(work)
 
     def close(self) -> None:
         """Wait until everything scheduled is done, then end the threads."""

@@ -2,7 +2,7 @@
 
 Read ``service`` (calls with entries), ``admin_calls``, ``call_errors``, then ``call_server`` and ``calls`` (how calls
 are taken and answered), ``reflection`` and ``closed_calls``.
-Imports ``config``, ``slogd`` and ``server``.
+Imports ``config``, ``log.commit``, ``slogd`` and ``server``.
 """
 
 __all__ = ["admin_calls", "call_errors", "call_server", "calls", "closed_calls", "reflection", "service"]

@@ -5,8 +5,9 @@ append. Here a call for which the thread itself knows what to do takes none (``d
 on the event loop, with handlers as grpc.aio has them. The classes of ``cygrpc`` are those that grpcio's own threaded
 server is made of (grpc/_server.py).
 
-What a direct call has to have done, to commit, the thread does itself, and another one takes its place meanwhile: a
-hand-over to a thread that sleeps is half of what a commit costs. Where the other one is busy so, the committers do it.
+What direct calls have to have done, to commit, that thread does itself as soon as no more calls are there: to wake
+another one costs as much as a small commit. A second thread takes its place where that takes long, and then the
+committers do it for a while.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ Refusal = Callable[[str, Any], str | None]
 """Why nobody, or not one who shows such metadata, may call a method; None where it may be called."""
 DRAIN = 0.2
 """Seconds without an event after which a server that has stopped is at rest."""
+PATIENCE, SLOW = 0.005, 1.0
+"""Seconds for which all calls may wait for a commit, and for which no more is done so after one that took longer."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -46,7 +49,8 @@ class CallServer:
         self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server(tuple(options), False)
         self._server.register_completion_queue(self._queue)
         self._threads = [threading.Thread(target=self._run, name=f"grpc-{n}", daemon=True) for n in range(2)]
-        self._leading, self._is_one_away = threading.Lock(), False
+        self._leader, self._changing, self._called = self._threads[0], threading.Lock(), threading.Event()
+        self._done, self._busy_since, self._slow_until = 0, 0.0, 0.0
         self._stopping = self._at_rest = self._is_over = False
         self._ends = 0.0
 
@@ -96,30 +100,27 @@ class CallServer:
 
     def _run(self) -> None:
         while not self._is_over:
-            with self._leading:
-                work = self._lead()
-                self._is_one_away = work is not None
-            if work is not None:
-                self._committers.run(work)
-                self._is_one_away = False
-
-    def _lead(self) -> Work | None:
-        """Take what happens, until this thread has something to do, or the server is at rest."""
-        while not self._is_over:
-            # Not by a deadline of the wall clock, which may be set meanwhile: 0 is always over.
-            event = self._queue.poll(0.0 if self._at_rest else None)
-            if event.completion_type == cygrpc.CompletionType.queue_timeout:
-                self._look_whether_over()
-            elif self._is_one_away:
-                self._take(event)
-            else:
+            if self._leader is threading.current_thread():
                 with self._committers.keeping() as kept:
-                    self._take(event)
-                if kept:
-                    return kept[0]
+                    self._lead(kept)
+            else:
+                self._stand_by()
+
+    def _lead(self, kept: list[Work]) -> None:
+        """Take what happens, and do what is ``kept`` where nothing more has, until another thread took over."""
+        while self._leader is threading.current_thread() and not self._is_over:
+            # Not by a deadline of the wall clock, which may be set meanwhile: 0 is always over.
+            event = self._queue.poll(0.0 if kept or self._at_rest else None)
+            if event.completion_type != cygrpc.CompletionType.queue_timeout:
+                self._take(event)
+            elif kept:
+                self._do(kept.pop())
+            else:
+                self._look_whether_over()
+            if kept and (self._busy_since or time.monotonic() < self._slow_until):
+                self._committers.leave(kept.pop())
             # An event of a call that is over, kept while waiting for the next one, would let grpc spin.
             event = None
-        return None
 
     def _take(self, event: Any) -> None:
         try:
@@ -127,11 +128,37 @@ class CallServer:
         except Exception:
             _LOGGER.exception("a call failed")
 
+    def _do(self, work: Work) -> None:
+        self._busy_since = time.monotonic()
+        if not self._called.is_set():
+            self._called.set()
+        more = work()
+        with self._changing:
+            self._busy_since = 0.0
+            self._done += 1
+        if more:
+            self._committers.leave(work)
+
+    def _stand_by(self) -> None:
+        """Take over from one who is busy for too long; where little is to be done, sleep until it is called."""
+        done = self._done
+        self._called.wait()
+        time.sleep(PATIENCE)
+        with self._changing:
+            now = time.monotonic()
+            if self._busy_since and now - self._busy_since > PATIENCE:
+                self._leader, self._slow_until = threading.current_thread(), now + SLOW
+            elif self._done == done and not self._busy_since and not self._is_over:
+                self._called.clear()
+        if self._busy_since:  # since just now
+            self._called.set()
+
     def _look_whether_over(self) -> None:
         if time.monotonic() < self._ends:
             time.sleep(DRAIN / 10)
         else:
             self._is_over = True
+            self._called.set()
             self._server.destroy()
 
     def _arrived(self, event: Any) -> None:

@@ -44,7 +44,7 @@ def test_what_has_more_to_do_comes_again_but_behind_those_that_wait():
     assert done == [0, 1, 0, 1, 0, 1]
 
 
-def test_a_thread_keeps_the_first_that_it_schedules_where_it_says_so_and_leaves_the_others():
+def test_a_thread_keeps_what_it_schedules_one_at_a_time_where_it_says_so_and_leaves_the_others():
     pool, names = Committers(1), dict[str, str]()
 
     def work(name):
@@ -54,29 +54,10 @@ def test_a_thread_keeps_the_first_that_it_schedules_where_it_says_so_and_leaves_
     with pool.keeping() as kept:
         pool.schedule(lambda: work("mine"))
         pool.schedule(lambda: work("another"))
+        kept.pop()()
+        pool.schedule(lambda: work("left"))
+        pool.leave(kept.pop())
     pool.schedule(lambda: work("later"))
-    pool.run(kept[0])
     pool.close()
-    assert len(kept) == 1
-    assert names == {"mine": threading.current_thread().name, "another": "committer-0", "later": "committer-0"}
-
-
-def test_what_has_more_to_do_goes_to_the_pool_where_others_wait():
-    pool, done = Committers(1), []
-    busy, gate = threading.Event(), threading.Event()
-
-    def waiting():
-        busy.set()
-        return not gate.wait(5)
-
-    def work():
-        done.append(threading.current_thread().name)
-        return len(done) < 2
-
-    pool.schedule(waiting)
-    assert busy.wait(5)
-    pool.schedule(lambda: False)
-    pool.run(work)
-    gate.set()
-    pool.close()
-    assert done == [threading.current_thread().name, "committer-0"]
+    assert names.pop("mine") == threading.current_thread().name
+    assert names == {"another": "committer-0", "left": "committer-0", "later": "committer-0"}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from penstock.server.grpc import call_server
 from penstock.server.grpc.service import MAX_MESSAGE
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.http.test_routes import wait_for
@@ -103,15 +105,38 @@ def test_who_waits_for_a_slow_disk_stops_no_other_call_and_no_other_topic(
     assert [list(pb.AppendResponse.FromString(one.result()).offsets) for one in waiting] == [[1], [1]]
 
 
-def test_one_caller_alone_is_answered_by_the_thread_that_took_its_request(
-    running: Running, channel: grpc.Channel
+def test_the_thread_that_took_an_append_commits_it_and_answers(
+    running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(call_server, "PATIENCE", 60.0)
     call, names = channel.unary_unary(SERVICE + "AppendLogs"), set[str]()
     call(append(), timeout=20)
-    running.log.topic("t").subscribe(lambda _: names.add(threading.current_thread().name))
+    topic = running.log.topic("t")
+    topic.settle()
+    topic.subscribe(lambda _: names.add(threading.current_thread().name))
     for _ in range(20):
         call(append(), timeout=20)
-    assert names <= {"grpc-0", "grpc-1"}
+    assert names == {"grpc-0"}
+
+
+def test_after_a_commit_that_took_long_the_committers_have_them_for_a_while(
+    running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call_server, "SLOW", 600.0)
+    call, names = channel.unary_unary(SERVICE + "AppendLogs"), list[str]()
+    call(append(), timeout=20)
+    topic = running.log.topic("t")
+    topic.settle()
+    topic.subscribe(lambda _: names.append(threading.current_thread().name))
+    with topic.writer.lock:
+        slow = call.future(append(), timeout=60)
+        for _ in range(3):  # the last of these is answered by the thread that took over
+            channel.unary_unary(SERVICE + "ListTopics")(b"", timeout=20)
+            time.sleep(0.1)
+    slow.result()
+    for _ in range(5):
+        call(append(), timeout=20)
+    assert all(name.startswith("committer-") for name in names[1:])
 
 
 def test_health_is_watched_until_the_server_stops(running: Running, channel: grpc.Channel) -> None:
