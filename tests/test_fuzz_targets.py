@@ -143,6 +143,7 @@ TARGETS = {
     "log/cursors.py": "log/test_cursors.py::test_any_bytes_are_an_offset_that_can_be_read_from",
     "log/plausible_clock.py": ("log/test_plausible_clock.py::test_any_bytes_in_its_file_are_no_reason_not_to_start"),
     "log/read/filter_syntax.py": "log/read/test_filters.py::test_no_text_raises_anything_but_bad_filter",
+    "log/read/glance.py": "log/read/test_glance.py::test_files_of_any_bytes_are_no_topic_in_order",
     "log/read/segment_view.py": (
         "log/read/test_topic_reader.py::test_a_reader_takes_side_files_of_any_bytes_and_finds_nothing_that_is_not_there"
     ),

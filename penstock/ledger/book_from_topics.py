@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from penstock.counts import SourceBucket
 from penstock.ledger import checkpoint
@@ -20,28 +22,32 @@ from penstock.ledger.checkpoint import BadCheckpoint
 from penstock.ledger.daily_rollup import DAY
 from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, parse
 from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
+from penstock.log.read.glance import Orderly
 
 TOPIC = "_ledger"
 Verify = Callable[[str, int, int], object]
 """Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
 TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost, EventPost)
+_NONE: Mapping[str, Orderly] = MappingProxyType({})
 _LOGGER = logging.getLogger(__name__)
 
 
-def resume(topics: Path, verify: Verify | None = None, rolled: int | None = None) -> Book:
+def resume(
+    topics: Path, verify: Verify | None = None, rolled: int | None = None, orderly: Mapping[str, Orderly] = _NONE
+) -> Book:
     """The book from the checkpoint and what lies beyond it; else from all that there is.
 
     ``rolled`` is the day before which it may be rolled up: a checkpoint that is further (of a clock that was ahead) is
-    left alone.
+    left alone. Of the topics in ``orderly`` only those are read that go on behind what is entered.
     """
-    pages, why = usable(topics)
+    pages, why = usable(topics, orderly)
     if pages is not None and rolled is not None and pages.rolled > rolled + DAY:
         pages, why = None, "the checkpoint is rolled up to a day that is to come"
     if pages is not None:
-        return _read(Book(pages), topics, TIERS, verify)
+        return _read(Book(pages), topics, TIERS, verify, orderly)
     if any(_folders(topics)):
         _LOGGER.warning("the ledger reads all batches: %s", why)
-    return load(topics, verify=verify)
+    return _read(Book(), topics, TIERS, verify, orderly)
 
 
 def load(topics: Path, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> Book:
@@ -52,10 +58,17 @@ def load(topics: Path, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | N
     return _read(Book(), topics, tiers, verify)
 
 
-def _read(book: Book, topics: Path, tiers: tuple[type[Post], ...], verify: Verify | None) -> Book:
+def _read(
+    book: Book,
+    topics: Path,
+    tiers: tuple[type[Post], ...],
+    verify: Verify | None,
+    orderly: Mapping[str, Orderly] = _NONE,
+) -> Book:
     """Enter all that ``book`` does not cover."""
-    for path in _folders(topics):
-        enter(book, TopicReader(path), tiers, verify)
+    for name in _folders(topics):
+        if name not in orderly or orderly[name].end > book.covered(name):
+            enter(book, TopicReader(topics / name), tiers, verify)
     return book
 
 
@@ -76,8 +89,11 @@ def posted(book: Book, topics: Path, tiers: tuple[type[Post], ...]) -> Book:
     return copy
 
 
-def _folders(topics: Path) -> list[Path]:
-    return sorted(path for path in topics.iterdir() if path.is_dir()) if topics.is_dir() else []
+def _folders(topics: Path) -> list[str]:
+    if not topics.is_dir():
+        return []
+    with os.scandir(topics) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir())
 
 
 def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | None = None) -> None:
@@ -175,7 +191,7 @@ def _compared(kept: TierCounts, read: TierCounts) -> list[str]:
     return found
 
 
-def usable(topics: Path) -> tuple[TierCounts | None, str]:
+def usable(topics: Path, orderly: Mapping[str, Orderly] = _NONE) -> tuple[TierCounts | None, str]:
     """The checkpoint if reading on from it comes to what reading everything comes to; else None, and why."""
     try:
         pages = checkpoint.read(topics)
@@ -183,23 +199,32 @@ def usable(topics: Path) -> tuple[TierCounts | None, str]:
         return None, "there is no checkpoint"
     except (BadCheckpoint, OSError) as error:
         return None, f"the checkpoint cannot be used: {error}"
-    why = differs(topics, pages)
+    why = differs(topics, pages, orderly)
     return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
 
 
-def differs(topics: Path, pages: TierCounts) -> str:
+def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, Orderly] = _NONE) -> str:
     """What of the topics' files is not as it was when ``pages`` were entered; empty when all of it is."""
     for name, mark in sorted(pages.covered.items()):
+        lost = pages.lost.get(name, [])
+        if name in orderly and _is_same(orderly[name], mark, lost):
+            continue
         path = topics / name
         if not path.is_dir():
             return f"topic {name} is gone"
         try:
-            why = _changed(TopicReader(path), mark, pages.lost.get(name, []))
+            why = _changed(TopicReader(path), mark, lost)
         except (CorruptBatch, UnknownFormat, OSError) as error:
             why = str(error)
         if why:
             return f"topic {name}: {why}"
     return ""
+
+
+def _is_same(found: Orderly, mark: Covered, lost: list[tuple[int, int]]) -> bool:
+    """Whether a topic is as it was when it was entered up to ``mark``, and nothing came since."""
+    told = found.end == mark.end and (found.last == mark.time or 0 in (found.last, mark.time))
+    return told and unreadable(found.gaps, mark.end) == sorted(lost)
 
 
 def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) -> str:
@@ -217,6 +242,6 @@ def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) ->
     return ""
 
 
-def unreadable(gaps: list[Gap], end: int) -> list[tuple[int, int]]:
+def unreadable(gaps: Sequence[Gap], end: int) -> list[tuple[int, int]]:
     """The gaps that begin before ``end`` and of whose batches no counts are known."""
     return sorted((gap.begin, gap.end) for gap in gaps if gap.received is None and gap.begin < end)

@@ -26,6 +26,7 @@ from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, Lan
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import Gap, InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
+from penstock.log.read.glance import Orderly, glance
 from penstock.log.store.gaps import FILE_NAME, load
 from penstock.records import body
 
@@ -51,12 +52,7 @@ class Ledger:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
         self._time = now
         self._waiting = BufferedCounts(buffers)
-        for name in log.names(internal=True):
-            try:
-                log.topic(name, internal=True)  # recovered before it is read
-            except UnknownFormat as error:  # it stays as it is, and out of the balance
-                _LOGGER.error("%s", error)
-        self._book = resume(log.directory, self._verify, self._horizon())
+        self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
         self._posting: list[int] = []
         self._kept: TierCounts | None = None
         self._why = ""
@@ -71,9 +67,10 @@ class Ledger:
         if topic != TOPIC:
             self._book.enter(topic, stored.origin, stored.base, stored.rows, stored.last)
 
-    def _recovered(self, topic: str) -> None:
+    def _recovered(self, topic: str, end: int) -> None:
         """A topic that there was no room to bring in order at the start may have more rows now, and gaps."""
-        enter(self._book, TopicReader(self._log.directory / topic))
+        if end > self._book.covered(topic):
+            enter(self._book, TopicReader(self._log.directory / topic))
 
     def _verify(self, topic: str, begin: int, end: int) -> None:
         self._log.topic(topic, internal=True).verify(begin, end)
@@ -125,7 +122,7 @@ class Ledger:
     def _withheld(self, pages: TierCounts) -> str:
         """Why a book built anew from the topics' files would differ from ``pages``; empty when it would not."""
         for name, mark in sorted(pages.covered.items()):
-            gaps = TopicReader(self._log.directory / name).gaps()
+            gaps = _gaps(self._log.directory / name)
             if name in self._book.skipped or unreadable(gaps, mark.end) != sorted(pages.lost.get(name, [])):
                 return f"offsets of topic {name} can no longer be read"
         return ""
@@ -216,6 +213,18 @@ class Ledger:
         pages, beyond = self._now()
         step = whole_step(step)
         return document(series(pages, beyond, self._in_buffer(), since, step), step, pages.rolled)
+
+
+def _orderly(log: Log) -> Iterator[tuple[str, Orderly]]:
+    """The topics in order, which can be opened when they are needed; others are opened, and so brought in order."""
+    for name in log.names(internal=True):
+        try:
+            if (found := glance(log.directory / name)) is not None:
+                yield name, found
+            else:
+                log.topic(name, internal=True)  # recovered before it is read
+        except UnknownFormat as error:  # it stays as it is, and out of the balance
+            _LOGGER.error("%s", error)
 
 
 def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:

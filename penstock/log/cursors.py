@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.documents import decode, encode
 from penstock.log.errors import write_error
+from penstock.log.read.topic_reader import TopicReader
 from penstock.log.settings import MAX_NAME
 
 FOLDER = "cursors"
@@ -24,6 +26,20 @@ class Lag:
     entries: int
     bytes: int
     seconds: float
+
+
+def lag(reader: TopicReader, offset: int, now: int) -> Lag:
+    """How far a cursor at ``offset`` is behind at ``now`` (microseconds). Raises CorruptBatch."""
+    entries, size, first = reader.ahead(offset)
+    return Lag(entries, size, max((now - first) / 1e6 if entries else 0.0, 0.0))
+
+
+def lags(directory: Path, cursors: Mapping[str, int], now: int) -> dict[str, Lag]:
+    """How far each of a topic's cursors is behind; the topic need not be open. Raises CorruptBatch."""
+    if not cursors:
+        return {}
+    reader = TopicReader(directory)
+    return {name: lag(reader, offset, now) for name, offset in cursors.items()}
 
 
 class Cursors:

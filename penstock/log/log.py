@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -42,6 +43,7 @@ RESERVE = "RESERVE"
 """Files beside the topics; no topic can have these names."""
 RETAIN = "retain_bytes"
 """The setting that makes room."""
+_LOGGER = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _NO_OVERRIDES: Mapping[str, TopicSettings] = MappingProxyType({})
 _NO_CHANGES: Mapping[str, object] = MappingProxyType({})
@@ -78,6 +80,7 @@ class Log:
         self._observers: list[Observer] = []
         self._sweep_observers: list[Callable[[list[Swept]], None]] = []
         self._closed = False
+        self._told: set[str] = set()
         limits = transactions or Limits()
         fs.make_directory(directory)
         try:
@@ -88,7 +91,8 @@ class Log:
             self._barrier = CommitBarrier(fs, directory)
             self.transactions = Transactions(self, fs, clock, self._barrier, limits)
             self.transactions.recover()
-            self._names = self._find()
+            self._own = dict(self._find())
+            self._names = set(self._own)
             self.clock = PlausibleClock(
                 clock, fs, directory / CLOCK, lambda: newest_stored(fs, directory, sorted(self._names))
             )
@@ -98,7 +102,7 @@ class Log:
                 fs, self.clock, threads, reserve, Budget(max_bytes), Handles(), limits.producer_memory
             )
             reserve.restore()
-            self._shared.budget.measured(self._measure())
+            self._measure()
             if self._barrier.died:
                 self._open_all()
                 self._barrier.free()
@@ -111,21 +115,19 @@ class Log:
         """The threads that write for all topics."""
         return self._shared.committers
 
-    def _find(self) -> set[str]:
-        """The topics there are; what is left of deleted ones is removed."""
-        found = set()
-        for name in self._fs.names(self.directory):
-            path = self.directory / name
-            if _NAME.fullmatch(name) and path.is_dir():
-                if topic_state.is_deleted(path):
-                    topic_state.clear(self._fs, path)
-                else:
-                    found.add(name)
-        return found
+    def _find(self) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """The topics there are, with the settings changed for each; what is left of deleted ones is removed."""
+        with os.scandir(self.directory) as entries:
+            folders = [entry.name for entry in entries if _NAME.fullmatch(entry.name) and entry.is_dir()]
+        for name in folders:
+            if (own := topic_state.look(self._fs, self.directory / name)) is not None:
+                yield name, own
 
-    def _measure(self) -> int:
-        """Bytes of all topics on the disk."""
-        return sum(_size(self.directory / name) for name in self.names(internal=True))
+    def _measure(self) -> None:
+        """Add up the bytes of all topics on the disk, where they are limited."""
+        if self._shared.budget.limit:
+            names = self.names(internal=True)
+            self._shared.budget.measured(sum(_size(self.directory / name) for name in names))
 
     def _open_all(self) -> None:
         """Bring all topics in order; one whose format is not known is left alone."""
@@ -136,7 +138,10 @@ class Log:
     def settings(self, name: str) -> TopicSettings:
         """The settings of a topic, whether it exists or not."""
         topic = self._topics.get(name)
-        return topic.settings if topic is not None else self._configured(name)
+        if topic is not None:
+            return topic.settings
+        own = self._own.get(name)
+        return self._configured(name).changed(own) if own else self._configured(name)
 
     def _configured(self, name: str) -> TopicSettings:
         """As the configuration has it. Internal topics are kept for ever, unless it names them."""
@@ -267,6 +272,7 @@ class Log:
             self._defaults, self._overrides, self._max_topics = defaults, overrides, max_topics
             self._shared.budget.limit, self._shared.producer_memory = max_bytes, transactions.producer_memory
             self.transactions.limits = transactions
+            self._measure()
             for name, topic in self._topics.items():
                 with contextlib.suppress(UnknownFormat):
                     topic.writer.settings = self._configured(name).changed(
@@ -288,6 +294,7 @@ class Log:
             raise
         with self._lock:
             self._topics.pop(name, None)
+            self._own.pop(name, None)
             self._names.discard(name)
 
     def sweep(self) -> list[Swept]:
@@ -295,19 +302,30 @@ class Log:
         self.transactions.expire()
         swept: list[Swept] = []
         for name in self.names(internal=True):
-            with contextlib.suppress(UnknownTopic, UnknownFormat):
+            with contextlib.suppress(UnknownTopic), self._telling():
                 swept += self.topic(name, internal=True).sweep()
         self._shared.reserve.restore()
-        self._shared.budget.measured(self._measure())
+        self._measure()
         self.clock.keep()
         for observer in self._sweep_observers:
             observer(swept)
         return swept
 
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Go on where the format of a topic is not known; that is told once."""
+        try:
+            yield
+        except UnknownFormat as error:
+            if str(error) not in self._told:
+                self._told.add(str(error))
+                _LOGGER.error("%s", error)
+
     def names(self, *, internal: bool = False) -> list[str]:
         """The names of all topics, sorted; those of internal ones with ``internal``."""
         with self._lock:
-            return sorted(name for name in self._names if internal or not name.startswith("_"))
+            names = sorted(self._names)
+        return names if internal else [name for name in names if not name.startswith("_")]
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` (name, batch) for every synced batch of every topic; never block in it."""
@@ -316,8 +334,8 @@ class Log:
             for name, topic in self._topics.items():
                 topic.subscribe(_observed(name, observer))
 
-    def observe_recoveries(self, observer: Callable[[str], None]) -> None:
-        """Call ``observer`` (name) when a topic was brought in order: rows and gaps may be new; never block in it.
+    def observe_recoveries(self, observer: Callable[[str, int], None]) -> None:
+        """Call ``observer`` (name, end) when a topic was brought in order: rows and gaps may be new; never block in it.
 
         That is when it is opened, or later, where there was no room for it.
         """

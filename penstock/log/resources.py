@@ -153,5 +153,5 @@ class Shared:
     producer_memory: float = PRODUCER_MEMORY
     refused: tuple[float, str] = (-math.inf, "")
     """When something was not stored for want of room (monotonic), and why."""
-    recovered: list[Callable[[str], None]] = field(default_factory=list)
-    """Called with the name of a topic that was brought in order, before anything is appended to it."""
+    recovered: list[Callable[[str, int], None]] = field(default_factory=list)
+    """Called with name and end of a topic that was brought in order, before anything is appended to it."""

@@ -20,7 +20,7 @@ from penstock import records
 from penstock.counts import Origin
 from penstock.log.commit.batching import Appended, QueuedAppend
 from penstock.log.commit.writer import Writer
-from penstock.log.cursors import Cursors, Lag
+from penstock.log.cursors import Cursors, Lag, lag, lags
 from penstock.log.errors import CorruptBatch, LogClosed, LogError, LogFull, MessageTooLarge
 from penstock.log.read.segment_view import Stored
 from penstock.log.read.topic_reader import TopicReader
@@ -93,18 +93,11 @@ class Topic:
 
     def lag(self, cursor: str) -> Lag:
         """How far a cursor is behind; one that was never committed is at the beginning. Raises CorruptBatch."""
-        return self._lag(self.reader(), self.cursors.all().get(cursor, 0))
+        return lag(self.reader(), self.cursors.all().get(cursor, 0), self._shared.clock.micros())
 
     def lags(self) -> dict[str, Lag]:
         """How far each cursor is behind. Raises CorruptBatch."""
-        cursors = self.cursors.all()
-        reader = self.reader() if cursors else None
-        return {name: self._lag(reader, offset) for name, offset in cursors.items() if reader is not None}
-
-    def _lag(self, reader: TopicReader, offset: int) -> Lag:
-        entries, size, first = reader.ahead(offset)
-        age = (self._shared.clock.micros() - first) / 1e6 if entries else 0.0
-        return Lag(entries, size, max(age, 0.0))
+        return lags(self.path, self.cursors.all(), self._shared.clock.micros())
 
     def buffer_position(self, buffer: str) -> int:
         """Up to which position the frames of a log buffer are stored here; 0 when there are none."""

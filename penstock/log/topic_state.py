@@ -20,6 +20,21 @@ DELETED = "DELETED"
 """The file that says so; the topic's gaps stay beside it, so that no offset is given again."""
 
 
+def look(fs: FileSystem, directory: Path) -> dict[str, Any] | None:
+    """The settings that were changed for a topic, as far as they can be read; None where it was deleted.
+
+    Then what is left of it is removed. Raises OSError.
+    """
+    names = fs.names(directory)
+    if DELETED in names:
+        clear(fs, directory)
+        return None
+    if not set(SETTINGS).isdisjoint(names):
+        with contextlib.suppress(UnknownFormat):  # it cannot be opened
+            return read_changes(fs, directory)
+    return {}
+
+
 def read_changes(fs: FileSystem, directory: Path) -> dict[str, Any]:
     """The settings that were changed for this topic; a copy that is damaged or missing is written anew.
 

@@ -21,7 +21,7 @@ from penstock.ledger.book_from_topics import anew, load, resume
 from penstock.ledger.checkpoint import FILE, read, write
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
-from penstock.log import Log, TopicReader, TopicSettings
+from penstock.log import Log, Topic, TopicReader, TopicSettings
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import FakeClock
 
@@ -143,6 +143,67 @@ def test_a_start_after_a_crash_reads_what_lies_beyond(daemon: Daemon) -> None:
     assert daemon.said == []
     daemon.same()
     assert daemon.ledger.balance().topics[0].logged == 48
+
+
+def opened_by_a_start(daemon: Daemon) -> list[str]:
+    """Start again; the topics that were opened before anybody asked for them."""
+    opened: list[str] = []
+    open_topic = Log._open
+
+    def noted(log: Log, name: str) -> Topic:
+        opened.append(name)
+        return open_topic(log, name)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Log, "_open", noted)
+        daemon.start()
+    return opened
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_start_opens_no_topic_that_is_in_order(daemon: Daemon, clean: bool) -> None:
+    fill(daemon)
+    daemon.ledger.keep()
+    daemon.append()
+    before = daemon.ledger.balance()
+    daemon.end(clean)
+    assert opened_by_a_start(daemon) == []
+    assert daemon.ledger.balance() == before
+    daemon.append()
+    daemon.same()
+    assert daemon.ledger.balance().topics[0].logged == before.topics[0].logged + 3
+
+
+def test_a_start_opens_the_topic_that_a_crash_left_in_disorder(daemon: Daemon) -> None:
+    fill(daemon)
+    daemon.append("other")
+    before = daemon.ledger.balance()
+    daemon.end(clean=False)
+    newest = max((daemon.topics / "events").glob("*.synced"))
+    newest.unlink()
+    assert opened_by_a_start(daemon) == ["events"]
+    assert daemon.ledger.balance() == before
+    daemon.same()
+
+
+def test_a_batch_that_is_damaged_while_its_topic_is_closed_is_counted_before_and_after_it_is_found(
+    daemon: Daemon,
+) -> None:
+    fill(daemon)
+    daemon.append()
+    before = daemon.ledger.balance()
+    daemon.end()
+    newest = max((daemon.topics / "events").glob("*.arrows"))
+    data = bytearray(newest.read_bytes())
+    data[data.rindex(b"x" * 100)] ^= 1
+    newest.write_bytes(data)
+    assert opened_by_a_start(daemon) == []
+    assert daemon.ledger.balance() == before
+    daemon.log.sweep()
+    found = daemon.ledger.balance()
+    assert (found.unaccounted, found.topics[0].logged) == (0, before.topics[0].logged)
+    assert [gap.reason for gap in daemon.log.topic("events").gaps()] == ["corrupt"]
+    daemon.same()
 
 
 def flip(daemon: Daemon) -> None:

@@ -9,6 +9,7 @@ from penstock.log import (
     Gap,
     InvalidSetting,
     InvalidTopicName,
+    Limits,
     Log,
     LogClosed,
     LogFull,
@@ -139,6 +140,29 @@ def test_a_topic_is_created_with_settings_of_its_own_which_stay(tmp_path):
     log.close()
 
 
+def test_settings_of_its_own_hold_for_a_topic_that_nobody_has_opened_yet(tmp_path):
+    log = Log(tmp_path, fs=UNSYNCED)
+    log.create("closed", {"readers": ["me"]})
+    log.create("unreadable", {"readers": ["me"]})
+    log.close()
+    for copy in (tmp_path / "unreadable").glob("settings*"):
+        copy.write_bytes(b"damaged")
+    again = Log(tmp_path, TopicSettings(stale_after=5.0), fs=UNSYNCED)
+    assert (again.settings("closed").readers, again.settings("closed").stale_after) == (("me",), 5.0)
+    with pytest.raises(UnknownFormat):
+        again.topic("unreadable")
+    again.delete("closed")
+    assert again.settings("closed").readers == ("*",)
+    again.close()
+
+
+def test_bytes_are_limited_from_when_a_limit_is_set(log):
+    fill(log.topic("t", create=True), [b"x" * 1000])
+    log.reconfigure(TopicSettings(), {}, 3, 2000, Limits())
+    with pytest.raises(LogFull, match=r"log\.max_bytes"):
+        fill(log.topic("t"), [b"x" * 1000])
+
+
 def test_settings_change_while_appends_go_on(log):
     topic = log.create("t")
     fill(topic, [b"x" * 2000])
@@ -208,7 +232,7 @@ def test_appends_that_wait_when_their_topic_is_deleted_are_stored_and_gone_or_re
     assert TopicReader(topic.path).gaps()[-1].end == 50
 
 
-def test_a_topic_of_another_format_is_refused_and_the_others_open(tmp_path):
+def test_a_topic_of_another_format_is_refused_and_told_and_the_others_open(tmp_path, caplog):
     log = Log(tmp_path, fs=UNSYNCED)
     for name in ("new", "old"):
         fill(log.topic(name, create=True), [b"a"])
@@ -223,6 +247,8 @@ def test_a_topic_of_another_format_is_refused_and_the_others_open(tmp_path):
         log.topic("new")
     assert payloads(log.topic("old")) == [b"a"]
     log.sweep()
+    log.sweep()
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == ["topic 'new' is not opened"]
     log.close()
     assert {path: path.read_bytes() for path in (tmp_path / "new").iterdir()} == before
 

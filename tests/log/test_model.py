@@ -20,6 +20,7 @@ from penstock.log import (
     TopicReader,
     TopicSettings,
 )
+from penstock.log.read.glance import glance
 from penstock.log.store import (
     gaps,
 )
@@ -86,7 +87,9 @@ class Model(RuleBasedStateMachine):
         self.fs.crash()
         self.log = self.start()
         for name in self.log.names():
-            self.log.topic(name)  # recovered
+            told = glance(self.folder / name)
+            topic = self.log.topic(name)  # recovered
+            assert told is None or (told.end, list(told.gaps)) == (topic.end, topic.gaps()), "it was in order"
         found = {name: self.rows(name) for name in unsure}
         there = {name: set(values) <= set(found[name].values()) for name, values in unsure.items()}
         assert len(set(there.values())) <= 1, "a transaction is there in part"

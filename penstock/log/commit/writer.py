@@ -63,7 +63,7 @@ class Writer:
         recovery = Recovery(self._shared.fs, self._path, self._gaps, self.producers)
         self._segment, self.positions = recovery.run()
         for observer in self._shared.recovered:
-            observer(self._path.name)
+            observer(self._path.name, self._segment.published.end)
         return self._segment
 
     def write(self, items: list[QueuedAppend]) -> None:

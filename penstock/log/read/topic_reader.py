@@ -98,7 +98,7 @@ class TopicReader:
                 self._list()
                 self._load_gaps()
                 if self._firsts:
-                    self._view(len(self._firsts) - 1).refresh(sealed=False)
+                    self._seen(self._firsts[-1]).refresh(sealed=False)
                 return
             except FileNotFoundError:  # removed since it was listed: list again
                 self._listed = 0
@@ -125,15 +125,19 @@ class TopicReader:
 
     def _view(self, number: int) -> SegmentView:
         """Segment ``number``; sealed ones are looked at once."""
-        first = self._firsts[number]
+        view = self._seen(self._firsts[number])
+        last = number == len(self._firsts) - 1
+        if not view.sealed and (not last or not view.length):
+            view.refresh(sealed=not last)
+        return view
+
+    def _seen(self, first: int) -> SegmentView:
+        """The segment that begins at ``first``, as it was looked at before."""
         view = self._views.get(first)
         if view is None:
             if len(self._views) >= MAX_VIEWS:
                 del self._views[next(iter(self._views))]
             view = self._views[first] = SegmentView(self.path, first, self._gate)
-        last = number == len(self._firsts) - 1
-        if not view.sealed and (not last or not view.length):
-            view.refresh(sealed=not last)
         return view
 
     def read(

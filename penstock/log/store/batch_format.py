@@ -33,6 +33,7 @@ _THIS_VERSION = b'{"v":%d,' % VERSION
 PREFIX = 8
 PREAMBLE: pa.Buffer = records.SCHEMA.serialize()
 """The schema message every segment begins with."""
+_PREAMBLE = PREAMBLE.to_pybytes()
 _FAILURES = (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyError, AttributeError, struct.error)
 
 
@@ -182,6 +183,8 @@ def _is_as_told(view: memoryview, crc: int) -> bool:
 
 def preamble_length(data: pa.Buffer) -> int:
     """The length of the schema message that ``data`` begins with. Raises BadBatch when it is not SCHEMA's."""
+    if memoryview(data)[: len(_PREAMBLE)] == _PREAMBLE:  # as nearly always
+        return len(_PREAMBLE)
     try:
         found = pa.ipc.read_message(data)
         if not pa.ipc.read_schema(found).equals(records.SCHEMA):

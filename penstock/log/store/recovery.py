@@ -154,18 +154,19 @@ class Recovery:
             if begin < found.length:
                 set_aside(self._fs, files, data, begin, begin + length)
         set_aside(self._fs, files, data, found.length, found.size)
-        self._gaps.add(lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
+        if len(bad):
+            self._gaps.add(lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
         self._last = found.last or self._last
         kept = found.records[: len(found.records) - found.lost]
         batch_copies.restore(self._fs, files, data, found.messages, bad)
-        self._cut(files, found)
+        self._cut(files, found, data)
         self._restore(files, kept, found)
         return kept
 
-    def _cut(self, files: Files, found: Scan) -> None:
+    def _cut(self, files: Files, found: Scan, data: pa.Buffer) -> None:
         """Cut the data behind the last readable batch; a damaged schema message is written anew."""
         schema = bytes(memoryview(batch_format.PREAMBLE))
-        damaged = found.preamble == len(schema) and self._fs.map(files.data)[: len(schema)].to_pybytes() != schema
+        damaged = found.preamble == len(schema) and data[: len(schema)].to_pybytes() != schema
         if found.size <= found.length and not damaged:
             return
         with contextlib.closing(self._fs.open(files.data)) as file:

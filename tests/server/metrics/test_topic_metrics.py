@@ -35,6 +35,20 @@ def test_sizes_and_the_lag_of_each_cursor_are_told_though_nobody_reads(tmp_path:
     log.close()
 
 
+def test_a_scrape_opens_no_topic(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    append(log, "t", b"one", b"two")
+    log.topic("t").cursors.commit("slow", 1)
+    log.close()
+    again, opened = Log(tmp_path), list[str]()
+    again.observe_recoveries(lambda name, _: opened.append(name))
+    assert told(again)["penstock_cursor_lag_entries"] == {("t", "slow"): 1}
+    assert opened == []
+    again.topic("t")
+    assert opened == ["t"]
+    again.close()
+
+
 def test_a_damaged_batch_that_nobody_has_read_does_not_end_the_scrape(tmp_path: Path) -> None:
     log = Log(tmp_path)
     append(log, "t", b"a batch to be damaged", b"its second row", b"its third row")
