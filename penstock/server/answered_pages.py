@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from penstock.log import Gap, Topic, TopicReader
+from penstock.records import concatenated
 from penstock.server.auth.rights import Principal
 from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
 from penstock.server.pages_ahead import PagesAhead
@@ -18,6 +19,10 @@ from penstock.server.read_query import Query
 T = TypeVar("T")
 Render = Callable[[list[pa.RecordBatch], int], T]
 """Makes an answer of batches, and of the offset at which to go on where a filter left entries out (else 0)."""
+RenderMany = Callable[[list[pa.RecordBatch], int], list[T]]
+"""Makes answers of batches, each of so many rows."""
+AT_ONCE = 4
+"""Pages that are made at once where nobody waits for the first of them, where DEFAULT_BUDGET has room for so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class AnsweredPages:
     def __init__(self, topics: PermittedTopics, pages: PagesAhead) -> None:
         self._topics, self._pages = topics, pages
 
-    def ready(self, query: Query, render: Render[T], caller: Principal) -> T | None:
+    def ready(self, query: Query, render: Render[T], caller: Principal, many: RenderMany[T] | None = None) -> T | None:
         """The answer where it is there already; None where it has to be read. Never waits for the disk.
 
         Raises BadRequest, NotAllowed.
@@ -52,11 +57,11 @@ class AnsweredPages:
         found: Answered | None = self._pages.ready(_place(topic, query.offset, query, render))
         if found is None or not _serves(found, topic):
             return None
-        self._served(topic, query.offset, query, render, found)
+        self._served(topic, query.offset, query, render, many, found)
         answer: T = found.answer
         return answer
 
-    def get(self, query: Query, render: Render[T], caller: Principal) -> T:
+    def get(self, query: Query, render: Render[T], caller: Principal, many: RenderMany[T] | None = None) -> T:
         """The answer. Waits for the disk. Raises BadRequest, NotAllowed, NoSuchTopic, Damaged."""
         topic = self._topics.readable(query.topic, caller)
         if query.latest and not query.max_messages:
@@ -66,7 +71,7 @@ class AnsweredPages:
             if query.filter is not None or query.micros is not None:
                 return _made(topic, reader, start, query, render)[0]
             found = self._kept(topic, start, query, render) or _answered(topic, reader, start, query, render)
-        self._served(topic, start, query, render, found)
+        self._served(topic, start, query, render, many, found)
         answer: T = found.answer
         return answer
 
@@ -74,12 +79,21 @@ class AnsweredPages:
         found: Answered | None = self._pages.taken(_place(topic, start, query, render))
         return found if found is not None and _serves(found, topic) else None
 
-    def _served(self, topic: Topic, start: int, query: Query, render: Render[Any], found: Answered) -> None:
-        def read(offset: int) -> Answered:
+    def _served(
+        self,
+        topic: Topic,
+        start: int,
+        query: Query,
+        render: Render[Any],
+        many: RenderMany[Any] | None,
+        found: Answered,
+    ) -> None:
+        def read(offset: int) -> list[Answered]:
             with self._topics.reader(topic) as reader:
-                return _answered(topic, reader, offset, query, render)
+                some = _answered_many(topic, reader, offset, query, many) if many else []
+                return some or [_answered(topic, reader, offset, query, render)]
 
-        self._pages.served(_place(topic, start, query, render), found, read)
+        self._pages.served(_place(topic, start, query, render), found, read, AT_ONCE)
 
 
 def _place(topic: Topic, offset: int, query: Query, render: Render[Any]) -> tuple[Topic, int, object]:
@@ -95,6 +109,21 @@ def _answered(topic: Topic, reader: TopicReader, offset: int, query: Query, rend
     gaps = topic.gaps()  # before reading: what becomes one meanwhile makes the page useless
     answer, following = _made(topic, reader, offset, query, render)
     return Answered(answer, following, following < (topic.writer.end or 0), gaps)
+
+
+def _answered_many(
+    topic: Topic, reader: TopicReader, offset: int, query: Query, many: RenderMany[Any]
+) -> list[Answered]:
+    """The pages from ``offset`` on that are whole, of AT_ONCE; none where the entries are large, or the end is near."""
+    gaps, size = topic.gaps(), query.page
+    page = read_page(topic, reader, offset, AT_ONCE * size, DEFAULT_BUDGET, query)
+    whole = page.rows // size
+    if whole < 2:
+        return []
+    rows = concatenated(page.batches).slice(0, whole * size)
+    end, last = topic.writer.end or 0, rows.column("offset").to_numpy()[size - 1 :: size].tolist()
+    answers = zip(many([rows], size), last, strict=True)
+    return [Answered(answer, offset + 1, offset + 1 < end, gaps) for answer, offset in answers]
 
 
 def _made(topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T]) -> tuple[T, int]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Protocol, TypeVar
 
@@ -45,6 +46,8 @@ class KeptPage(Protocol):
 
 
 P = TypeVar("P", bound=KeptPage)
+Read = Callable[[int], Sequence[P]]
+"""Gives the page that begins at an offset, and maybe some of those behind it: to read them at once takes less."""
 Place = tuple[Topic, int, Hashable]
 """Topic, offset, and what kind of page it is: how it is made, and of what rows."""
 
@@ -55,73 +58,70 @@ class PagesAhead:
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
         self._lock = threading.Lock()
-        self._kept: dict[Place, Future[Any]] = {}
+        self._kept: OrderedDict[Place, Any] = OrderedDict()
+        self._coming: dict[Place, Future[Any]] = {}
+        self._size = 0
         self._used = False
 
     @property
     def size(self) -> int:
         """Bytes of what is kept."""
-        with self._lock:
-            return self._size()
-
-    def _size(self) -> int:
-        return sum(page.size for page in map(_page_of, self._kept.values()) if page)
+        return self._size
 
     def ready(self, place: Place) -> Any | None:
         """The page of ``place`` that is kept; None for what is not there yet."""
-        with self._lock:
-            future = self._kept.get(place)
-        return _page_of(future) if future is not None else None
+        return self._kept.get(place)
 
     def taken(self, place: Place) -> Any | None:
         """As ``ready``, but waits for what is just being read."""
         with self._lock:
-            future = self._kept.get(place)
-        if future is None or future.cancel() or future.exception() is not None:
-            return None
-        return future.result()
+            found, coming = self._kept.get(place), self._coming.get(place)
+        if coming is None or coming.cancel() or coming.exception() is not None:
+            return found
+        return coming.result()
 
-    def served(self, place: Place, page: P, read: Callable[[int], P]) -> None:
-        """The page of ``place`` goes to one who asked. What follows it is ``read``, by its offset, on other threads."""
+    def served(self, place: Place, page: P, read: Read[P], ahead: int = PAGES_AHEAD) -> None:
+        """The page of ``place`` goes to one who asked; ``ahead`` that follow are ``read`` on other threads."""
         self._used = True
         if page.is_full and page.size >= LEAST:
-            self._keep(place, page)
-            self._begin((place[0], page.next, place[2]), read, PAGES_AHEAD)
+            with self._lock:
+                self._keep(place, page)
+                self._begin((place[0], page.next, place[2]), read, ahead)
 
-    def _keep(self, place: Place, page: P) -> None:
-        future: Future[P] = Future()
-        future.set_result(page)
+    def _keep(self, place: Place, page: KeptPage) -> None:
+        if (before := self._kept.pop(place, None)) is not None:
+            self._size -= before.size
+        self._kept[place] = page
+        self._size += page.size
+        while len(self._kept) > MOST_KEPT or self._size > KEPT:
+            self._size -= self._kept.popitem(last=False)[1].size
+
+    def _begin(self, place: Place, read: Read[P], ahead: int) -> None:
+        """Have the page of ``place`` and those behind it read, unless they are there, or enough is being read."""
+        topic, _, kind = place
+        while (known := self._kept.get(place)) is not None and known.is_full and ahead > 1:
+            place, ahead = (topic, known.next, kind), ahead - 1
+        if known is None and place not in self._coming and len(self._coming) < MOST_AHEAD:
+            with contextlib.suppress(RuntimeError):  # the server stops
+                coming = self._coming[place] = self._threads.submit(self._read, place, read, ahead)
+                coming.add_done_callback(lambda _: self._coming.pop(place, None))
+
+    def _read(self, place: Place, read: Read[P], ahead: int) -> P:
+        pages = read(place[1])
+        offset = place[1]
         with self._lock:
-            self._kept.pop(place, None)
-            self._kept[place] = future
-            while len(self._kept) > MOST_KEPT or self._size() > KEPT:
-                del self._kept[next(iter(self._kept))]
-
-    def _begin(self, place: Place, read: Callable[[int], P], pages: int) -> None:
-        """Read the page of ``place`` and those behind it, unless that is done, or there is enough."""
-
-        def read_one() -> P:
-            found = read(place[1])
-            self._begin_behind(place, found, read, pages)
-            return found
-
-        with self._lock:
-            known = self._kept.get(place)
-            under_way = sum(not future.done() for future in self._kept.values())
-            if known is None and under_way < MOST_AHEAD:
-                with contextlib.suppress(RuntimeError):  # the server stops
-                    self._kept[place] = self._threads.submit(read_one)
-        if known is not None and (page := _page_of(known)) is not None:
-            self._begin_behind(place, page, read, pages)
-
-    def _begin_behind(self, place: Place, page: P, read: Callable[[int], P], pages: int) -> None:
-        if page.is_full and pages > 1:
-            self._begin((place[0], page.next, place[2]), read, pages - 1)
+            for page in pages:
+                self._keep((place[0], offset, place[2]), page)
+                offset = page.next
+            if pages[-1].is_full and ahead > len(pages):
+                self._begin((place[0], offset, place[2]), read, ahead - len(pages))
+        return pages[0]
 
     def forget(self) -> None:
         """Keep nothing."""
         with self._lock:
             self._kept.clear()
+            self._size = 0
 
     async def forget_when_idle(self) -> None:
         """Keep nothing whenever nobody asks for a while; until cancelled."""
@@ -130,7 +130,3 @@ class PagesAhead:
             if not self._used:
                 self.forget()
             self._used = False
-
-
-def _page_of(future: Future[Any]) -> Any | None:
-    return future.result() if future.done() and not future.cancelled() and not future.exception() else None

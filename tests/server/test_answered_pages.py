@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from penstock.log import Topic
+from penstock.log import Gap, Topic
 from penstock.log.store import segment
-from penstock.records import body
+from penstock.records import body, concatenated
 from penstock.server.answered_pages import AnsweredPages
 from penstock.server.auth.rights import NOBODY_ASKED
 from penstock.server.read_query import Query
@@ -22,6 +22,11 @@ PAGE = 100
 
 def offsets(batches: list[pa.RecordBatch], _: int) -> bytes:
     return b",".join(b"%d" % row for batch in batches for row in batch.column("offset").to_pylist())
+
+
+def many(batches: list[pa.RecordBatch], rows: int) -> list[bytes]:
+    whole = concatenated(batches)
+    return [offsets([whole.slice(begin, rows)], 0) for begin in range(0, len(whole), rows)]
 
 
 @pytest.fixture
@@ -59,6 +64,30 @@ def test_pages_follow_each_other_and_the_next_one_is_there(topic: Topic, answers
         wait_for(lambda offset=offset: ready(answers, offset) is not None)  # type: ignore[misc]
         assert ready(answers, offset) == told(offset, offset + PAGE)
     assert read(answers, 550) == told(550, 600)
+
+
+@pytest.mark.parametrize("most", [7, 60, 100, 150, 400])
+def test_pages_that_are_made_at_once_are_those_that_are_made_one_by_one(
+    running: Running, topic: Topic, answers: AnsweredPages, most: int
+) -> None:
+    gap = [(gap.begin, gap.end) for gap in _damaged(topic)]
+    offset, seen = 0, b""
+    while offset < 600:
+        query = Query("t", offset=offset, max_messages=most)
+        page = answers.get(query, offsets, NOBODY_ASKED, many)
+        assert page == answers.get(query, lambda batches, next: offsets(batches, next), NOBODY_ASKED)
+        seen, offset = seen + page + b",", int(page.split(b",")[-1]) + 1
+    assert gap == [(200, 300)]
+    assert seen == told(0, 200) + b"," + told(300, 600) + b","
+
+
+def _damaged(topic: Topic) -> list[Gap]:
+    data = segment.Files(topic.path, 0).data
+    at = data.read_bytes().index(b"000203")
+    with data.open("r+b") as file:
+        file.seek(at)
+        file.write(b"1")
+    return topic.verify(200, 300)
 
 
 def test_one_who_asks_for_another_number_of_entries_gets_them(topic: Topic, answers: AnsweredPages) -> None:

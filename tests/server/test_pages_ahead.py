@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ def place(offset: int, kind: str = "k") -> tuple[Any, int, str]:
 
 
 def served(pages: PagesAhead, begin: int, **page: Any) -> None:
-    pages.served(place(begin), Ten(begin, **page), Ten)
+    pages.served(place(begin), Ten(begin, **page), lambda offset: [Ten(offset)])
 
 
 def test_pages_behind_the_one_that_was_asked_for_are_there_when_they_are_asked_for(threads: ThreadPoolExecutor) -> None:
@@ -55,6 +56,24 @@ def test_pages_behind_the_one_that_was_asked_for_are_there_when_they_are_asked_f
     threads.shutdown()
     assert pages.ready(place(10)) == Ten(10)
     assert pages.ready(place(10 * PAGES_AHEAD + 10)) is None
+
+
+def test_pages_that_are_read_at_once_are_each_kept_at_their_own_place(threads: ThreadPoolExecutor) -> None:
+    pages, read = PagesAhead(threads), list[int]()
+
+    def four(offset: int) -> list[Ten]:
+        read.append(offset)
+        return [Ten(offset + 10 * number) for number in range(4)]
+
+    pages.served(place(0), Ten(0), four)
+    for offset in range(10, 50, 10):
+        until = time.monotonic() + 20
+        while pages.ready(place(offset)) is None and time.monotonic() < until:
+            time.sleep(0.001)
+        assert pages.ready(place(offset)) == Ten(offset)
+        pages.served(place(offset), Ten(offset), four)
+    threads.shutdown()
+    assert read == [10, 50]
 
 
 def test_a_page_of_another_kind_is_another_page(threads: ThreadPoolExecutor) -> None:
@@ -77,7 +96,7 @@ def test_neither_a_topics_end_nor_a_small_page_is_kept_or_read_ahead_of(
 def test_a_page_that_fails_is_read_by_the_one_who_asks_for_it(threads: ThreadPoolExecutor) -> None:
     pages = PagesAhead(threads)
 
-    def failing(offset: int) -> Ten:
+    def failing(offset: int) -> list[Ten]:
         raise ValueError(offset)
 
     pages.served(place(0), Ten(0), failing)

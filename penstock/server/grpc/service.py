@@ -28,7 +28,7 @@ from penstock.server.grpc.reflection import SERVICES, add_reflection
 from penstock.server.read_query import Query
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.decode import parse_append
-from penstock.slogd.columns.encode import response
+from penstock.slogd.columns.encode import response, responses
 from penstock.slogd.errors import ApiError, Exhausted
 
 SERVICE = "slogd.StructuredLog"
@@ -77,7 +77,7 @@ class Entries:
         """GetLogs: answered at once where the page is there, else by the thread that reads it."""
         try:
             query, caller = _query(data), caller_of(self._api, call)
-            ready = self._api.answers.ready(query, response, caller)
+            ready = self._api.answers.ready(query, response, caller, responses)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             call.refuse(*told(error))
         else:
@@ -88,7 +88,7 @@ class Entries:
 
     def _get(self, query: Query, caller: Principal, call: Call) -> None:
         try:
-            call.answer(self._api.answers.get(query, response, caller))
+            call.answer(self._api.answers.get(query, response, caller, responses))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             call.refuse(*told(error))
 

@@ -52,9 +52,9 @@ class Pages:
     def page(self, topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
         """About ``room`` bytes from ``offset`` on, as ``reader`` sees it ``now``. Raises what ``read_page`` raises."""
 
-        def read_behind(offset: int) -> Page:
+        def read_behind(offset: int) -> list[Page]:
             with self._api.topics.reader(topic) as other:
-                return _read(topic, other, other.span()[1:], offset, min(room, AHEAD))
+                return [_read(topic, other, other.span()[1:], offset, min(room, AHEAD))]
 
         place = (topic, offset, _KIND)
         found: Page | None = self._api.pages.taken(place)

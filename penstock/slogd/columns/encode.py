@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,14 @@ def response(batches: Sequence[pa.RecordBatch], next_offset: int = 0) -> bytes:
     return encoded + GetLogsResponse(next_offset=next_offset).SerializeToString() if next_offset else encoded
 
 
+def responses(batches: Sequence[pa.RecordBatch], rows: int) -> list[bytes]:
+    """As ``response``, for each ``rows`` of them: many at once take a third of the time."""
+    encoded = _rows(concatenated(batches))
+    places = bounds(encoded)[np.r_[0 : len(encoded) : rows, len(encoded)]].tolist()
+    data = memoryview(encoded.buffers()[2] or b"")
+    return [data[begin:end].tobytes() for begin, end in pairwise(places)]
+
+
 def append_request(topic: str, body: pa.RecordBatch, **fields: str | int) -> bytes:
     """The AppendRequest with the rows of a BODY batch as its entries; ``fields`` are its other fields."""
     rest = AppendRequest(topic=topic, **fields)  # type: ignore[arg-type]
@@ -39,15 +48,20 @@ def append_request(topic: str, body: pa.RecordBatch, **fields: str | int) -> byt
 
 def logs(batch: pa.RecordBatch) -> bytes:
     """The rows of a SCHEMA or BODY batch as the repeated field ``logs``. Timestamps from 1970 on."""
+    encoded = _rows(batch)
+    places = bounds(encoded)
+    return memoryview(encoded.buffers()[2] or b"")[places[0] : places[-1]].tobytes()
+
+
+def _rows(batch: pa.RecordBatch) -> pa.Array[Any]:
+    """Each of them as one element of the field."""
     head = _stamps(batch) if batch.num_columns == len(SCHEMA) else []
     columns = [*_payloads(batch), *_annotations(batch), *_keys(batch)]
     size = np.broadcast_to(size_of(head), batch.num_rows)
     for column in columns:
         size = size + lengths(column)
     front = packed([literal(_LOGS, batch.num_rows), varint(size.astype(np.uint64)), *head])
-    joined = _joined(front, *columns)
-    places = bounds(joined)
-    return memoryview(joined.buffers()[2] or b"")[places[0] : places[-1]].tobytes()
+    return _joined(front, *columns)
 
 
 def _stamps(batch: pa.RecordBatch) -> list[Block]:

@@ -77,7 +77,7 @@ def test_what_is_in_a_gap_now_is_given_no_more(door: Running) -> None:
     topic, pages = filled(door), Pages(door.api)
     assert read(pages, topic, 0)[0] == 0
     for _ in range(PAGES_AHEAD):  # what is read ahead is read: else it would find the damage itself
-        for page in list(door.api.pages._kept.values()):
+        for page in list(door.api.pages._coming.values()):
             page.exception(20)
     data = segment.Files(topic.path, 0).data
     at = data.read_bytes().index(b"000003")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.slogd.columns import encode
-from penstock.slogd.columns.encode import append_request, logs, response
+from penstock.slogd.columns.encode import append_request, logs, response, responses
 from penstock.slogd.columns.entries import to_body
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
 from tests.slogd.columns.test_entries import entries, from_batch, stored
@@ -34,6 +34,15 @@ def test_a_response_of_several_batches_says_where_to_go_on(small: int, monkeypat
     batch = stored(to_body([LogEntry(raw_bytes=b"a"), LogEntry()]))
     whole = GetLogsResponse.FromString(response([batch.slice(0, 1), batch.slice(1)], next_offset=7))
     assert whole == GetLogsResponse(logs=from_batch(batch), next_offset=7)
+
+
+@given(st.lists(entries, min_size=1, max_size=12), st.integers(1, 13), st.integers(0, 3))
+def test_several_responses_are_those_that_are_made_one_by_one(sent: list[LogEntry], rows: int, before: int) -> None:
+    batch = stored(to_body(sent)).slice(min(before, len(sent) - 1))
+    alone = [response([batch.slice(begin, rows)]) for begin in range(0, len(batch), rows)]
+    made = responses([batch.slice(0, 1), batch.slice(1)], rows)
+    parsed = [[GetLogsResponse.FromString(answer) for answer in answers] for answers in (made, alone)]
+    assert parsed[0] == parsed[1]
 
 
 def test_nothing_is_an_empty_response() -> None:
