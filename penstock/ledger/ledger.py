@@ -32,6 +32,8 @@ from penstock.records import body
 
 CURSOR = "pipeline"
 """The cursor of each topic that says up to where the pipeline has landed and proved it."""
+OPENED = 100
+"""Topics that are opened at every start, which checks the batches of their last segments; of more those in disorder."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -216,10 +218,13 @@ class Ledger:
 
 
 def _orderly(log: Log) -> Iterator[tuple[str, Orderly]]:
-    """The topics in order, which can be opened when they are needed; others are opened, and so brought in order."""
-    for name in log.names(internal=True):
+    """The topics in order, which can be opened when they are needed; others are opened, and so brought in order.
+
+    The first OPENED are opened in any case.
+    """
+    for number, name in enumerate(log.names(internal=True)):
         try:
-            if (found := glance(log.directory / name)) is not None:
+            if number >= OPENED and (found := glance(log.directory / name)) is not None:
                 yield name, found
             else:
                 log.topic(name, internal=True)  # recovered before it is read

@@ -160,6 +160,13 @@ def opened_by_a_start(daemon: Daemon) -> list[str]:
     return opened
 
 
+@pytest.fixture
+def many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds of topics that come after the first hundred."""
+    monkeypatch.setattr("penstock.ledger.ledger.OPENED", 0)
+
+
+@pytest.mark.usefixtures("many_topics")
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_start_opens_no_topic_that_is_in_order(daemon: Daemon, clean: bool) -> None:
     fill(daemon)
@@ -174,6 +181,7 @@ def test_a_start_opens_no_topic_that_is_in_order(daemon: Daemon, clean: bool) ->
     assert daemon.ledger.balance().topics[0].logged == before.topics[0].logged + 3
 
 
+@pytest.mark.usefixtures("many_topics")
 def test_a_start_opens_the_topic_that_a_crash_left_in_disorder(daemon: Daemon) -> None:
     fill(daemon)
     daemon.append("other")
@@ -186,6 +194,7 @@ def test_a_start_opens_the_topic_that_a_crash_left_in_disorder(daemon: Daemon) -
     daemon.same()
 
 
+@pytest.mark.usefixtures("many_topics")
 def test_a_batch_that_is_damaged_while_its_topic_is_closed_is_counted_before_and_after_it_is_found(
     daemon: Daemon,
 ) -> None:
