@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.log import Gap, Topic, TopicReader
 from penstock.records import concatenated
 from penstock.server.auth.rights import Principal
-from penstock.server.entry_pages import DEFAULT_BUDGET, LARGE_BUDGET, read_page, start_of
+from penstock.server.entry_pages import ALMOST, DEFAULT_BUDGET, LARGE_BUDGET, Page, read_page, start_of
 from penstock.server.pages_ahead import PagesAhead
 from penstock.server.permitted_topics import PermittedTopics
 from penstock.server.read_query import Query
@@ -27,7 +27,10 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The answer with the rows up to ``next``; ``gaps`` are those of the topic before it was read."""
+    """The answer with the rows up to ``next``; ``gaps`` are those of the topic before it was read.
+
+    ``is_full``: it has as many rows or bytes as a page may have, whatever comes behind them.
+    """
 
     answer: Any
     next: int
@@ -69,7 +72,7 @@ class AnsweredPages:
         with self._topics.reader(topic) as reader:
             start = start_of(query, topic, reader)
             if query.filter is not None or query.micros is not None:
-                return _made(topic, reader, start, query, render)[0]
+                return _rendered(_read(topic, reader, start, query), query, render)
             found = self._kept(topic, start, query, render) or _answered(topic, reader, start, query, render)
         self._served(topic, start, query, render, many, found)
         answer: T = found.answer
@@ -107,8 +110,9 @@ def _serves(found: Answered, topic: Topic) -> bool:
 
 def _answered(topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[Any]) -> Answered:
     gaps = topic.gaps()  # before reading: what becomes one meanwhile makes the page useless
-    answer, following = _made(topic, reader, offset, query, render)
-    return Answered(answer, following, following < (topic.writer.end or 0), gaps)
+    page = _read(topic, reader, offset, query)
+    is_full = page.rows == query.page or page.size >= _budget(query) * ALMOST
+    return Answered(_rendered(page, query, render), page.next, is_full, gaps)
 
 
 def _answered_many(
@@ -121,12 +125,19 @@ def _answered_many(
     if whole < 2:
         return []
     rows = concatenated(page.batches).slice(0, whole * size)
-    end, last = topic.writer.end or 0, rows.column("offset").to_numpy()[size - 1 :: size].tolist()
+    last = rows.column("offset").to_numpy()[size - 1 :: size].tolist()
     answers = zip(many([rows], size), last, strict=True)
-    return [Answered(answer, offset + 1, offset + 1 < end, gaps) for answer, offset in answers]
+    return [Answered(answer, offset + 1, True, gaps) for answer, offset in answers]
 
 
-def _made(topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T]) -> tuple[T, int]:
-    budget = LARGE_BUDGET if query.max_messages else DEFAULT_BUDGET
-    page = read_page(topic, reader, offset, query.page, budget, query)
-    return render(page.batches, page.next if query.filter is not None else 0), page.next
+def _read(topic: Topic, reader: TopicReader, offset: int, query: Query) -> Page:
+    return read_page(topic, reader, offset, query.page, _budget(query), query)
+
+
+def _budget(query: Query) -> int:
+    """Bytes of a page at most."""
+    return LARGE_BUDGET if query.max_messages else DEFAULT_BUDGET
+
+
+def _rendered(page: Page, query: Query, render: Render[T]) -> T:
+    return render(page.batches, page.next if query.filter is not None else 0)

@@ -21,8 +21,10 @@ MOST_AHEAD = 4
 """How many are read at once that nobody asked for yet."""
 PAGES_AHEAD = 2
 """How many are read behind the one that was asked for: while a client takes one in, the one after it is made."""
-LEAST = 64 << 10
-"""Bytes of a page from which on it is worth while to keep it, and to read the next one ahead."""
+LEAST, LARGEST = 64 << 10, KEPT // 2
+"""Bytes of a page from which on it is worth while to keep it, and to read the next one ahead; and with which it is not
+any more.
+"""
 IDLE = 5.0
 """Seconds in which nobody asks for a page after which none are kept."""
 
@@ -83,7 +85,7 @@ class PagesAhead:
     def served(self, place: Place, page: P, read: Read[P], ahead: int = PAGES_AHEAD) -> None:
         """The page of ``place`` goes to one who asked; ``ahead`` that follow are ``read`` on other threads."""
         self._used = True
-        if page.is_full and page.size >= LEAST:
+        if page.is_full and LEAST <= page.size <= LARGEST:
             with self._lock:
                 self._keep(place, page)
                 self._begin((place[0], page.next, place[2]), read, ahead)
@@ -111,9 +113,10 @@ class PagesAhead:
         offset = place[1]
         with self._lock:
             for page in pages:
-                self._keep((place[0], offset, place[2]), page)
+                if page.size <= LARGEST:
+                    self._keep((place[0], offset, place[2]), page)
                 offset = page.next
-            if pages[-1].is_full and ahead > len(pages):
+            if pages[-1].is_full and pages[-1].size <= LARGEST and ahead > len(pages):
                 self._begin((place[0], offset, place[2]), read, ahead - len(pages))
         return pages[0]
 

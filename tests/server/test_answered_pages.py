@@ -117,6 +117,17 @@ def test_what_became_a_gap_is_given_no_more(topic: Topic, answers: AnsweredPages
     assert read(answers, 100) == told(200, 300)
 
 
+def test_a_page_at_the_end_is_not_taken_as_full_where_more_came_while_it_was_made(
+    running: Running, topic: Topic, answers: AnsweredPages
+) -> None:
+    def slowly(batches: list[pa.RecordBatch], following: int) -> bytes:
+        running.api.topics.append(topic, body([b"new"] * 10), "http").result(20)
+        return offsets(batches, following)
+
+    assert answers.get(Query("t", offset=550, max_messages=PAGE), slowly, NOBODY_ASKED) == told(550, 600)
+    assert answers.get(Query("t", offset=550, max_messages=PAGE), slowly, NOBODY_ASKED) == told(550, 610)
+
+
 def test_a_deleted_topic_has_no_page(running: Running, topic: Topic, answers: AnsweredPages) -> None:
     assert read(answers, 0) == told(0, 100)
     running.log.delete("t")

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.log import Gap
 from penstock.server import pages_ahead
-from penstock.server.pages_ahead import LEAST, MOST_AHEAD, MOST_KEPT, PAGES_AHEAD, PagesAhead
+from penstock.server.pages_ahead import LARGEST, LEAST, MOST_AHEAD, MOST_KEPT, PAGES_AHEAD, PagesAhead
 
 TOPIC: Any = object()
 
@@ -83,8 +83,8 @@ def test_a_page_of_another_kind_is_another_page(threads: ThreadPoolExecutor) -> 
     assert pages.taken(place(0)) == Ten(0)
 
 
-@pytest.mark.parametrize("page", [{"is_full": False}, {"size": LEAST - 1}])
-def test_neither_a_topics_end_nor_a_small_page_is_kept_or_read_ahead_of(
+@pytest.mark.parametrize("page", [{"is_full": False}, {"size": LEAST - 1}, {"size": LARGEST + 1}])
+def test_neither_a_topics_end_nor_a_page_that_is_small_or_huge_is_kept_or_read_ahead_of(
     threads: ThreadPoolExecutor, page: dict[str, Any]
 ) -> None:
     pages = PagesAhead(threads)
@@ -121,8 +121,9 @@ def test_what_is_kept_and_what_is_read_at_once_is_bounded(threads: ThreadPoolExe
     for number in range(3 * MOST_KEPT):
         served(pages, 1000 * number)
         assert pages.size <= (MOST_KEPT + MOST_AHEAD) * LEAST
-    served(pages, 7, size=pages_ahead.KEPT + 1)
-    assert pages.size <= pages_ahead.KEPT
+    for number in range(5):
+        served(pages, 7 + 1000 * number, size=pages_ahead.LARGEST)
+        assert pages.size <= pages_ahead.KEPT
 
 
 def test_when_nobody_asks_for_a_while_nothing_is_kept(

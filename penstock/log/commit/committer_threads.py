@@ -49,6 +49,8 @@ class Committers:
             yield kept
         finally:
             self._own.kept = None
+            for work in kept:
+                self.leave(work)
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:

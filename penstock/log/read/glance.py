@@ -65,7 +65,7 @@ def _of_segments(directory: Path, firsts: Sequence[int], known: Sequence[Gap]) -
         told = _told(Files(directory, first))
         if told is None or end > first or any(uncovered(known, end, first)):
             return None
-        end, length, time = told
+        end, length, time = told[0], told[1], told[2] or time
     synced = segment.read_synced(OS, Files(directory, firsts[-1]))
     if synced != (length, end) or (known and known[-1].end > end):
         return None

@@ -79,7 +79,7 @@ class CallServer:
 
     async def stop(self, grace: float) -> None:
         """Take no more calls; end those that are left after ``grace`` seconds."""
-        if self._threads[0].is_alive() and not self._stopping:
+        if any(thread.is_alive() for thread in self._threads) and not self._stopping:
             self._stopping = True
             self._server.shutdown(self._queue, self._rest)
             if not await asyncio.to_thread(self._joined, grace):
@@ -108,6 +108,7 @@ class CallServer:
 
     def _lead(self, kept: list[Work]) -> None:
         """Take what happens, and do what is ``kept`` where nothing more has, until another thread took over."""
+        kept_since = 0.0
         while self._leader is threading.current_thread() and not self._is_over:
             # Not by a deadline of the wall clock, which may be set meanwhile: 0 is always over.
             event = self._queue.poll(0.0 if kept or self._at_rest else None)
@@ -117,10 +118,18 @@ class CallServer:
                 self._do(kept.pop())
             else:
                 self._look_whether_over()
-            if kept and (self._busy_since or time.monotonic() < self._slow_until):
-                self._committers.leave(kept.pop())
             # An event of a call that is over, kept while waiting for the next one, would let grpc spin.
             event = None
+            kept_since = self._hurried(kept, kept_since)
+
+    def _hurried(self, kept: list[Work], since: float) -> float:
+        """Leave what is kept to the committers where it waits for long, or they are to have it; since when it waits."""
+        if not kept:
+            return 0.0
+        now = time.monotonic()
+        if self._busy_since or now < self._slow_until or now - (since or now) > PATIENCE:
+            self._committers.leave(kept.pop())
+        return since or now
 
     def _take(self, event: Any) -> None:
         try:
@@ -132,7 +141,11 @@ class CallServer:
         self._busy_since = time.monotonic()
         if not self._called.is_set():
             self._called.set()
-        more = work()
+        more = False
+        try:
+            more = work()
+        except Exception:
+            _LOGGER.exception("a commit failed")
         with self._changing:
             self._busy_since = 0.0
             self._done += 1

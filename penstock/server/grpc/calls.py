@@ -31,10 +31,20 @@ class Call:
 
     def __init__(self, call: Any, metadata: Any) -> None:
         self._call, self._metadata = call, metadata
+        self._watched = self.left = False
+        """``left``: whether the caller has gone, where that is watched."""
 
     def invocation_metadata(self) -> Any:
         """Names and values that the caller sent along."""
         return self._metadata
+
+    def watch(self) -> None:
+        """Have ``left`` told from now on: what waits for a thread need not be done then."""
+        self._watched = True
+        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+
+    def _closed(self, event: Any) -> None:
+        self.left = event.batch_operations[0].cancelled()
 
     def receive(self, then: Callable[[bytes, Call], None]) -> None:
         """Have ``then`` called with the request, on the server's thread; a caller that has left is forgotten."""
@@ -58,8 +68,8 @@ class Call:
 
     def _end(self, code: int, text: str, *message: Any) -> None:
         begin = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
-        operations = (begin, *message, status(code, text), cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS))
-        self._call.start_server_batch(operations, self._ended)
+        close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
+        self._call.start_server_batch((begin, *message, status(code, text), *close), self._ended)
 
     def _ended(self, _: Any) -> None:
         """Keeps the call until grpc is done with it."""

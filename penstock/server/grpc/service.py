@@ -78,17 +78,17 @@ class Entries:
         try:
             query, caller = _query(data), caller_of(self._api, call)
             ready = self._api.answers.ready(query, response, caller, responses)
+            if ready is not None:
+                return call.answer(ready)
+            call.watch()
+            self._api.threads.submit(self._get, query, caller, call)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             call.refuse(*told(error))
-        else:
-            if ready is None:
-                self._api.threads.submit(self._get, query, caller, call)
-            else:
-                call.answer(ready)
 
     def _get(self, query: Query, caller: Principal, call: Call) -> None:
         try:
-            call.answer(self._api.answers.get(query, response, caller, responses))
+            if not call.left:
+                call.answer(self._api.answers.get(query, response, caller, responses))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             call.refuse(*told(error))
 

@@ -57,7 +57,8 @@ def test_a_thread_keeps_what_it_schedules_one_at_a_time_where_it_says_so_and_lea
         kept.pop()()
         pool.schedule(lambda: work("left"))
         pool.leave(kept.pop())
+        pool.schedule(lambda: work("forgotten"))
     pool.schedule(lambda: work("later"))
     pool.close()
     assert names.pop("mine") == threading.current_thread().name
-    assert names == {"another": "committer-0", "left": "committer-0", "later": "committer-0"}
+    assert names == dict.fromkeys(("another", "left", "forgotten", "later"), "committer-0")

@@ -6,13 +6,17 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from penstock.log.commit.committer_threads import Committers
+from penstock.server.entries_api import READ_THREADS
 from penstock.server.grpc import call_server
 from penstock.server.grpc.service import MAX_MESSAGE
+from penstock.server.read_query import Query
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.http.test_routes import wait_for
 from tests.server.running import Running
@@ -137,6 +141,55 @@ def test_after_a_commit_that_took_long_the_committers_have_them_for_a_while(
     for _ in range(5):
         call(append(), timeout=20)
     assert all(name.startswith("committer-") for name in names[1:])
+
+
+class Flood:
+    """A queue in which there always is something; the first time it is an append."""
+
+    def __init__(self, committers: Committers, done: threading.Event) -> None:
+        self._todo = [lambda: committers.schedule(lambda: bool(done.set()))]
+
+    def poll(self, _: float | None) -> SimpleNamespace:
+        return SimpleNamespace(completion_type=None, tag=lambda _: self._todo.pop()() if self._todo else None)
+
+
+def test_a_commit_does_not_wait_until_no_more_calls_come() -> None:
+    committers, done = Committers(1), threading.Event()
+    server = call_server.CallServer([], {}, lambda *_: None, committers)
+    server._queue = Flood(committers, done)
+    server._leader = threading.Thread(target=server._run)
+    server._leader.start()
+    assert done.wait(20)
+    server._is_over = True
+    server._leader.join(20)
+    committers.close()
+
+
+def test_pages_of_callers_that_have_left_are_not_read(
+    running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel.unary_unary(SERVICE + "AppendLogs")(append(), timeout=20)
+    gate, read = threading.Event(), list[str]()
+
+    def get(query: Query, *_: object) -> bytes:
+        read.append(query.topic)
+        gate.wait(20)
+        return b""
+
+    monkeypatch.setattr(running.api.answers, "get", get)
+    call, asked = channel.unary_unary(SERVICE + "GetLogs"), pb.GetLogsRequest(topic="t").SerializeToString()
+    busy = [call.future(asked, timeout=60) for _ in range(READ_THREADS)]
+    wait_for(lambda: len(read) == READ_THREADS)
+    gone = [call.future(asked, timeout=60) for _ in range(20)]
+    wait_for(lambda: running.api.threads._work_queue.qsize() == 20)
+    for one in gone:
+        one.cancel()
+    broken = call.future(b"\xff", timeout=20)
+    assert broken.code() is grpc.StatusCode.INVALID_ARGUMENT  # by then the server knows that they left
+    gate.set()
+    assert [one.result() for one in busy] == [b""] * READ_THREADS
+    wait_for(lambda: running.api.threads._work_queue.qsize() == 0)
+    assert len(read) < READ_THREADS + 20
 
 
 def test_health_is_watched_until_the_server_stops(running: Running, channel: grpc.Channel) -> None:
