@@ -116,8 +116,7 @@ class PagesAhead:
                 if page.size <= LARGEST:
                     self._keep((place[0], offset, place[2]), page)
                 offset = page.next
-            if pages[-1].is_full and pages[-1].size <= LARGEST and ahead > len(pages):
-                self._begin((place[0], offset, place[2]), read, ahead - len(pages))
+            self._begin(place, read, ahead)
         return pages[0]
 
     def forget(self) -> None:

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.log import Gap, Topic
-from penstock.log.store import segment
 from penstock.records import body, concatenated
 from penstock.server.answered_pages import AnsweredPages
 from penstock.server.auth.rights import NOBODY_ASKED
@@ -16,6 +15,7 @@ from penstock.server.read_query import Query
 from penstock.slogd.errors import NoSuchTopic
 from tests.server.http.test_routes import wait_for
 from tests.server.running import Running
+from tests.server.test_entries_api import flip
 
 PAGE = 100
 
@@ -82,11 +82,7 @@ def test_pages_that_are_made_at_once_are_those_that_are_made_one_by_one(
 
 
 def _damaged(topic: Topic) -> list[Gap]:
-    data = segment.Files(topic.path, 0).data
-    at = data.read_bytes().index(b"000203")
-    with data.open("r+b") as file:
-        file.seek(at)
-        file.write(b"1")
+    flip(topic.path, b"000203")
     return topic.verify(200, 300)
 
 
@@ -107,11 +103,7 @@ def test_what_became_a_gap_is_given_no_more(topic: Topic, answers: AnsweredPages
     assert read(answers, 0) == told(0, 100)
     for offset in (0, 100, 200):  # what is read ahead is read: else it would find the damage itself
         wait_for(lambda offset=offset: ready(answers, offset) is not None)  # type: ignore[misc]
-    data = segment.Files(topic.path, 0).data
-    at = data.read_bytes().index(b"000103")
-    with data.open("r+b") as file:
-        file.seek(at)
-        file.write(b"1")
+    flip(topic.path, b"000103")
     assert [(gap.begin, gap.end) for gap in topic.verify(100, 200)] == [(100, 200)]
     assert (ready(answers, 0), ready(answers, 100)) == (None, None)
     assert read(answers, 100) == told(200, 300)

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.log import Topic
-from penstock.log.store import segment
 from penstock.records import body
 from penstock.server.kafka.pages import Pages
 from penstock.server.pages_ahead import MOST_AHEAD, PAGES_AHEAD
 from tests.server.kafka.produced import records_of
 from tests.server.running import Running
+from tests.server.test_entries_api import flip
 
 ROOM = 10_000
 
@@ -79,11 +79,7 @@ def test_what_is_in_a_gap_now_is_given_no_more(door: Running) -> None:
     for _ in range(PAGES_AHEAD):  # what is read ahead is read: else it would find the damage itself
         for page in list(door.api.pages._coming.values()):
             page.exception(20)
-    data = segment.Files(topic.path, 0).data
-    at = data.read_bytes().index(b"000003")
-    with data.open("r+b") as file:
-        file.seek(at)
-        file.write(b"1")
+    flip(topic.path, b"000003")
     assert [(gap.begin, gap.end) for gap in topic.verify(0, 100)] == [(0, 100)]
     assert read(pages, topic, 0)[0] == 100
 
