@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, Protocol, TypeVar
 
-from penstock.log import Gap, Topic
+from penstock.log import Topic
 
 KEPT, MOST_KEPT = 32 << 20, 64
 """Bytes of pages that are kept, of all topics together, and how many."""
@@ -30,7 +30,7 @@ IDLE = 5.0
 
 
 class KeptPage(Protocol):
-    """The rows of offsets up to ``next``, as they were with these ``gaps``; ``size`` is in bytes."""
+    """The rows of offsets up to ``next``; ``size`` is in bytes. Whether it still holds is for who asks to say."""
 
     @property
     def next(self) -> int: ...
@@ -39,9 +39,6 @@ class KeptPage(Protocol):
     def is_full(self) -> bool:
         """Whether what follows has no place in it, so that it stays as it is."""
         ...
-
-    @property
-    def gaps(self) -> list[Gap]: ...
 
     @property
     def size(self) -> int: ...
