@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
-from penstock.log import LogClosed, LogFull, MessageTooLarge, OutOfSequence, TooManyTopics, UnknownTopic, WriteFailed
+from penstock.log import (
+    Appended,
+    LogClosed,
+    LogFull,
+    MessageTooLarge,
+    OutOfSequence,
+    TooManyTopics,
+    UnknownTopic,
+    WriteFailed,
+)
 from penstock.server.auth.rights import Principal
 from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
-from penstock.server.kafka.messages import Values
+from penstock.server.kafka.messages import Parts, Request, Values
 from penstock.slogd.errors import (
     AlreadyExists,
     BadRequest,
@@ -45,7 +55,20 @@ class Later:
     values: Awaitable[Values | None]
 
 
-Handler = Callable[[Call], Awaitable[Values | Later]]
+@dataclass(frozen=True, slots=True)
+class Soon:
+    """An answer that there is once all of ``stored`` are done: ``frame`` makes it then, without parts where none is
+    wanted.
+    """
+
+    stored: Sequence[Future[Appended]]
+    frame: Callable[[Request], Parts]
+
+
+Answer = Values | Soon | Later
+Handler = Callable[[Call], Awaitable[Answer]]
+QuickHandler = Callable[[Call], Answer | None]
+"""Answers at once; None where something must be waited for, and then nothing is done."""
 
 _CODES: dict[type[PenstockError], ErrorCode] = {
     NoSuchTopic: ErrorCode.unknown_topic_or_partition,

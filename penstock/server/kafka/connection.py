@@ -4,53 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from dataclasses import dataclass
 
 from penstock.process.bytes_under_way import Held
 from penstock.server.auth.rights import Principal, TokenAuthenticator
-from penstock.server.kafka.calls import Address, Call, Handler, Later
+from penstock.server.kafka.answers import Answers
+from penstock.server.kafka.calls import Address, Answer, Call, Handler, QuickHandler
 from penstock.server.kafka.cluster import api_versions
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.frames import Frames
 from penstock.server.kafka.limits import KafkaLimits
-from penstock.server.kafka.messages import Api, Request, Values, answer, parse
+from penstock.server.kafka.messages import Api, Request
+from penstock.server.kafka.requests import Requests, is_small_produce
 from penstock.server.kafka.sasl import Sasl
+from penstock.server.thread_results import LoopCalls
 from penstock.slogd.errors import Unauthenticated
 
-UNDER_WAY = 8
-"""Requests of one connection that may wait for their answers at once."""
 _LOGGER = logging.getLogger(__name__)
-_Waiting = tuple[Request, Held, Awaitable[Values | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What all connections share. ``produce`` begins a Produce without a task: a producer sends several in a row."""
+
+    handlers: dict[Api, Handler]
+    produce: QuickHandler
+    guard: TokenAuthenticator
+    limits: KafkaLimits
+    calls: LoopCalls
 
 
 class Connection:
     """Answers one client until it goes, or sends what cannot be understood."""
 
-    def __init__(
-        self,
-        frames: Frames,
-        handlers: dict[Api, Handler],
-        guard: TokenAuthenticator,
-        limits: KafkaLimits,
-        address: Address,
-    ) -> None:
-        self._frames, self._handlers, self._guard = frames, handlers, guard
-        self._limits, self._address = limits, address
-        self._sasl = Sasl(guard)
+    def __init__(self, frames: Frames, serving: Serving, address: Address) -> None:
+        self._frames, self._serving, self._address = frames, serving, address
+        self._sasl = Sasl(serving.guard)
         self._host = str((frames.transport.get_extra_info("peername") or ("",))[0])
-        self._answers: asyncio.Queue[_Waiting] = asyncio.Queue(UNDER_WAY)
+        self._requests = Requests()
+        self._answers = Answers(frames, serving.limits, serving.calls)
 
     async def run(self) -> None:
         """Until the connection is over."""
-        tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
+        reading = asyncio.create_task(self._read())
+        self._frames.offer = self._begun_at_once
         try:
             # Where the client is gone, nobody waits for the answers; where it takes none, nothing more is read.
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([reading, self._answers.failed], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            self._release_all()
+            reading.cancel()
+            self._answers.failed.cancel()
+            ended = await asyncio.gather(reading, self._answers.failed, self._answers.close(), return_exceptions=True)
             self._frames.abort()
         self._tell([error for error in ended if isinstance(error, Exception)])
 
@@ -61,64 +65,46 @@ class Connection:
                 raise error
             _LOGGER.debug("a connection of Kafka from %s is closed: %s", self._host, error)
 
-    def _release_all(self) -> None:
-        while not self._answers.empty():
-            _, held, values = self._answers.get_nowait()
-            self._limits.released(held)
-            _drop(values)
-
     async def _read(self) -> None:
         while (found := await self._frames.next()) is not None:
             octets, held = found
             try:
-                request = parse(octets)
+                await self._answers.room()
+                request = self._requests.parse(octets)
                 del octets, found
-                values = await self._begun(request)
-                try:
-                    await self._answers.put((request, held, values))
-                except asyncio.CancelledError:
-                    _drop(values)
-                    raise
+                self._answers.add(request, held, await self._begun(request))
                 held = Held(lambda: None)
             finally:
-                self._limits.released(held)
+                self._serving.limits.released(held)
 
-    async def _begun(self, request: Request) -> Awaitable[Values | None]:
+    async def _begun(self, request: Request) -> Answer:
         if request.api is Api.API_VERSIONS:
-            return _now(api_versions(request.unknown))
+            return api_versions(request.unknown)
         if request.api is Api.SASL_HANDSHAKE:
-            return _now(self._sasl.handshake(request.message.mechanism))
+            return self._sasl.handshake(request.message.mechanism)
         if request.api is Api.SASL_AUTHENTICATE:
-            return _now(self._sasl.authenticate(request.message.auth_bytes))
-        call = Call(request.version, request.message, self._caller(), request.client, self._host, self._address)
-        found = await self._handlers[request.api](call)
-        return found.values if isinstance(found, Later) else _now(found)
+            return self._sasl.authenticate(request.message.auth_bytes)
+        return await self._serving.handlers[request.api](self._call(request))
+
+    def _begun_at_once(self, octets: memoryview, held: Held) -> bool:
+        """Whether a request is begun already; what cannot be is read as all others are, which tells why."""
+        if self._answers.full or not is_small_produce(octets):
+            return False
+        try:
+            request = self._requests.parse(octets)
+            begun = self._serving.produce(self._call(request))
+        except BadFrame:
+            return False
+        if begun is not None:
+            self._answers.add(request, held, begun)
+        return begun is not None
+
+    def _call(self, request: Request) -> Call:
+        return Call(request.version, request.message, self._caller(), request.client, self._host, self._address)
 
     def _caller(self) -> Principal:
         """Who it is: asked anew each time, as tokens may go. Raises BadFrame."""
         try:
-            return self._guard.caller(self._sasl.authorization)
+            return self._serving.guard.caller(self._sasl.authorization)
         except Unauthenticated as error:
             raise BadFrame(str(error)) from None
-
-    async def _write(self) -> None:
-        while True:
-            request, held, values = await self._answers.get()
-            try:
-                told = await values
-            finally:
-                self._limits.released(held)
-            if told is not None:
-                self._frames.send(parts := answer(request, told))
-                del told
-                await self._frames.taken(sum(map(len, parts)))
-
-
-async def _now(values: Values) -> Values:
-    return values
-
-
-def _drop(values: Awaitable[Values | None]) -> None:
-    """An answer that nobody waits for any more."""
-    if asyncio.iscoroutine(values):
-        values.close()

@@ -11,7 +11,7 @@ from penstock.config import split_address
 from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Address, Handler
 from penstock.server.kafka.cluster import Cluster
-from penstock.server.kafka.connection import Connection
+from penstock.server.kafka.connection import Connection, Serving
 from penstock.server.kafka.fetch import Fetching
 from penstock.server.kafka.frames import Frames, TlsFrames
 from penstock.server.kafka.group_offsets import GroupOffsets
@@ -20,6 +20,7 @@ from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.messages import Api
 from penstock.server.kafka.produce import Producing
 from penstock.server.kafka.topics import Topics
+from penstock.server.thread_results import LoopCalls
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ class KafkaDoor:
     def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:
         self._api, self._limits, self._advertised = api, limits or KafkaLimits(), advertised
         self._groups = Groups(offsets := GroupOffsets(api))
-        self._handlers = _handlers(api, self._groups, offsets)
+        self._producing, self._calls = Producing(api), LoopCalls(asyncio.get_running_loop())
+        self._handlers = _handlers(api, self._producing, self._groups, offsets)
         self._connections: set[Frames] = set()
         self._server: asyncio.Server | None = None
 
@@ -59,7 +61,7 @@ class KafkaDoor:
             return
         self._connections.add(frames)
         try:
-            await Connection(frames, self._handlers, self._api.guard, self._limits, self._address(frames)).run()
+            await self._connection(frames).run()
         except asyncio.CancelledError:
             frames.abort()
         except Exception:
@@ -67,6 +69,10 @@ class KafkaDoor:
             frames.abort()
         finally:
             self._connections.discard(frames)
+
+    def _connection(self, frames: Frames) -> Connection:
+        serving = Serving(self._handlers, self._producing.at_once, self._api.guard, self._limits, self._calls)
+        return Connection(frames, serving, self._address(frames))
 
     def _address(self, frames: Frames) -> Address:
         if self._advertised:
@@ -95,8 +101,8 @@ def _tell_no_room() -> None:
     _LOGGER.warning("a connection of Kafka is closed: more than log.max_bodies of requests are under way")
 
 
-def _handlers(api: EntriesApi, groups: Groups, offsets: GroupOffsets) -> dict[Api, Handler]:
-    producing, fetching, cluster, topics = Producing(api), Fetching(api), Cluster(api), Topics(api)
+def _handlers(api: EntriesApi, producing: Producing, groups: Groups, offsets: GroupOffsets) -> dict[Api, Handler]:
+    fetching, cluster, topics = Fetching(api), Cluster(api), Topics(api)
     return {
         Api.PRODUCE: producing.produce,
         Api.INIT_PRODUCER_ID: producing.init_producer_id,

@@ -49,8 +49,11 @@ class Frames(asyncio.BufferedProtocol):
     ) -> None:
         self._limits, self._serve, self._told, self._ahead = limits, serve, give_up, ahead
         self._loop = asyncio.get_running_loop()
+        self.offer: Callable[[memoryview, Held], bool] = lambda *_: False
+        """Gets a frame that is waited for, as soon as it is whole; whether it is not to be had from ``next``, too."""
         self._rest = memoryview(b"")
         self._large: _Large | None = None
+        self._first: Whole | None = None
         self._over = self._aborted = self._paused = False
         self._waiting: asyncio.Future[None] | None = None
         self._full: asyncio.Future[None] | None = None
@@ -79,6 +82,11 @@ class Frames(asyncio.BufferedProtocol):
             self._drop_large()
         self._wake()
 
+    def _drop_first(self) -> None:
+        first, self._first = self._first, None
+        if first is not None:
+            self._limits.released(first[1])
+
     def _drop_large(self) -> None:
         large, self._large = self._large, None
         if large is not None:
@@ -89,6 +97,7 @@ class Frames(asyncio.BufferedProtocol):
         """End the connection at once, whatever was not asked for yet."""
         self._aborted = True
         self.transport.abort()
+        self._drop_first()
         self._drop_large()
         self._rest = memoryview(b"")
         self._end()
@@ -114,9 +123,22 @@ class Frames(asyncio.BufferedProtocol):
         else:
             self._rest = memoryview(b"".join((self._rest, _ARRIVED.memory[:count])))
             self._begin_large()
+        self._offer_all()
         if self._has_whole() and not self._wake() and not self._paused and len(self._rest) >= self._ahead:
             self._paused = True
             self.transport.pause_reading()
+
+    def _offer_all(self) -> None:
+        while self._is_waited_for() and self._has_whole() and (self._large is not None or self._size()):
+            found = self._taken()
+            if self._aborted:
+                return
+            self._begin_large()
+            if not self.offer(*found):
+                self._first = found
+
+    def _is_waited_for(self) -> bool:
+        return self._waiting is not None and not self._waiting.done() and self._first is None
 
     def _wake(self) -> bool:
         """Whether somebody waited."""
@@ -145,6 +167,8 @@ class Frames(asyncio.BufferedProtocol):
         self.abort()
 
     def _has_whole(self) -> bool:
+        if self._first is not None:
+            return True
         if self._large is not None:
             return self._large.is_whole
         return len(self._rest) >= SIZE
@@ -159,7 +183,8 @@ class Frames(asyncio.BufferedProtocol):
                 await self._waiting
             finally:
                 self._waiting = None
-        found = self._taken()
+        found = self._first or self._taken()
+        self._first = None
         if self._aborted:  # there is no room for it
             return None
         self._begin_large()
@@ -203,6 +228,11 @@ class Frames(asyncio.BufferedProtocol):
         full, self._full = self._full, None
         if full is not None and not full.done():
             full.set_result(None)
+
+    @property
+    def full(self) -> bool:
+        """Whether the client has not taken most of what is sent."""
+        return self._full is not None
 
     async def taken(self, size: int) -> None:
         """Wait until the client has taken most of what is sent. Raises TimeoutError where that takes too long."""

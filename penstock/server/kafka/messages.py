@@ -27,6 +27,8 @@ LARGE_PART = 16 << 10
 """Bytes from which on a copy costs more than a part of its own."""
 Values = Mapping[str, Any]
 """An answer: its fields by name."""
+Parts = list[bytes | memoryview]
+"""A frame, with its length; record batches are not copied into it."""
 _request_schema, _response_schema = cache(load_request_schema), cache(load_response_schema)
 
 
@@ -90,13 +92,17 @@ VERSIONS: dict[Api, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: ``message`` is kio's; ``size`` its bytes. ``unknown`` is one of ApiVersions in a version not taken."""
+    """A request: ``message`` is kio's, with record batches as views into the frame, which begin at ``places``.
+
+    ``unknown`` is one of ApiVersions in a version not taken.
+    """
 
     api: Api
     version: int
     correlation: int
     client: str
     message: Any
+    places: tuple[int, ...] = ()
     unknown: bool = False
 
 
@@ -116,7 +122,7 @@ def parse(frame: bytes | memoryview) -> Request:
         # What stands behind it is passed over, as a broker does: librdkafka sends a byte too many.
     except (struct.error, ValueError, OverflowError) as error:
         raise error if isinstance(error, BadFrame) else BadFrame(f"no request: {error}") from None
-    return Request(kind, version, correlation, header.client_id or "", message)
+    return Request(kind, version, correlation, header.client_id or "", message, tuple(octets.stays))
 
 
 class _Sink:
@@ -133,19 +139,19 @@ class _Sink:
             self._whole += (bytes(self._small), data)
             self._small = bytearray()
 
-    def frame(self) -> list[bytes | memoryview]:
+    def frame(self) -> Parts:
         """What was written, behind its length."""
         parts = [*self._whole, bytes(self._small)]
         return [struct.pack(">i", sum(map(len, parts))) + parts[0], *parts[1:]]
 
 
-def answer(request: Request, values: Values) -> list[bytes | memoryview]:
-    """The parts of the frame that answers a request, with its length."""
+def answer(request: Request, values: Values) -> Parts:
+    """The frame that answers a request."""
     schema = _response_schema(request.api, request.version)
     header, sink = schema.__header_schema__, typing.cast("Any", _Sink())
     entity_writer(header)(sink, header(correlation_id=i32(request.correlation)))
     entity_writer(schema)(sink, entity(schema, values))
-    found: list[bytes | memoryview] = sink.frame()
+    found: Parts = sink.frame()
     return found
 
 

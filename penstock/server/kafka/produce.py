@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -14,11 +14,11 @@ from penstock.errors import PenstockError
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.entries_api import INLINE_SIZE, EntriesApi
-from penstock.server.kafka.calls import Call, Later, code_of
+from penstock.server.kafka.calls import Call, Soon, code_of
 from penstock.server.kafka.errors import BadRecords
-from penstock.server.kafka.messages import Values, by_topic, partitions_of
+from penstock.server.kafka.messages import Parts, Request, Values, answer, by_topic, partitions_of
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, decode, is_quick
-from penstock.server.thread_results import LoopFutures
+from penstock.server.kafka.stored_answers import stored_answer
 
 SOURCE = "kafka"
 SEQUENCES = 1 << 31
@@ -42,57 +42,49 @@ class Queued:
     stored: Future[Appended]
 
 
+Begun = list[tuple[str, int, Values | Queued]]
+"""The batches of a request by topic and partition: on their way, or why they are not taken."""
+
+
 class Producing:
     """Answers producers."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
-        self._arrivals = LoopFutures(asyncio.get_running_loop())
 
-    async def produce(self, call: Call) -> Later:
+    async def produce(self, call: Call) -> Soon:
         """Queues all batches in order; what became of them is told once they are as durable as their topics say."""
-        asked = partitions_of(call.message.topic_data, partitions="partition_data")
-        begun = [(name, part.index, await self._begun(call, name, part)) for name, part in asked]
-        return Later(self._done(begun, call.message.acks))
+        at_once = self.at_once(call)
+        return await self._api.run(lambda: self._soon(call, _asked(call))) if at_once is None else at_once
 
-    async def _done(self, begun: list[tuple[str, int, Values | Queued]], acks: int) -> Values | None:
-        done = [(name, {"index": index, **await self._told(one)}) for name, index, one in begun]
-        return {"responses": by_topic(done, "name", "partition_responses")} if acks else None
+    def at_once(self, call: Call) -> Soon | None:
+        """As ``produce``, where the topics are open and the batches small: on the event loop."""
+        asked = _asked(call)
+        return self._soon(call, asked) if all(self._is_quick(name, part) for name, part in asked) else None
 
-    async def _begun(self, call: Call, name: str, part: Any) -> Values | Queued:
+    def _is_quick(self, name: str, part: Any) -> bool:
+        records = part.records or b""
+        return len(records) <= INLINE_SIZE and is_quick(records) and self._api.topics.known(name)
+
+    def _soon(self, call: Call, asked: list[tuple[str, Any]]) -> Soon:
+        begun = [(name, part.index, self._begun(call, name, part)) for name, part in asked]
+        stored = [one.stored for _, _, one in begun if isinstance(one, Queued)]
+        return Soon(stored, partial(_frame, begun, call.message.acks))
+
+    def _begun(self, call: Call, name: str, part: Any) -> Values | Queued:
         if part.index != 0:
             return _UNKNOWN_PARTITION
         if call.message.transactional_id is not None:
             return _NO_TRANSACTION
         try:
-            topic = await self._topic(call, name)
-            batch = await self._decoded(part.records or b"")
+            topic = self._api.topics.writable(name, call.caller)
+            batch = decode(part.records or b"")
             if batch.transactional:
                 return _NO_TRANSACTION
             producer = _producer(topic, batch)
         except (PenstockError, ValueError) as error:
             return _refused(error)
         return Queued(topic, batch, self._api.topics.append(topic, batch.rows, SOURCE, producer))
-
-    async def _topic(self, call: Call, name: str) -> Topic:
-        if self._api.topics.known(name):
-            return self._api.topics.writable(name, call.caller)
-        return await self._api.run(lambda: self._api.topics.writable(name, call.caller))
-
-    async def _decoded(self, records: bytes | memoryview) -> ProducedBatch:
-        if len(records) <= INLINE_SIZE and is_quick(records):
-            return decode(records)
-        return await self._api.run(lambda: decode(records))
-
-    async def _told(self, begun: Values | Queued) -> Values:
-        """What became of a batch."""
-        if not isinstance(begun, Queued):
-            return begun
-        try:
-            done = await self._arrivals.of(begun.stored)
-        except PenstockError as error:
-            return _refused(error, _is_over(error, begun))
-        return {"base_offset": done.first, "log_append_time": int(done.timestamps[0]) // 1000, "log_start_offset": 0}
 
     async def init_producer_id(self, call: Call) -> Values:
         """A new producer's number, or the next epoch of one that asks for it."""
@@ -102,6 +94,41 @@ class Producing:
         if known >= 0 and 0 <= epoch < LAST_EPOCH:
             return {"producer_id": known, "producer_epoch": epoch + 1}
         return {"producer_id": secrets.randbits(62), "producer_epoch": 0}
+
+
+def _asked(call: Call) -> list[tuple[str, Any]]:
+    return partitions_of(call.message.topic_data, partitions="partition_data")
+
+
+def _frame(begun: Begun, acks: int, request: Request) -> Parts:
+    """What became of all batches, once it is known."""
+    if not acks:
+        return []
+    told = [(name, index, _told(one)) for name, index, one in begun]
+    if len(told) == 1 and isinstance(stored := told[0][2], Appended):
+        return stored_answer(request, told[0][0], stored.first, _millis(stored))
+    done = [(name, {"index": index, **_values(one)}) for name, index, one in told]
+    return answer(request, {"responses": by_topic(done, "name", "partition_responses")})
+
+
+def _told(begun: Values | Queued) -> Values | Appended:
+    """What became of a batch."""
+    if not isinstance(begun, Queued):
+        return begun
+    try:
+        return begun.stored.result()
+    except PenstockError as error:
+        return _refused(error, _is_over(error, begun))
+
+
+def _values(told: Values | Appended) -> Values:
+    if not isinstance(told, Appended):
+        return told
+    return {"base_offset": told.first, "log_append_time": _millis(told), "log_start_offset": 0}
+
+
+def _millis(stored: Appended) -> int:
+    return int(stored.timestamps[0]) // 1000
 
 
 def _refused(error: Exception, code: ErrorCode | None = None) -> Values:

@@ -24,15 +24,17 @@ _NUMBERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q", "bool": "
 class Octets:
     """A frame that is read from its beginning on. What runs past its end raises BadFrame."""
 
-    def __init__(self, data: bytes | memoryview) -> None:
-        self._data, self._at = memoryview(data), 0
+    def __init__(self, data: bytes | memoryview, at: int = 0) -> None:
+        self._data, self.at = memoryview(data), at
+        self.stays: list[int] = []
+        """Where each part begins that is left where it is."""
 
     def take(self, size: int) -> memoryview:
         """The next ``size`` bytes."""
-        end = self._at + size
+        end = self.at + size
         if size < 0 or end > len(self._data):
             raise BadFrame("a request is shorter than it says")
-        found, self._at = self._data[self._at : end], end
+        found, self.at = self._data[self.at : end], end
         return found
 
     def number(self, form: str) -> Any:
@@ -52,7 +54,7 @@ class Octets:
     def length(self, *, compact: bool, form: str) -> int:
         """A length; -1 for none. It is never more than the bytes that are left."""
         size = self.varint() - 1 if compact else self.number(form)
-        if not -1 <= size <= len(self._data) - self._at:
+        if not -1 <= size <= len(self._data) - self.at:
             raise BadFrame("a request is shorter than it says")
         return int(size)
 
@@ -131,6 +133,8 @@ def _bytes(compact: bool, optional: bool, stay: bool) -> Read:
         size = octets.length(compact=compact, form=">i")
         if size < 0:
             return _none(optional)
+        if stay:
+            octets.stays.append(octets.at)
         return octets.take(size) if stay else bytes(octets.take(size))
 
     return read_bytes
