@@ -12,7 +12,7 @@ import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -96,8 +96,9 @@ class Rows(list[Row]):
     @property
     def size(self) -> int:
         """The bytes of all values."""
-        annotated = sum(len(name) + len(text) for row in self if row[3] for name, text in row[3])
-        return annotated + sum(len(value) for row in self for value in row[:3] if value)
+        keys, payloads, types, annotations = zip(*self, strict=True) if self else ((), (), (), ())
+        annotated = sum(len(name) + len(text) for pairs in annotations if pairs for name, text in pairs)
+        return annotated + sum(map(len, filter(None, chain(keys, payloads, types))))
 
     def batch(self) -> pa.RecordBatch:
         """A batch of BODY rows."""

@@ -129,6 +129,8 @@ class Producers:
         if known is None or (producer.id in self._unsure and producer.sequence > known[-1].sequence):
             return None
         check_next(producer, known[-1].sequence, known[0].sequence, known[-1].count)
+        if producer.sequence > known[-1].sequence:
+            return None
         found = next((taken for taken in reversed(known) if taken.sequence == producer.sequence), None)
         if found is None and producer.by_rows:
             _check_room(producer, known)

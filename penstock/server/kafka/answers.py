@@ -38,7 +38,7 @@ class Answers:
         self._sending: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.failed: asyncio.Future[None] = calls.loop.create_future()
-        """Has the error by which no more answers are sent."""
+        """Has the error by which no more answers are sent; cancelled at the end."""
 
     @property
     def full(self) -> bool:
@@ -124,6 +124,7 @@ class Answers:
 
     async def close(self) -> None:
         """Nobody waits for the answers any more."""
+        self.failed.cancel()
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait([self._sending])

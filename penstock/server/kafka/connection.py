@@ -53,7 +53,6 @@ class Connection:
             await asyncio.wait([reading, self._answers.failed], return_when=asyncio.FIRST_COMPLETED)
         finally:
             reading.cancel()
-            self._answers.failed.cancel()
             ended = await asyncio.gather(reading, self._answers.failed, self._answers.close(), return_exceptions=True)
             self._frames.abort()
         self._tell([error for error in ended if isinstance(error, Exception)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import resource
 import socket
 import ssl
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.process.bytes_under_way import Held
 from penstock.server.kafka import frames as module
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.frames import Frames, TlsFrames
@@ -101,6 +103,53 @@ def test_frames_are_the_same_however_their_bytes_come(bodies: list[bytes], most:
             assert limits.size == 0
 
     asyncio.run(run())
+
+
+@given(BODIES, st.integers(1, 700), st.booleans(), st.randoms())
+def test_each_frame_is_offered_or_given_in_order(
+    bodies: list[bytes], most: int, slow: bool, random: random.Random
+) -> None:
+    async def run() -> None:
+        limits, found = KafkaLimits(), []
+
+        def take(frame: memoryview, held: Held) -> bool:
+            taken = random.random() < 0.5
+            if taken:
+                found.append(bytes(frame))
+                limits.released(held)
+            return taken
+
+        async def read() -> None:
+            while (one := await frames.next()) is not None:
+                found.append(bytes(one[0]))
+                limits.released(one[1])
+                if slow:
+                    await asyncio.sleep(0)
+
+        async with connected(limits, most) as (frames, wire):
+            frames.offer = take
+            reading = asyncio.create_task(read())
+            await asyncio.sleep(0)
+            for body in bodies:
+                wire.bring(framed(body))
+                if random.random() < 0.5:
+                    await asyncio.sleep(0)
+            frames.eof_received()
+            await reading
+            assert (found, limits.size) == (bodies, 0)
+
+    asyncio.run(run())
+
+
+async def test_what_was_not_taken_is_given_back_at_an_end() -> None:
+    limits = KafkaLimits()
+    async with connected(limits) as (frames, wire):
+        reading = asyncio.create_task(frames.next())
+        await asyncio.sleep(0)
+        wire.bring(framed(b"one"))
+        assert limits.size == 3
+        frames.abort()
+        assert (await reading, limits.size) == (None, 0)
 
 
 async def test_what_came_whole_before_the_end_is_still_given() -> None:

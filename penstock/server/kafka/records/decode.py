@@ -14,7 +14,7 @@ from penstock.records import Body, binary_array, body
 from penstock.server.kafka.errors import BadChecksum, BadRecords, UnknownCodec
 from penstock.server.kafka.records import varints
 from penstock.server.kafka.records.compression import unpacked
-from penstock.server.kafka.records.few_records import FEW, few_rows
+from penstock.server.kafka.records.few_records import few_rows
 from penstock.server.kafka.records.headers import annotations_of
 from penstock.server.kafka.records.record_places import record_places
 from penstock.server.kafka.records.varints import Bytes, Ints
@@ -69,7 +69,7 @@ def decode(data: bytes | memoryview) -> ProducedBatch:
     if attributes & CONTROL or not 1 <= count <= MAX_RECORDS or last != count - 1:
         raise BadRecords("a record batch without records, or not as producers send them")
     octets = unpacked(view[HEADER.size :], attributes & CODEC)
-    few = few_rows(octets.to_pybytes(), count) if count <= FEW and octets.size <= MOST_OF_FEW else None
+    few = few_rows(octets.to_pybytes(), count) if octets.size <= MOST_OF_FEW else None
     rows: Body = _rows(np.frombuffer(octets, np.uint8), count) if few is None else few  # type: ignore[call-overload]
     return ProducedBatch(rows, producer, epoch, sequence, bool(attributes & TRANSACTIONAL))
 
