@@ -8,11 +8,15 @@ from hypothesis import strategies as st
 
 from penstock.server.kafka.errors import BadRecords
 from penstock.server.kafka.records.decode import HEADER, _rows
-from penstock.server.kafka.records.few_records import FEW, few_rows
+from penstock.server.kafka.records.few_records import FEW, FEW_PLAIN, few_rows
 from tests.server.kafka.produced import plain, produced
 
 VALUES = st.none() | st.binary(max_size=9) | st.binary(min_size=60, max_size=200) | st.just(bytes(9000))
-RECORDS = st.lists(st.tuples(VALUES, VALUES, st.just([])), min_size=1, max_size=FEW)
+RECORDS = st.lists(st.tuples(VALUES, VALUES, st.just([])), min_size=1, max_size=FEW) | st.lists(
+    st.tuples(st.none(), st.binary(max_size=9) | st.binary(min_size=60, max_size=70), st.just([])),
+    min_size=1,
+    max_size=FEW_PLAIN,
+)
 
 
 def records_in(batch: bytes) -> bytes:
@@ -29,8 +33,9 @@ def test_what_a_client_produces_is_read(records):
     assert rows.equals(_rows(np.frombuffer(records_in(produced(records, "none")), np.uint8), len(records)))
 
 
-@given(RECORDS, st.integers(1, FEW), st.data())
-def test_any_bytes_are_the_same_rows_as_by_columns_or_left_to_them(records, count, data):
+@given(RECORDS, st.integers(-1, 1), st.data())
+def test_any_bytes_are_the_same_rows_as_by_columns_or_left_to_them(records, more, data):
+    count = max(1, len(records) + more)
     octets = bytearray(records_in(produced(records, "none")))
     for _ in range(data.draw(st.integers(0, 3))):
         octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
@@ -39,7 +44,7 @@ def test_any_bytes_are_the_same_rows_as_by_columns_or_left_to_them(records, coun
         assert found.batch().equals(_rows(np.frombuffer(octets, np.uint8), count))
 
 
-@given(st.binary(max_size=200), st.integers(1, FEW))
+@given(st.binary(max_size=200), st.integers(1, FEW_PLAIN + 1))
 def test_no_bytes_are_too_much_for_it(octets, count):
     found = few_rows(octets, count)
     try:
@@ -47,6 +52,11 @@ def test_no_bytes_are_too_much_for_it(octets, count):
     except BadRecords:
         rows = None
     assert found is None or (rows is not None and found.batch().equals(rows))
+
+
+def test_more_than_a_few_are_left_to_the_columns():
+    for count, value, found in ((FEW_PLAIN, b"v", True), (FEW_PLAIN + 1, b"v", False), (FEW + 1, None, False)):
+        assert (few_rows(records_in(plain(*[value] * count)), count) is not None) is found
 
 
 def test_headers_are_left_to_the_columns():

@@ -1,0 +1,75 @@
+"""Batches of one connection come into the topic in its order, whichever of them can be begun at once."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import pytest
+from kio.index import load_response_schema
+from kio.serial import entity_reader
+
+from penstock.server.kafka import requests
+from penstock.server.kafka.messages import VERSIONS, Api
+from tests.server.kafka.produced import plain
+from tests.server.kafka.test_limits import connected, framed
+from tests.server.kafka.test_requests import produce
+from tests.server.running import Running
+
+LAST = VERSIONS[Api.PRODUCE][1]
+LARGE = bytes(100 << 10)
+
+
+def answers(stream: io.BufferedIOBase, count: int, version: int = LAST) -> list[tuple[int, Any]]:
+    """The numbers of the requests, and what is told of their first batch."""
+    found = []
+    for _ in range(count):
+        (size,) = struct.unpack(">i", stream.read(4))
+        frame = stream.read(size)
+        message, _ = entity_reader(load_response_schema(Api.PRODUCE, version))(frame, 4 + (version >= 9))
+        found.append((struct.unpack_from(">i", frame)[0], message.responses[0].partition_responses[0]))
+    return found
+
+
+def rows(server: Running, topic: str) -> list[bytes | None]:
+    reader = server.log.topic(topic).reader()
+    return [row for stored in reader.read(0) for row in stored.load().column("payload").to_pylist()]
+
+
+@pytest.mark.parametrize("version", [3, 8, LAST])
+def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(door: Running, version: int) -> None:
+    values = [b"a", b"b", LARGE, b"c", b"d", LARGE, b"e"]
+    sent = [produce(version, plain(value), topic="t", number=number) for number, value in enumerate(values)]
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, sent)))
+        told = answers(sock.makefile("rb"), len(sent), version)
+    assert [number for number, _ in told] == list(range(len(sent)))
+    assert [part.base_offset for _, part in told] == list(range(len(sent)))
+    assert rows(door, "t") == values
+
+
+def test_what_is_not_taken_is_told_in_its_turn(door: Running) -> None:
+    good, broken = produce(LAST, plain(b"v"), topic="t", number=1), produce(LAST, b"no batch", topic="t", number=2)
+    elsewhere, silent = produce(LAST, None, topic="t", number=3), produce(LAST, plain(b"w"), topic="t", acks=0)
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, (good, good, broken, silent, elsewhere, good))))
+        told = answers(sock.makefile("rb"), 5)
+    assert [(number, part.error_code.name) for number, part in told] == [
+        (1, "none"),
+        (1, "none"),
+        (2, "invalid_record"),
+        (3, "invalid_record"),
+        (1, "none"),
+    ]
+    assert rows(door, "t") == [b"v", b"v", b"w", b"v"]
+
+
+def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(door: Running) -> None:
+    at_most = requests.SMALL
+    sizes = [1, at_most - 200, at_most, at_most + 200, 1]
+    sent = [produce(LAST, plain(bytes(size)), topic="t", number=number) for number, size in enumerate(sizes)]
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, sent)))
+        answers(sock.makefile("rb"), len(sent))
+    assert [len(row or b"") for row in rows(door, "t")] == sizes
