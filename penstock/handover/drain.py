@@ -25,7 +25,7 @@ from penstock.handover.frame import decode_frame, frame_head, frame_receipt, is_
 from penstock.handover.held_frames import kept_frames
 from penstock.handover.paths import LOG, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
-from penstock.handover.reader import FrameGroup, FrameReader
+from penstock.handover.reader import GATHER, FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
 from penstock.handover.splitter import SplitFrame, TopicSplitter
 from penstock.handover.state_page import StatePage
@@ -37,6 +37,10 @@ RECEIPTS = "_receipts"
 NOTHING = memoryview(b"")
 GROUP_BYTES = 8 << 20
 """Bytes of frames stored as one group."""
+GATHER_COUNTS, MEANWHILE = 0.02, 16 << 20
+"""Seconds in which frames come together of which only the counts are stored, for these nobody waits; and the bytes that
+come in this time at the most.
+"""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -95,6 +99,11 @@ class Drain(FrameReader):
         if TopicByPosition(self._page).topic(frame.begin) is not None:
             return frame.data
         return frame_head(frame.data) if is_whole(frame.data) else NOTHING
+
+    def gather_time(self, group: FrameGroup, term_length: int) -> float:
+        """Longer where the messages go elsewhere, and the writer does not come round meanwhile."""
+        goes_elsewhere = TopicByPosition(self._page).topic(group.begin) is None
+        return GATHER_COUNTS if goes_elsewhere and term_length > 2 * MEANWHILE else GATHER
 
     def _store(self, group: FrameGroup, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []

@@ -90,6 +90,10 @@ class FrameReader(threading.Thread):
         """What is to be copied of a frame's payload."""
         return frame.data
 
+    def gather_time(self, group: FrameGroup, term_length: int) -> float:
+        """Seconds from this group to the next, while the buffer has less than one; all within a term of it."""
+        return GATHER
+
     def taken(self, group: FrameGroup, position: ReaderPosition) -> None:
         """The group is about to be claimed."""
 
@@ -154,7 +158,7 @@ class FrameReader(threading.Thread):
             self.taken(group, position)
             position.claim = group.end
         is_full = 2 * (group.end - group.begin) > self._group_bytes
-        self._next = 0.0 if is_full else time.monotonic() + GATHER
+        self._next = 0.0 if is_full else time.monotonic() + self.gather_time(group, subscription.term_length)
         self.handle(group, position)
         return True
 

@@ -17,6 +17,7 @@ from penstock.counts import Counts
 from penstock.handover import writer as writing
 from penstock.handover.drain import RECEIPTS, Drain
 from penstock.handover.paths import position_file, state_file
+from penstock.handover.reader import GATHER, FrameGroup
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogFull, TopicSettings
 from penstock.records import ANNOTATIONS, EMPTY_BODY, body
@@ -355,6 +356,21 @@ def test_without_a_log_handler_the_counts_are_kept_and_nothing_else(
     drained()
     assert log.names() == []
     assert counts(log, RECEIPTS) == {"seen": 2, "accepted": 2, "not_routed.log": 2}
+
+
+@pytest.mark.parametrize(
+    ("handler", "term_length", "longer"),
+    [("discard", 64 << 20, True), ("discard", 1 << 20, False), ("log", 64 << 20, False)],
+)
+def test_counts_alone_come_together_for_longer_where_the_buffer_has_room(
+    tmp_path: Path, log: Log, wake: int, handler: str, term_length: int, longer: bool
+) -> None:
+    listener = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": handler}]})
+    publish(live(tmp_path, listener), b"a")
+    drain = Drain(listener.name, tmp_path, log, wake)
+    drain.stop()
+    drain.run()
+    assert (drain.gather_time(FrameGroup([], 0, 0, 0), term_length) > GATHER) is longer
 
 
 def test_counts_that_were_spoilt_are_not_believed_where_nothing_else_is_kept(
