@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.log import Appended
@@ -75,8 +77,18 @@ def numbers(wire: Wire) -> list[int]:
     return [struct.unpack_from(">i", octets, at + 4)[0] for at in range(0, len(octets), 10)]
 
 
+@asynccontextmanager
+async def asking() -> AsyncIterator[tuple[Asked, Wire]]:
+    limits = KafkaLimits()
+    async with connected(limits) as (frames, wire):
+        asked = Asked(Answers(frames, limits, LoopCalls(asyncio.get_running_loop())), limits)
+        yield asked, wire
+        await asked.answers.close()
+
+
 async def settled() -> None:
-    for _ in range(10):
+    """Each answer that is waited for by a task takes two turns of the loop, one behind the other."""
+    for _ in range(4 * UNDER_WAY):
         await asyncio.sleep(0)
 
 
@@ -84,11 +96,10 @@ KINDS = st.lists(st.sampled_from(["now", "soon", "later"]), min_size=1, max_size
 
 
 @given(KINDS, st.permutations(range(UNDER_WAY)))
+@example(["later"] * UNDER_WAY, list(reversed(range(UNDER_WAY))))
 def test_they_go_in_the_order_of_the_requests_each_as_soon_as_it_may(kinds: list[str], order: list[int]) -> None:
     async def run() -> None:
-        limits = KafkaLimits()
-        async with connected(limits) as (frames, wire):
-            asked = Asked(Answers(frames, limits, LoopCalls(asyncio.get_running_loop())), limits)
+        async with asking() as (asked, wire):
             for kind in kinds:
                 asked.ask(kind)
             there = {number for number, kind in enumerate(kinds) if kind == "now"}
@@ -97,8 +108,7 @@ def test_they_go_in_the_order_of_the_requests_each_as_soon_as_it_may(kinds: list
                 there.add(number)
                 await settled()
                 assert numbers(wire) == list(range(next(n for n in range(len(kinds) + 1) if n not in there)))
-            assert limits.size == 0
-            await asked.answers.close()
+            assert asked.limits.size == 0
 
     asyncio.run(run())
 
@@ -106,9 +116,7 @@ def test_they_go_in_the_order_of_the_requests_each_as_soon_as_it_may(kinds: list
 @given(KINDS)
 def test_where_the_client_is_gone_nothing_of_them_is_kept(kinds: list[str]) -> None:
     async def run() -> None:
-        limits = KafkaLimits()
-        async with connected(limits) as (frames, wire):
-            asked = Asked(Answers(frames, limits, LoopCalls(asyncio.get_running_loop())), limits)
+        async with asking() as (asked, wire):
             for kind in kinds:
                 asked.ask(kind)
             await settled()
@@ -117,15 +125,13 @@ def test_where_the_client_is_gone_nothing_of_them_is_kept(kinds: list[str]) -> N
             for number in range(len(kinds)):
                 asked.happens(number)
             await settled()
-            assert (numbers(wire), limits.size) == (before, 0)
+            assert (numbers(wire), asked.limits.size) == (before, 0)
 
     asyncio.run(run())
 
 
 async def test_no_more_are_begun_than_may_wait() -> None:
-    limits = KafkaLimits()
-    async with connected(limits) as (frames, _):
-        asked = Asked(Answers(frames, limits, LoopCalls(asyncio.get_running_loop())), limits)
+    async with asking() as (asked, _):
         for _ in range(UNDER_WAY):
             asked.ask("soon")
         room = asyncio.create_task(asked.answers.room())
@@ -134,46 +140,36 @@ async def test_no_more_are_begun_than_may_wait() -> None:
         assert not room.done()
         asked.happens(0)
         await asyncio.wait_for(room, 5)
-        await asked.answers.close()
 
 
 async def test_one_that_cannot_be_told_ends_them() -> None:
-    limits = KafkaLimits()
-    async with connected(limits) as (frames, wire):
-        answers = Answers(frames, limits, LoopCalls(asyncio.get_running_loop()))
+    async with asking() as (asked, wire):
 
         def broken(_: Request) -> Parts:
             raise ValueError("no answer")
 
-        answers.add(Request(Api.HEARTBEAT, 0, 0, "", None), Held(lambda: None), Soon([], broken))
-        answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), Held(lambda: None), {})
+        asked.answers.add(Request(Api.HEARTBEAT, 0, 0, "", None), Held(lambda: None), Soon([], broken))
+        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), Held(lambda: None), {})
         with pytest.raises(ValueError, match="no answer"):
-            await asyncio.wait_for(answers.failed, 5)
+            await asyncio.wait_for(asked.answers.failed, 5)
         assert not wire.sent
-        await answers.close()
 
 
 async def test_where_none_is_wanted_the_next_one_goes() -> None:
-    limits = KafkaLimits()
-    async with connected(limits) as (frames, wire):
-        answers = Answers(frames, limits, LoopCalls(asyncio.get_running_loop()))
-        answers.add(Request(Api.PRODUCE, 9, 0, "", None), Held(lambda: None), Soon([], lambda _: []))
-        answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), Held(lambda: None), {})
+    async with asking() as (asked, wire):
+        asked.answers.add(Request(Api.PRODUCE, 9, 0, "", None), Held(lambda: None), Soon([], lambda _: []))
+        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), Held(lambda: None), {})
         await settled()
         assert numbers(wire) == [1]
-        await answers.close()
 
 
 async def test_nothing_is_sent_to_who_takes_nothing() -> None:
-    limits = KafkaLimits()
-    async with connected(limits) as (frames, wire):
-        asked = Asked(Answers(frames, limits, LoopCalls(asyncio.get_running_loop())), limits)
-        frames.pause_writing()
+    async with asking() as (asked, wire):
+        wire.frames.pause_writing()
         for _ in range(3):
             asked.ask("now")
         await settled()
         assert numbers(wire) == [0]
-        frames.resume_writing()
+        wire.frames.resume_writing()
         await settled()
         assert numbers(wire) == [0, 1, 2]
-        await asked.answers.close()
