@@ -96,14 +96,17 @@ class Drain(FrameReader):
 
     def kept(self, frame: Frame) -> memoryview:
         """Of messages that go elsewhere only the counts; nothing where they cannot be relied on."""
-        if TopicByPosition(self._page).topic(frame.begin) is not None:
+        if not self._goes_elsewhere(frame.begin):
             return frame.data
         return frame_head(frame.data) if is_whole(frame.data) else NOTHING
 
     def gather_time(self, group: FrameGroup, term_length: int) -> float:
         """Longer where the messages go elsewhere, and the writer does not come round meanwhile."""
-        goes_elsewhere = TopicByPosition(self._page).topic(group.begin) is None
-        return GATHER_COUNTS if goes_elsewhere and term_length > 2 * MEANWHILE else GATHER
+        has_room = term_length > 2 * MEANWHILE
+        return GATHER_COUNTS if has_room and self._goes_elsewhere(group.begin) else GATHER
+
+    def _goes_elsewhere(self, position: int) -> bool:
+        return TopicByPosition(self._page).topic(position) is None
 
     def _store(self, group: FrameGroup, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []

@@ -152,9 +152,8 @@ def prepare(group: BatchGroup, base: int, time: int, position: int) -> Prepared:
 def _few(group: BatchGroup) -> records.Rows | None:
     """The rows of a group that has few and no columns of them."""
     bodies = [item.body for item in group.items]
-    if not 0 < group.rows <= row_format.FEW or group.size > row_format.MOST:
-        return None
-    if not all(isinstance(body, records.Rows) for body in bodies):
+    few = 0 < group.rows <= row_format.FEW and group.size <= row_format.MOST
+    if not few or not all(isinstance(body, records.Rows) for body in bodies):
         return None
     return records.Rows(chain.from_iterable(bodies))  # type: ignore[arg-type]  # looked at above
 

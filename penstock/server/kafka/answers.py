@@ -35,7 +35,7 @@ class Answers:
     def __init__(self, frames: Frames, limits: KafkaLimits, calls: LoopCalls) -> None:
         self._frames, self._limits, self._calls = frames, limits, calls
         self._waiting: deque[_Waiting] = deque()
-        self._sending: asyncio.Task[None] | None = None
+        self._pause: asyncio.Task[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self.failed: asyncio.Future[None] = calls.loop.create_future()
         """Has the error by which no more answers are sent; cancelled at the end."""
@@ -76,41 +76,34 @@ class Answers:
             self._room.set_result(None)
 
     def _may_send(self) -> bool:
-        return bool(self._waiting) and not (self._waiting[0].unstored or self._sending or self.failed.done())
+        return bool(self._waiting) and not (self._waiting[0].unstored or self._pause or self.failed.done())
 
     def _send_first(self) -> None:
         first = self._waiting[0]
-        if isinstance(first.answer, Later):
-            self._go_on(self._send_later(first, first.answer))
+        given = first.answer
+        if isinstance(given, Later):
+            self._pause_for(self._wait_for(first, given))
             return
         self._end_first()
-        given = first.answer
         told = given.frame(first.request) if isinstance(given, Soon) else answer(first.request, given)
         if told:
             self._frames.send(told)
         if self._frames.full:
-            self._go_on(self._frames.taken(sum(map(len, told))))
+            self._pause_for(self._frames.taken(sum(map(len, told))))
 
-    async def _send_later(self, first: _Waiting, later: Later) -> None:
-        try:
-            values = await later.values
-        finally:
-            self._end_first()
-        if values is not None:
-            self._frames.send(parts := answer(first.request, values))
-            del values
-            await self._frames.taken(sum(map(len, parts)))
+    async def _wait_for(self, first: _Waiting, later: Later) -> None:
+        first.answer = await later.values
 
     def _end_first(self) -> None:
         self._limits.released(self._waiting.popleft().held)
 
-    def _go_on(self, sending: Coroutine[Any, Any, None]) -> None:
-        """Send no more before ``sending`` is done."""
-        self._sending = asyncio.create_task(sending)
-        self._sending.add_done_callback(self._sent)
+    def _pause_for(self, waiting: Coroutine[Any, Any, None]) -> None:
+        """Send no more before ``waiting`` is over."""
+        self._pause = asyncio.create_task(waiting)
+        self._pause.add_done_callback(self._resume)
 
-    def _sent(self, done: asyncio.Task[None]) -> None:
-        self._sending = None
+    def _resume(self, done: asyncio.Task[None]) -> None:
+        self._pause = None
         if done.cancelled():
             return
         if (error := done.exception()) is not None:
@@ -125,9 +118,9 @@ class Answers:
     async def close(self) -> None:
         """Nobody waits for the answers any more."""
         self.failed.cancel()
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
+        if self._pause is not None:
+            self._pause.cancel()
+            await asyncio.wait([self._pause])
         while self._waiting:
             answered = self._waiting[0].answer
             self._end_first()

@@ -50,9 +50,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """An answer that is waited for while the next request is read; None where none is wanted."""
+    """An answer that is waited for while the next request is read."""
 
-    values: Awaitable[Values | None]
+    values: Awaitable[Values]
 
 
 @dataclass(frozen=True, slots=True)

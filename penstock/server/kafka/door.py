@@ -34,8 +34,9 @@ class KafkaDoor:
     def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:
         self._api, self._limits, self._advertised = api, limits or KafkaLimits(), advertised
         self._groups = Groups(offsets := GroupOffsets(api))
-        self._producing, self._calls = Producing(api), LoopCalls(asyncio.get_running_loop())
-        self._handlers = _handlers(api, self._producing, self._groups, offsets)
+        producing, calls = Producing(api), LoopCalls(asyncio.get_running_loop())
+        handlers = _handlers(api, producing, self._groups, offsets)
+        self._serving = Serving(handlers, producing.at_once, api.guard, self._limits, calls)
         self._connections: set[Frames] = set()
         self._server: asyncio.Server | None = None
 
@@ -61,7 +62,7 @@ class KafkaDoor:
             return
         self._connections.add(frames)
         try:
-            await self._connection(frames).run()
+            await Connection(frames, self._serving, self._address(frames)).run()
         except asyncio.CancelledError:
             frames.abort()
         except Exception:
@@ -69,10 +70,6 @@ class KafkaDoor:
             frames.abort()
         finally:
             self._connections.discard(frames)
-
-    def _connection(self, frames: Frames) -> Connection:
-        serving = Serving(self._handlers, self._producing.at_once, self._api.guard, self._limits, self._calls)
-        return Connection(frames, serving, self._address(frames))
 
     def _address(self, frames: Frames) -> Address:
         if self._advertised:

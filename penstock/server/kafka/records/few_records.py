@@ -7,8 +7,10 @@ what is made of these rows by the log's commit is less, too.
 
 from __future__ import annotations
 
-from penstock.records import Row, Rows
-from penstock.server.kafka.records.varints import LONGEST, read_one
+import numpy as np
+
+from penstock.records import Row, Rows, values_of
+from penstock.server.kafka.records.varints import LONGEST, joined, read_one
 
 FEW, FEW_PLAIN = 40, 256
 """Up to so many records it is quicker; and where they have nothing but values."""
@@ -23,13 +25,8 @@ def few_rows(octets: bytes, count: int) -> Rows | None:
         return None
 
 
-def _mark(number: int) -> bytes:
-    """What stands in a record before its value: its number, and that it has no key."""
-    zigzag = number << 1
-    return bytes((zigzag, 1) if zigzag < 0x80 else (zigzag & 0x7F | 0x80, zigzag >> 7, 1))
-
-
-_MARKS = [_mark(number) for number in range(FEW_PLAIN)]
+_MARKS = values_of(joined([np.arange(FEW_PLAIN), b"\x01"]))
+"""What stands in each record before its value: its number, and that it has no key."""
 
 
 def _plain_rows(octets: bytes, count: int) -> Rows | None:
