@@ -194,6 +194,9 @@ TARGETS = {
     "server/kafka/frames.py": "server/kafka/test_frames.py::test_any_bytes_are_frames_or_refused",
     "server/kafka/messages.py": KAFKA_REQUESTS,
     "server/kafka/reading.py": KAFKA_REQUESTS,
+    "server/kafka/requests.py": (
+        "server/kafka/test_requests.py::test_any_bytes_behind_a_producers_request_are_read_as_without_it"
+    ),
     "server/kafka/records/compression.py": KAFKA_RECORDS,
     "server/kafka/records/decode.py": KAFKA_RECORDS,
     "server/kafka/records/few_records.py": (
