@@ -34,6 +34,7 @@ from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
 from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import Decoder, UdpReceiver
+from penstock.process.loaded_for_good import keep_what_is_loaded
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.wire.codecs import codec_of
@@ -160,6 +161,7 @@ def main() -> None:
     configure(f"receiver {task['listener']['name']}")
     with starting(f"cannot start in {task['folder']}"):
         receiver = Receiver(task)
+    keep_what_is_loaded()
     receiver.run()
 
 

@@ -3,7 +3,7 @@
 Read ``child`` (a process that is started again), ``parent_death``, ``reporting``, ``boot_id``, ``allocator``,
 ``terminal`` (what messages may do to one), ``file_limit``, ``bytes_under_way`` (of requests), ``http_limits`` (of
 servers that speak it), then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay
-small, and ``warm_heap``, by those that use memory again. Imports ``errors`` of Penstock.
+small, ``warm_heap``, by those that use memory again, and ``loaded_for_good``. Imports ``errors`` of Penstock.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -18,5 +18,6 @@ __all__ = [  # noqa: RUF022 reading order
     "http_limits",
     "small_heap",
     "warm_heap",
+    "loaded_for_good",
     "without_pandas",
 ]

@@ -27,6 +27,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
 from penstock.process.file_limit import raise_file_limit
 from penstock.process.http_limits import HttpLimits
+from penstock.process.loaded_for_good import keep_what_is_loaded
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.server.alarms.delivery import AlarmDelivery
@@ -102,6 +103,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         kafka_advertised=settings.log.kafka_advertised,
         security=settings.security,
         stop=stop,
+        ready=lambda _: keep_what_is_loaded(),
         http_limits=limits,
     )
     await asyncio.to_thread(drains.stop)

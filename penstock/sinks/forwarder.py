@@ -31,6 +31,7 @@ from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
+from penstock.process.loaded_for_good import keep_what_is_loaded
 from penstock.process.parent_death import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.records import BadBatch, concatenated
@@ -279,6 +280,7 @@ def main() -> None:
         forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)
     signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_what_is_loaded()
     forwarder.run()
     close = getattr(made, "close", None)
     if close:

@@ -5,10 +5,8 @@ So Spark plans, limits, writes down and tries again, and no message becomes a ro
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +20,7 @@ from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import Source
+from penstock.process.loaded_for_good import keep_what_is_loaded
 from penstock.spark.source.data_source import PenstockSource, StreamReader, _ordered
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.slices import Slice, plan, read_slice
@@ -106,14 +105,7 @@ class RangeReader(StreamReader):
             for one in ranges
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
-        keep_what_is_imported()
-
-
-@cache
-def keep_what_is_imported() -> None:
-    """Once in a worker: Spark has it look for garbage after each task, else among all that is loaded."""
-    gc.collect()
-    gc.freeze()
+        keep_what_is_loaded()  # Spark has a worker look for garbage after each task
 
 
 def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[Source]:
