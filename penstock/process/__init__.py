@@ -2,8 +2,9 @@
 
 Read ``child`` (a process that is started again), ``parent_death``, ``reporting``, ``boot_id``, ``allocator``,
 ``terminal`` (what messages may do to one), ``file_limit``, ``bytes_under_way`` (of requests), ``http_limits`` (of
-servers that speak it), then ``small_heap`` and ``without_pandas``, which are imported first by processes that stay
-small, ``warm_heap``, by those that use memory again, and ``loaded_for_good``. Imports ``errors`` of Penstock.
+servers that speak it), then ``small_heap``, ``without_pandas`` and ``grpc_without_threads``, which are imported first
+by processes that stay small, ``warm_heap``, by those that use memory again, and ``loaded_for_good``. Imports ``errors``
+of Penstock.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -16,6 +17,7 @@ __all__ = [  # noqa: RUF022 reading order
     "file_limit",
     "bytes_under_way",
     "http_limits",
+    "grpc_without_threads",
     "small_heap",
     "warm_heap",
     "loaded_for_good",

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import penstock.process.grpc_without_threads
 import penstock.process.small_heap
 import penstock.process.without_pandas  # noqa: F401
 from penstock.config import OtelConfig, Settings, split_address

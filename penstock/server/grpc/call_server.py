@@ -8,6 +8,8 @@ server is made of (grpc/_server.py).
 What direct calls have to have done, to commit, that thread does itself as soon as no more calls are there: to wake
 another one costs as much as a small commit. A second thread takes its place where that takes long, and then the
 committers do it for a while.
+
+It also reads and writes the sockets (see ``grpc_without_threads``).
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ Direct = Callable[[bytes, Call], None]
 """Is given a request on the server's thread, where it must not wait; answers the call on whatever thread."""
 Refusal = Callable[[str, Any], str | None]
 """Why nobody, or not one who shows such metadata, may call a method; None where it may be called."""
+LOOKS = 4
+"""Looks at the sockets that find nothing before what is kept is done: not each one finds what has come."""
 DRAIN = 0.2
 """Seconds without an event after which a server that has stopped is at rest."""
 PATIENCE, SLOW = 0.005, 1.0
@@ -110,8 +114,7 @@ class CallServer:
         """Take what happens, and do what is ``kept`` where nothing more has, until another thread took over."""
         kept_since = 0.0
         while self._leader is threading.current_thread() and not self._is_over:
-            # Not by a deadline of the wall clock, which may be set meanwhile: 0 is always over.
-            event = self._queue.poll(0.0 if kept or self._at_rest else None)
+            event = self._next(bool(kept))
             if event.completion_type != cygrpc.CompletionType.queue_timeout:
                 self._take(event)
             elif kept:
@@ -121,6 +124,15 @@ class CallServer:
             # An event of a call that is over, kept while waiting for the next one, would let grpc spin.
             event = None
             kept_since = self._hurried(kept, kept_since)
+
+    def _next(self, busy: bool) -> Any:
+        """What happens next; where something is to be done, only what has happened."""
+        for _ in range(LOOKS if busy else 1):
+            # Not by a deadline of the wall clock, which may be set meanwhile: 0 is always over.
+            event = self._queue.poll(0.0 if busy or self._at_rest else None)
+            if event.completion_type != cygrpc.CompletionType.queue_timeout:
+                break
+        return event
 
     def _hurried(self, kept: list[Work], since: float) -> float:
         """Leave what is kept to the committers where it waits for long, or they are to have it; since when it waits."""
