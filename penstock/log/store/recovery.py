@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.counts import Origin
@@ -153,7 +154,8 @@ class Recovery:
         for begin, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             if begin < found.length:
                 set_aside(self._fs, files, data, begin, begin + length)
-        set_aside(self._fs, files, data, found.length, found.size)
+        if not _is_room(data[found.length :]):
+            set_aside(self._fs, files, data, found.length, found.size)
         if len(bad):
             self._gaps.add(lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(files).copies))
         self._last = found.last or self._last
@@ -230,6 +232,10 @@ def set_aside(fs: FileSystem, files: Files, data: pa.Buffer, begin: int, end: in
     copy = memoryview(data)[begin:end]
     if not path.exists() or fs.read(path) != copy:
         replace_durably(fs, path, copy)
+
+
+def _is_room(data: pa.Buffer) -> bool:
+    return not np.frombuffer(memoryview(data), np.uint8).any()
 
 
 def lost_gaps(

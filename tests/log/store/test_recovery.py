@@ -137,9 +137,9 @@ def test_the_synced_length_alone_tells_that_a_batch_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "tail", [b"\0" * 4096, b"\xff" * 999, bytes(range(256)) * 5, b"\xff\xff\xff\xff\x10\0\0\0" * 9]
+    "tail", [b"\0" * 4096 + b"x", b"\xff" * 999, bytes(range(256)) * 5, b"\xff\xff\xff\xff\x10\0\0\0" * 9]
 )
-def test_a_tail_of_zeros_or_garbage_is_put_aside(tmp_path, tail):
+def test_a_tail_of_garbage_is_put_aside(tmp_path, tail):
     path = make(tmp_path)
     with open(last_files(path).data, "ab") as file:
         file.write(tail)
@@ -149,6 +149,16 @@ def test_a_tail_of_zeros_or_garbage_is_put_aside(tmp_path, tail):
         assert payloads(topic) == [*ALL, b"new"]
     (kept,) = (path / "quarantine").iterdir()
     assert kept.read_bytes() == tail
+
+
+def test_a_tail_of_zeros_is_cut_off_like_the_room_of_a_writer_that_was_killed(tmp_path):
+    path = make(tmp_path)
+    whole = last_files(path).data.read_bytes()
+    last_files(path).data.write_bytes(whole + bytes(4096))
+    with opened(tmp_path) as topic:
+        assert (topic.gaps(), payloads(topic)) == ([], ALL)
+        assert last_files(path).data.read_bytes() == whole
+    assert not (path / "quarantine").exists()
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "flipped", "empty", "foreign", "zeros"])

@@ -1,10 +1,12 @@
 """The files of a segment, and writing the active one."""
 
 import errno
+import io
 import json
 import struct
 from contextlib import suppress
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
@@ -56,9 +58,73 @@ def test_every_append_is_published_with_its_index_record(tmp_path):
     files = active.files
     records = index.read(files.index.read_bytes())
     assert index.dense(records, 5, PREAMBLE.size)
-    assert segment.read_synced(OS, files) == (files.data.stat().st_size, 8) == (active.state.length, active.state.end)
+    assert segment.read_synced(OS, files) == (active.state.length, 8) == (active.state.length, active.state.end)
     assert (active.state.batches, active.state.oldest, active.state.last) == (2, 1, 3)
     active.release()
+    assert files.data.stat().st_size == active.state.length
+
+
+def test_small_appends_are_written_where_zeros_are_and_the_file_grows_seldom(tmp_path):
+    active = segment.create(OS, tmp_path, 0, StartState(), 0)
+    sizes = []
+    for number in range(1000):
+        append(active, b"%d" % number)
+        sizes.append(active.files.data.stat().st_size)
+        assert active.state.length <= sizes[-1] <= max(1.5 * active.state.length, active.state.length + segment.ROOM)
+    assert len(set(sizes)) < 30
+    data = active.files.data.read_bytes()
+    assert not any(data[active.state.length :])
+    assert pa.ipc.open_stream(data).read_all().num_rows == pl.read_ipc_stream(io.BytesIO(data)).height == 1000
+    active.seal()
+    assert active.files.data.stat().st_size == active.state.length
+    active.release()
+
+
+def test_large_appends_get_no_room(tmp_path):
+    active = segment.create(OS, tmp_path, 0, StartState(), 0)
+    for _ in range(20):
+        append(active, bytes(segment.SMALL))
+        assert active.files.data.stat().st_size == active.state.length
+    append(active, b"small")
+    assert active.files.data.stat().st_size == active.state.length + active.state.length // 2
+    append(active, bytes(segment.SMALL))
+    append(active, bytes(segment.SMALL))
+    active.seal()
+    assert pa.ipc.open_stream(active.files.data.read_bytes()).read_all().num_rows == 23
+    active.release()
+
+
+def test_what_is_cut_off_and_written_anew_is_followed_by_zeros(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    for _ in range(40):
+        append(active, b"a" * 100)
+    fs.failures = {"sync": errno.EIO}
+    with pytest.raises(OSError, match=r"\[Errno"):
+        append(active, b"lost" * 200)
+    fs.failures = {}
+    append(active, b"b")
+    data = active.files.data.read_bytes()
+    assert b"lost" not in data
+    assert not any(data[active.state.length :])
+    active.release()
+    assert active.files.data.stat().st_size == active.state.length
+
+
+def test_a_disk_that_has_no_place_for_room_has_it_for_what_is_appended(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    for _ in range(40):
+        append(active, b"a" * 100)
+    fs.free = 4096
+    stored = 0
+    with suppress(OSError):
+        for stored in range(40):
+            append(active, b"%040d" % stored)
+    assert 5 < stored < 39
+    active.release()
+    rows = pa.ipc.open_stream(active.files.data.read_bytes()).read_all().column("payload").to_pylist()
+    assert rows[40:] == [b"%040d" % number for number in range(stored)]
 
 
 def test_a_failed_append_is_undone_even_when_that_fails_at_first(tmp_path):
