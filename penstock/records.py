@@ -166,9 +166,12 @@ def annotation_column(batch: pa.RecordBatch) -> pa.MapArray[Any, Any]:
     return cast("pa.MapArray[Any, Any]", batch.column("annotations"))
 
 
-def annotation_maps(offsets: np.ndarray, names: pa.Array[Any], texts: pa.Array[Any]) -> pa.MapArray[Any, Any]:
-    """Row i has the annotations [offsets[i], offsets[i + 1]) of ``names`` and ``texts``."""
-    places = pa.array(offsets.astype(np.int32))
+def annotation_maps(
+    offsets: np.ndarray, names: pa.Array[Any], texts: pa.Array[Any], nulls: np.ndarray | None = None
+) -> pa.MapArray[Any, Any]:
+    """Row i has the annotations [offsets[i], offsets[i + 1]) of ``names`` and ``texts``; it is null where ``nulls``."""
+    mask = np.append(nulls, False) if nulls is not None and nulls.any() else None
+    places = from_numpy(offsets.astype(np.int32), mask)
     maps: pa.MapArray[Any, Any] = pa.MapArray.from_arrays(  # type: ignore[call-overload]  # the stub: int64, no type
         places, names, texts, type=ANNOTATIONS
     )

@@ -205,7 +205,7 @@ TARGETS = {
     "server/kafka/records/headers.py": KAFKA_RECORDS,
     "server/kafka/records/varints.py": KAFKA_RECORDS,
     "slogd/columns/decode.py": PROTOBUF,
-    "slogd/columns/plain_payloads.py": PROTOBUF,
+    "slogd/columns/gathered.py": PROTOBUF,
     "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_no_bytes_raise_anything_but_bad_request",
     "slogd/json/entry_documents.py": "slogd/json/test_entry_documents.py::test_every_any_can_be_read",
     "slogd/json/values.py": "slogd/json/test_values.py::test_any_bytes_are_a_value_or_refused",

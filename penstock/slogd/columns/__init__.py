@@ -1,7 +1,7 @@
 """Entries as protobuf's bytes and as record batches, both ways.
 
-Read ``entries`` (messages and rows), ``decode`` with ``plain_payloads``, ``encode``, then ``wire_columns`` (protobuf's
+Read ``entries`` (messages and rows), ``decode`` with ``gathered``, ``encode``, then ``wire_columns`` (protobuf's
 wire format written for whole columns). Imports ``records`` and ``slogd``.
 """
 
-__all__ = ["decode", "encode", "entries", "plain_payloads", "wire_columns"]
+__all__ = ["decode", "encode", "entries", "gathered", "wire_columns"]
