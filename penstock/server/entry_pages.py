@@ -60,16 +60,19 @@ class Page:
         return fits == batch.num_rows and self.rows < limit
 
 
-def read_page(topic: Topic, reader: TopicReader, offset: int, limit: int, budget: int, query: Query) -> Page:
+def read_page(
+    topic: Topic, reader: TopicReader, offset: int, limit: int, budget: int, query: Query, end: int | None = None
+) -> Page:
     """Up to ``limit`` entries and about ``budget`` bytes that ``query`` wants from ``offset`` on; gaps are passed over.
 
     Where a filter leaves much out, the page ends after SCAN_SECONDS, perhaps empty: ``next`` says where to go on.
     A batch whose checksum does not hold is made a gap, and reading goes on behind it. Raises Damaged when that
-    does not help, and NoSuchTopic when the topic was deleted.
+    does not help, and NoSuchTopic when the topic was deleted. ``end`` is what ``reader`` said last, where without a
+    filter it need not look again.
     """
     page = Page(offset)
     until = time.monotonic() + SCAN_SECONDS
-    mending(topic, page, lambda: _fill(page, reader, limit, budget, query, until), lambda: page.next)
+    mending(topic, page, lambda: _fill(page, reader, limit, budget, query, until, end), lambda: page.next)
     return page
 
 
@@ -98,10 +101,12 @@ def page_of(batches: Iterable[pa.RecordBatch], offset: int, query: Query) -> Pag
     return page
 
 
-def _fill(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
+def _fill(
+    page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float, end: int | None
+) -> None:
     if query.filter is not None:
         return _fill_filtered(page, reader, limit, budget, query, until)
-    return _take_all(page, _pieces(page, reader, limit, budget), limit, budget, query)
+    return _take_all(page, _pieces(page, reader, limit, budget, end), limit, budget, query)
 
 
 def _take_all(page: Page, batches: Iterable[pa.RecordBatch], limit: int, budget: int, query: Query) -> None:
@@ -111,11 +116,11 @@ def _take_all(page: Page, batches: Iterable[pa.RecordBatch], limit: int, budget:
         page.next = _end(batch)
 
 
-def _pieces(page: Page, reader: TopicReader, limit: int, budget: int) -> Iterator[pa.RecordBatch]:
+def _pieces(page: Page, reader: TopicReader, limit: int, budget: int, end: int | None) -> Iterator[pa.RecordBatch]:
     """Pieces of about what there is still room for."""
     while page.rows < limit and page.size < budget * ALMOST:
         room = min(MOST_COPIED, budget - page.size)
-        piece = next(reader.read_joined(page.next, max_rows=limit - page.rows, room=room), None)
+        piece = next(reader.read_joined(page.next, max_rows=limit - page.rows, room=room, end=end), None)
         if piece is None:
             return
         yield piece

@@ -148,7 +148,7 @@ class TopicReader:
         Stops after ``max_rows`` rows, or before a batch that would exceed ``max_bytes`` (but never before the first).
         Gaps are skipped. Raises CorruptBatch for a batch that cannot be read and is no gap yet.
         """
-        stop = min(self.end, end if end is not None else self.end)
+        stop = self.end if end is None else min(self.end, end)
         rows, size = max_rows, 0
         for view, number, begin, limit in self._pieces(offset, stop):
             if rows is not None and rows <= 0:
@@ -161,12 +161,14 @@ class TopicReader:
             rows = rows if rows is None else rows - found.rows
             yield found
 
-    def read_joined(self, offset: int, *, max_rows: int | None = None, room: int = JOINED) -> Iterator[pa.RecordBatch]:
+    def read_joined(
+        self, offset: int, *, max_rows: int | None = None, room: int = JOINED, end: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of ``read`` (SCHEMA), in fewer pieces: small batches that follow each other come as one.
 
-        Such a piece has about ``room`` bytes.
+        Such a piece has about ``room`` bytes. ``end`` is what this reader said last, where it need not look again.
         """
-        offset, stop, rows = max(offset, 0), self.end, max_rows
+        offset, stop, rows = max(offset, 0), self.end if end is None else end, max_rows
         while part := next(gaps.uncovered(self._gaps, offset, stop), None):
             begin, limit = part
             view = self._view_of(begin, stop)

@@ -66,7 +66,7 @@ class Pages:
 
 def _read(topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
     end, gaps = now
-    page = read_page(topic, reader, offset, MOST_RECORDS, room, Query(topic.name))
+    page = read_page(topic, reader, offset, MOST_RECORDS, room, Query(topic.name), end)
     if page.rows:
         return Page(encode.encode(concatenated(page.batches)), page.next, end, gaps, room)
     return Page(encode.empty(offset, max(page.next, end)), max(page.next, end), end, gaps, room)

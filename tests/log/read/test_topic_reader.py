@@ -287,6 +287,15 @@ def test_small_batches_that_follow_each_other_are_read_as_one(topic):
     assert [batch.num_rows for batch in topic.reader().read_joined(0, room=1)] == [3] * 10 + [1] * 20
 
 
+def test_with_the_end_that_a_reader_told_it_does_not_look_again(topic, monkeypatch):
+    reader = topic.reader()
+    _, end, _ = reader.span()
+    fill(topic, [b"behind it"])
+    monkeypatch.setattr(reader, "_refresh", lambda: pytest.fail("it looked"))
+    assert sum(batch.num_rows for batch in reader.read_joined(0, end=end)) == end == 30
+    assert list(reader.read_joined(30, end=end)) == []
+
+
 def test_a_large_batch_is_a_view_of_the_file_also_among_small_ones(topic):
     fill(topic, [b"x" * 100_000])
     before = pa.total_allocated_bytes()
