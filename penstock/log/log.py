@@ -126,8 +126,9 @@ class Log:
     def _measure(self) -> None:
         """Add up the bytes of all topics on the disk, where they are limited."""
         if self._shared.budget.limit:
-            names = self.names(internal=True)
-            self._shared.budget.measured(sum(_size(self.directory / name) for name in names))
+            size = sum(_size(self.directory / name) for name in self.names(internal=True))
+            room = sum(topic.writer.room for topic in list(self._topics.values()))
+            self._shared.budget.measured(max(0, size - room))
 
     def _open_all(self) -> None:
         """Bring all topics in order; one whose format is not known is left alone."""

@@ -68,11 +68,11 @@ def read_page(
     Where a filter leaves much out, the page ends after SCAN_SECONDS, perhaps empty: ``next`` says where to go on.
     A batch whose checksum does not hold is made a gap, and reading goes on behind it. Raises Damaged when that
     does not help, and NoSuchTopic when the topic was deleted. ``end`` is what ``reader`` said last, where without a
-    filter it need not look again.
+    filter it need not look again, until something is mended.
     """
-    page = Page(offset)
+    page, ends = Page(offset), iter([end])
     until = time.monotonic() + SCAN_SECONDS
-    mending(topic, page, lambda: _fill(page, reader, limit, budget, query, until, end), lambda: page.next)
+    mending(topic, page, lambda: _fill(page, reader, limit, budget, query, until, next(ends, None)), lambda: page.next)
     return page
 
 

@@ -163,6 +163,16 @@ def test_bytes_are_limited_from_when_a_limit_is_set(log):
         fill(log.topic("t"), [b"x" * 1000])
 
 
+def test_a_segments_room_is_not_among_the_bytes_that_are_limited(log):
+    log.reconfigure(TopicSettings(), {}, 3, 1 << 20, Limits())
+    topic = log.topic("t", create=True)
+    fill(topic, *([b"x" * 1000] for _ in range(50)))
+    counted = log._shared.budget.used
+    assert topic.writer.room > 1000
+    log._measure()
+    assert abs(log._shared.budget.used - counted) < 1000
+
+
 def test_settings_change_while_appends_go_on(log):
     topic = log.create("t")
     fill(topic, [b"x" * 2000])

@@ -192,6 +192,11 @@ class Writer:
         return 0 if self._segment is None else self._segment.state.length
 
     @property
+    def room(self) -> int:
+        """Bytes of the active segment's file in which nothing is yet."""
+        return 0 if self._segment is None else self._segment.room
+
+    @property
     def flushed(self) -> bool:
         """Whether all that was written is published."""
         return not self._unseen

@@ -1,9 +1,9 @@
 """Whether a topic's files are in order, at a glance: no batch is read, and nothing is changed.
 
-In order is a topic in which recovery has nothing to cut, to show, to enter or to remove: its last segment is as long as
-what is synced of it and as its index tells, those before it follow each other but for gaps, all indices are sound, and
-nothing half done lies about. Damage within a batch is not seen: it is found by its checksum when the topic is opened or
-the batch is read, and becomes a gap whose source the index knows.
+In order is a topic in which recovery has nothing to cut but a writer's room, to show, to enter or to remove: its last
+segment is as long as what is synced of it and as its index tells, those before it follow each other but for gaps, all
+indices are sound, and nothing half done lies about. Damage within a batch is not seen: it is found by its checksum when
+the topic is opened or the batch is read, and becomes a gap whose source the index knows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _gaps(directory: Path, names: Collection[str]) -> list[Gap] | None:
 def _of_segments(directory: Path, firsts: Sequence[int], known: Sequence[Gap]) -> Orderly | None:
     end = length = time = 0
     for first in firsts:
-        told = _told(Files(directory, first))
+        told = _told(Files(directory, first), first == firsts[-1])
         if told is None or end > first or any(uncovered(known, end, first)):
             return None
         end, length, time = told[0], told[1], told[2] or time
@@ -72,7 +72,7 @@ def _of_segments(directory: Path, firsts: Sequence[int], known: Sequence[Gap]) -
     return Orderly(end, time if end and any(uncovered(known, end - 1, end)) else 0, known)
 
 
-def _told(files: Files) -> tuple[int, int, int] | None:
+def _told(files: Files, last: bool) -> tuple[int, int, int] | None:
     """End, length and last time as the index of a segment tells; None where it is no use, or the data differ."""
     data = files.index.read_bytes()
     records = index.read(data, files.mark)
@@ -82,4 +82,14 @@ def _told(files: Files) -> tuple[int, int, int] | None:
         return None
     end, length = index.end_of(records, files.first, begin)
     time = int(records["last"][-1]) if len(records) else 0
-    return (end, length, time) if os.stat(files.data).st_size == length else None
+    return (end, length, time) if _ends_at(files.data, length, segment.ROOM if last else 0) else None
+
+
+def _ends_at(path: Path, length: int, room: int) -> bool:
+    """Whether a file has so many bytes, and then at most so many zeros."""
+    more = os.stat(path).st_size - length
+    if not 0 < more <= room:
+        return more == 0
+    with open(path, "rb") as file:
+        file.seek(length)
+        return not any(file.read())

@@ -166,7 +166,8 @@ class TopicReader:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of ``read`` (SCHEMA), in fewer pieces: small batches that follow each other come as one.
 
-        Such a piece has about ``room`` bytes. ``end`` is what this reader said last, where it need not look again.
+        Such a piece has about ``room`` bytes. ``end`` is what this reader said last: then it does not look again, nor
+        for gaps.
         """
         offset, stop, rows = max(offset, 0), self.end if end is None else end, max_rows
         while part := next(gaps.uncovered(self._gaps, offset, stop), None):

@@ -26,7 +26,7 @@ DIGITS = 20
 ROOM = 256 << 10
 """Bytes of zeros behind what is written, at most."""
 SMALL = ROOM // 16
-"""Bytes of an append for which room is made."""
+"""Bytes of an append for which room is made, at most."""
 _CLAIM = struct.Struct("<qqq")
 
 
@@ -93,7 +93,10 @@ def first_offsets(names: Iterable[str]) -> list[int]:
 
 
 def stored_bytes(directory: Path) -> int:
-    """The bytes of a topic's segments, indices not counted. Raises FileNotFoundError where there is no such topic."""
+    """The bytes of a topic's segments (and of their room), indices not counted.
+
+    Raises FileNotFoundError where there is no such topic.
+    """
     total = 0
     for entry in os.scandir(directory):
         if entry.name.endswith(SUFFIX):
@@ -265,17 +268,26 @@ class Segment:
         """Behind an append, where the last room is used up: half of what there is, so that small topics stay small."""
         end = self.state.length + written
         room = min(ROOM, end // 2) if written <= SMALL else 0
-        if end > self._room_end and room >= written:
-            with contextlib.suppress(OSError):  # then there is less of it, or none
-                self._data.write([bytes(room)], end)
-            self._room_end = end + room
+        if end <= self._room_end or room < written:
+            return
+        self._room_end = end + room  # also where there is none: it is not tried again soon
+        try:
+            self._data.write([bytes(room)], end)
+        except OSError:
+            with contextlib.suppress(OSError):  # the disk may be full: others need what is left of it
+                self._data.truncate(end)
 
-    def _cut_room(self) -> bool:
-        """Whether there was any."""
-        end, self._room_end = self._room_end, 0
-        if end > self.state.length:
+    def _cut_room(self) -> None:
+        """Raises OSError; then again later."""
+        if self.room:
             self._data.truncate(self.state.length)
-        return end > self.state.length
+            self._data.sync()
+        self._room_end = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes of zeros behind what is written."""
+        return max(0, self._room_end - self.state.length)
 
     def sync(self) -> None:
         """Bring what is written to the disk. Raises OSError: what is not synced stays unseen."""
@@ -347,8 +359,7 @@ class Segment:
     def seal(self) -> None:
         """Bring everything to the disk, the index included, and publish it."""
         self.sync()
-        if self._cut_room():
-            self._data.sync()
+        self._cut_room()
         self._index.sync()
         self._copies.sync()
         self.publish()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.files.file_system import OS
 from penstock.log import Gap, Log, TopicReader, TopicSettings, UnknownFormat
 from penstock.log.read.glance import glance
-from penstock.log.store.segment import Files, read_synced, synced_words, write_synced
+from penstock.log.store.segment import ROOM, Files, read_synced, synced_words, write_synced
 from penstock.testing import FakeClock
 from penstock.testing.damage import DAMAGES
 from tests.log.log_helpers import UNSYNCED, fill, last_files, opened, payloads
@@ -79,7 +79,7 @@ def unpublish(folder: Path) -> None:
 def torn(path: Path, by: int) -> None:
     """Lengthen a file by some bytes, or shorten it."""
     data = path.read_bytes()
-    path.write_bytes(data + bytes(by) if by > 0 else data[:by])
+    path.write_bytes(data + b"\x01" * by if by > 0 else data[:by])
 
 
 def flipped(path: Path, position: int) -> None:
@@ -119,6 +119,15 @@ DISORDER: list[tuple[str, Callable[[Path], object]]] = [
     ("no segments", lambda folder: [path.unlink() for path in folder.glob("*.arrows")]),
     ("no folder", shutil.rmtree),
 ]
+
+
+def test_a_writers_room_behind_the_last_segment_is_in_order(folder: Path) -> None:
+    known = glance(folder)
+    data = last_files(folder).data
+    data.write_bytes(data.read_bytes() + bytes(ROOM))
+    assert glance(folder) == known is not None
+    data.write_bytes(data.read_bytes() + bytes(1))
+    assert glance(folder) is None
 
 
 @pytest.mark.parametrize(("what", "disturb"), DISORDER, ids=[what for what, _ in DISORDER])

@@ -99,15 +99,34 @@ def test_what_is_cut_off_and_written_anew_is_followed_by_zeros(tmp_path):
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
     for _ in range(40):
         append(active, b"a" * 100)
+    assert active.room
     fs.failures = {"sync": errno.EIO}
     with pytest.raises(OSError, match=r"\[Errno"):
         append(active, b"lost" * 200)
     fs.failures = {}
+    assert active.room == 0
     append(active, b"b")
     data = active.files.data.read_bytes()
     assert b"lost" not in data
-    assert not any(data[active.state.length :])
+    assert len(data) == active.state.length + active.room > active.state.length
     active.release()
+    assert active.files.data.stat().st_size == active.state.length
+
+
+@pytest.mark.parametrize("broken", ["truncate", "sync"])
+def test_room_that_could_not_be_cut_off_is_cut_off_when_the_segment_is_sealed_again(tmp_path, broken):
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    for _ in range(40):
+        append(active, b"a" * 100)
+    fs.failures = {broken: errno.EIO}
+    with pytest.raises(OSError, match=r"\[Errno"):
+        active.seal()
+    active.release()
+    fs.failures = {}
+    active.seal()
+    active.release()
+    fs.crash()
     assert active.files.data.stat().st_size == active.state.length
 
 
@@ -116,15 +135,16 @@ def test_a_disk_that_has_no_place_for_room_has_it_for_what_is_appended(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
     for _ in range(40):
         append(active, b"a" * 100)
-    fs.free = 4096
-    stored = 0
+    fs.free = 30_000
     with suppress(OSError):
-        for stored in range(40):
-            append(active, b"%040d" % stored)
-    assert 5 < stored < 39
+        for _ in range(100):
+            append(active, b"b" * 100)
+    one = active.state.length // active.state.batches
+    assert fs.free < 2 * one + active.room
     active.release()
     rows = pa.ipc.open_stream(active.files.data.read_bytes()).read_all().column("payload").to_pylist()
-    assert rows[40:] == [b"%040d" % number for number in range(stored)]
+    assert rows[40:] == [b"b" * 100] * (len(rows) - 40)
+    assert len(rows) - 40 >= (30_000 - 2 * one) // one
 
 
 def test_a_failed_append_is_undone_even_when_that_fails_at_first(tmp_path):

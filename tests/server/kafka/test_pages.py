@@ -84,6 +84,13 @@ def test_what_is_in_a_gap_now_is_given_no_more(door: Running) -> None:
     assert read(pages, topic, 0)[0] == 100
 
 
+def test_what_is_found_damaged_becomes_a_gap_and_what_follows_is_given(door: Running) -> None:
+    topic, pages = filled(door), Pages(door.api)
+    flip(topic.path, b"000003")
+    assert read(pages, topic, 0)[0] == 100
+    assert [(gap.begin, gap.end) for gap in topic.gaps()] == [(0, 100)]
+
+
 def test_what_is_kept_is_bounded(door: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.server.pages_ahead.KEPT", 3 * ROOM)
     topic, pages = filled(door), Pages(door.api)
