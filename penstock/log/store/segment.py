@@ -278,10 +278,9 @@ class Segment:
                 self._data.truncate(end)
 
     def _cut_room(self) -> None:
-        """Raises OSError; then again later."""
+        """Raises OSError; then again later. Nothing needs to be synced but where no recovery looks at the end again."""
         if self.room:
             self._data.truncate(self.state.length)
-            self._data.sync()
         self._room_end = 0
 
     @property
@@ -360,6 +359,7 @@ class Segment:
         """Bring everything to the disk, the index included, and publish it."""
         self.sync()
         self._cut_room()
+        self._data.sync()
         self._index.sync()
         self._copies.sync()
         self.publish()
