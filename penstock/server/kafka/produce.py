@@ -13,11 +13,11 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
-from penstock.server.entries_api import INLINE_SIZE, EntriesApi
+from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, Soon, code_of
 from penstock.server.kafka.errors import BadRecords
 from penstock.server.kafka.messages import Parts, Request, Values, answer, by_topic, partitions_of
-from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, decode, is_quick
+from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
 from penstock.server.kafka.stored_answers import stored_answer
 
 SOURCE = "kafka"
@@ -58,13 +58,14 @@ class Producing:
         return await self._api.run(lambda: self._soon(call, _asked(call))) if at_once is None else at_once
 
     def at_once(self, call: Call) -> Soon | None:
-        """As ``produce``, where the topics are open and the batches small: on the event loop."""
-        asked = _asked(call)
-        return self._soon(call, asked) if all(self._is_quick(name, part) for name, part in asked) else None
+        """As ``produce``, where the topics are open and the batches quickly decoded: on the event loop.
 
-    def _is_quick(self, name: str, part: Any) -> bool:
-        records = part.records or b""
-        return len(records) <= INLINE_SIZE and is_quick(records) and self._api.topics.known(name)
+        To hand one to a thread, and to take turns with it, costs as much as to decode it: batches of 512 KiB come in
+        1.35 times as fast without.
+        """
+        asked = _asked(call)
+        known = all(self._api.topics.known(name) for name, _ in asked)
+        return self._soon(call, asked) if known and are_quick([part.records or b"" for _, part in asked]) else None
 
     def _soon(self, call: Call, asked: list[tuple[str, Any]]) -> Soon:
         begun = [(name, part.index, self._begun(call, name, part)) for name, part in asked]

@@ -9,9 +9,10 @@ from typing import Any
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.messages import Api, Request, parse
 from penstock.server.kafka.reading import Octets
+from penstock.server.kafka.records.decode import QUICK_BYTES
 
-SMALL = 24 << 10
-"""Bytes of a request that holds up nobody."""
+SMALL = QUICK_BYTES + (8 << 10)
+"""Bytes of a request that may have one batch which is quickly decoded."""
 _CORRELATION = slice(4, 8)
 
 

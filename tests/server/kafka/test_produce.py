@@ -12,13 +12,14 @@ from kio.serial import entity_reader
 
 from penstock.server.kafka import requests
 from penstock.server.kafka.messages import VERSIONS, Api
+from penstock.server.kafka.records.decode import QUICK_BYTES
 from tests.server.kafka.produced import plain
 from tests.server.kafka.test_limits import connected, framed
 from tests.server.kafka.test_requests import produce
 from tests.server.running import Running
 
 LAST = VERSIONS[Api.PRODUCE][1]
-LARGE = bytes(100 << 10)
+LARGE = bytes(QUICK_BYTES)
 
 
 def answers(stream: io.BufferedIOBase, count: int, version: int = LAST) -> list[tuple[int, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 """Of the attributes."""
 MOST_OF_FEW = 64 << 10
 """Bytes of a few records, which are copied once more than those of many."""
+QUICK_BYTES, QUICK_RECORDS = 1 << 20, 8192
+"""Of batches that are quickly decoded, at most."""
 MAX_RECORDS = 1 << 19
 MAX_HEADERS = 1000
 MAX_ALL_HEADERS = 1 << 20
@@ -46,9 +49,15 @@ class ProducedBatch:
     transactional: bool
 
 
-def is_quick(data: bytes | memoryview) -> bool:
-    """Whether to decode a batch takes no longer than its size says: it is not packed."""
-    return len(data) < CHECKED_FROM + 2 or not data[CHECKED_FROM + 1] & CODEC
+def are_quick(batches: Sequence[bytes | memoryview]) -> bool:
+    """Whether to decode all of them takes less than a millisecond: they are not packed, and there is not much in them.
+
+    (A third of one for 1,000 records of 1 KB, nearly a whole one for 9,000 of 100 B.)
+    """
+    whole = [batch for batch in batches if len(batch) >= HEADER.size]
+    if sum(map(len, batches)) > QUICK_BYTES or any(batch[CHECKED_FROM + 1] & CODEC for batch in whole):
+        return False
+    return sum(int(HEADER.unpack_from(batch)[-1]) for batch in whole) <= QUICK_RECORDS
 
 
 def decode(data: bytes | memoryview) -> ProducedBatch:

@@ -81,22 +81,35 @@ def _candidates(data: Bytes, zeros: Ints) -> tuple[Ints, Ints, Ints]:
 def _followed(data: Bytes, count: int) -> Places:
     """The places, record by record."""
     octets, at = data.data, 0
-    begins, ends = [], []
-    for number in range(count):
-        length, at = _length(octets, at)
-        if not SMALLEST <= length <= len(octets) - at:
-            raise BadRecords(f"record {number} is not within its batch")
-        begins.append(at)
-        at += length
-        ends.append(at)
-    if at != len(octets):
-        raise BadRecords(f"{len(octets) - at} bytes behind the last record")
-    return Places(np.array(begins, np.int64), np.array(ends, np.int64))
-
-
-def _length(octets: memoryview, at: int) -> tuple[int, int]:
-    """The length that stands at a place, and where it ends."""
+    begins: list[int] = []
+    raws: list[int] = []
     try:
-        return read_one(octets, at)
+        for _ in range(count):  # most lengths have two bytes: written out, as a call costs as much as all the rest
+            low = octets[at]
+            if low < 0x80:
+                raw, at = low, at + 1
+            elif (high := octets[at + 1]) < 0x80:
+                raw, at = low & 0x7F | high << 7, at + 2
+            else:
+                raw, at = _raw(octets, at)
+            begins.append(at)
+            raws.append(raw)
+            at += raw >> 1
     except IndexError:
-        raise BadRecords("a record has no length") from None
+        raise BadRecords("a record is not within its batch, or has no length") from None
+    return _places(np.array(begins, np.int64), np.array(raws, np.int64), at, len(octets))
+
+
+def _raw(octets: memoryview, at: int) -> tuple[int, int]:
+    """A length of up to 32 bits as it stands there, twice as large as it is (odd where it is negative)."""
+    length, at = read_one(octets, at)
+    return length << 1 ^ length >> 63, at
+
+
+def _places(begins: Ints, raws: Ints, end: int, size: int) -> Places:
+    lengths = raws >> 1
+    if (raws & 1).any() or (lengths < SMALLEST).any():
+        raise BadRecords("a record is shorter than one can be")
+    if end != size:
+        raise BadRecords(f"the records end at {end} of {size} bytes")
+    return Places(begins, begins + lengths)

@@ -12,7 +12,7 @@ from penstock.records import as_batch
 from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
 from penstock.server.kafka.records import compression
 from penstock.server.kafka.records import decode as decoding
-from penstock.server.kafka.records.decode import MAX_HEADERS, decode
+from penstock.server.kafka.records.decode import MAX_HEADERS, QUICK_BYTES, QUICK_RECORDS, are_quick, decode
 from tests.server.kafka.produced import CODECS, in_topic, plain, produced, read_back
 
 VALUES = st.one_of(
@@ -115,3 +115,13 @@ def test_more_records_and_headers_than_there_is_memory_for_are_refused(monkeypat
     with pytest.raises(BadRecords, match="headers"):
         decode(produced([(None, b"", [("a", b"")])] * 3))
     assert decode(produced([(None, b"", [("a", b"")])] * 2)).rows.num_rows == 2
+
+
+def test_batches_are_quick_unless_they_are_packed_or_large_or_have_many_records() -> None:
+    small, half = plain(b"a"), plain(bytes(QUICK_BYTES // 2))
+    assert are_quick([small, b"", b"no batch", half])
+    assert not are_quick([half, half])
+    assert not are_quick([small, produced([(None, b"a", [])], "zstd")])
+    many = plain(*[b""] * (QUICK_RECORDS // 2 + 1))
+    assert are_quick([many])
+    assert not are_quick([many, many])

@@ -1,0 +1,65 @@
+"""Where records begin and end, however they are found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.server.kafka.errors import BadRecords
+from penstock.server.kafka.records import record_places as places
+from penstock.server.kafka.records.record_places import SMALLEST, record_places
+from penstock.server.kafka.records.varints import read_one
+
+
+def length(size: int) -> bytes:
+    """``size`` as it stands before a record."""
+    raw, found = size << 1 ^ size >> 63, bytearray()
+    while raw >= 0x80:
+        found.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*found, raw])
+
+
+def one_by_one(data: bytes, count: int) -> list[tuple[int, int]] | None:
+    """The records as the format tells them; None where they are not ``count`` that fill ``data``."""
+    at, found = 0, []
+    try:
+        for _ in range(count):
+            size, at = read_one(data, at)
+            if size < SMALLEST or at + size > len(data):
+                return None
+            found.append((at, at + size))
+            at += size
+    except IndexError:
+        return None
+    return found if at == len(data) and count >= 0 else None
+
+
+def told(data: bytes, count: int) -> list[tuple[int, int]] | None:
+    try:
+        found = record_places(np.frombuffer(data, np.uint8), count)
+    except BadRecords:
+        return None
+    return list(zip(found.begins.tolist(), found.ends.tolist(), strict=True))
+
+
+SIZES = st.lists(st.one_of(st.integers(-3, 300), st.sampled_from([8191, 8192, 70_000])), max_size=12)
+
+
+@given(SIZES, st.integers(-1, 1), st.booleans())
+def test_places_are_those_that_the_lengths_tell(sizes: list[int], more: int, at_once: bool) -> None:
+    data = b"".join(length(size) + bytes(max(size, 0)) for size in sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        if at_once:
+            patch.setattr(places, "FEW", 0)
+            patch.setattr(places, "LARGE", 1 << 20)
+        assert told(data, len(sizes) + more) == one_by_one(data, len(sizes) + more)
+
+
+@given(st.binary(max_size=120), st.integers(-5, 20))
+@example(b"\xff\xff\xff\xff\x0f" + bytes(9), 1)
+@example(b"\xff" * 40, 1)
+def test_any_bytes_have_the_places_that_they_tell_or_none(data: bytes, count: int) -> None:
+    assert told(data, count) == one_by_one(data, count)
