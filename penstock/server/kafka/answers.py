@@ -82,8 +82,10 @@ class Answers:
         first = self._waiting[0]
         given = first.answer
         if isinstance(given, Later):
-            self._pause_for(self._wait_for(first, given))
-            return
+            if (ready := given.ready()) is None:
+                self._pause_for(self._wait_for(first, given))
+                return
+            given = ready
         self._end_first()
         told = given.frame(first.request) if isinstance(given, Soon) else answer(first.request, given)
         if told:
@@ -92,7 +94,7 @@ class Answers:
             self._pause_for(self._frames.taken(sum(map(len, told))))
 
     async def _wait_for(self, first: _Waiting, later: Later) -> None:
-        first.answer = await later.values
+        first.answer = await later.values()
 
     def _end_first(self) -> None:
         self._limits.released(self._waiting.popleft().held)
@@ -122,7 +124,4 @@ class Answers:
             self._pause.cancel()
             await asyncio.wait([self._pause])
         while self._waiting:
-            answered = self._waiting[0].answer
             self._end_first()
-            if isinstance(answered, Later) and asyncio.iscoroutine(answered.values):
-                answered.values.close()

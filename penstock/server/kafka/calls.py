@@ -50,9 +50,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """An answer that is waited for while the next request is read."""
+    """An answer that is waited for while the next request is read.
 
-    values: Awaitable[Values]
+    When it is its turn, ``ready`` may have it already; else ``values`` is called, and waited for.
+    """
+
+    values: Callable[[], Awaitable[Values]]
+    ready: Callable[[], Values | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

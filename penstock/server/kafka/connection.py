@@ -15,7 +15,7 @@ from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.frames import Frames
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.messages import Api, Request
-from penstock.server.kafka.requests import Requests, is_small_produce
+from penstock.server.kafka.requests import Requests, begun_at_once
 from penstock.server.kafka.sasl import Sasl
 from penstock.server.thread_results import LoopCalls
 from penstock.slogd.errors import Unauthenticated
@@ -25,10 +25,10 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What all connections share. ``produce`` begins a Produce without a task: a producer sends several in a row."""
+    """What all connections share. ``quick`` begin what producers and consumers send without a task for each."""
 
     handlers: dict[Api, Handler]
-    produce: QuickHandler
+    quick: dict[Api, QuickHandler]
     guard: TokenAuthenticator
     limits: KafkaLimits
     calls: LoopCalls
@@ -87,11 +87,11 @@ class Connection:
 
     def _begun_at_once(self, octets: memoryview, held: Held) -> bool:
         """Whether a request is begun already; what cannot be is read as all others are, which tells why."""
-        if self._answers.full or not is_small_produce(octets):
+        if self._answers.full or not begun_at_once(octets):
             return False
         try:
             request = self._requests.parse(octets)
-            begun = self._serving.produce(self._call(request))
+            begun = self._serving.quick[request.api](self._call(request))
         except BadFrame:
             return False
         if begun is not None:

@@ -9,7 +9,7 @@ import ssl
 
 from penstock.config import split_address
 from penstock.server.entries_api import EntriesApi
-from penstock.server.kafka.calls import Address, Handler
+from penstock.server.kafka.calls import Address, Handler, QuickHandler
 from penstock.server.kafka.cluster import Cluster
 from penstock.server.kafka.connection import Connection, Serving
 from penstock.server.kafka.fetch import Fetching
@@ -34,9 +34,10 @@ class KafkaDoor:
     def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:
         self._api, self._limits, self._advertised = api, limits or KafkaLimits(), advertised
         self._groups = Groups(offsets := GroupOffsets(api))
-        producing, calls = Producing(api), LoopCalls(asyncio.get_running_loop())
-        handlers = _handlers(api, producing, self._groups, offsets)
-        self._serving = Serving(handlers, producing.at_once, api.guard, self._limits, calls)
+        producing, fetching, calls = Producing(api), Fetching(api), LoopCalls(asyncio.get_running_loop())
+        handlers = _handlers(api, producing, fetching, self._groups, offsets)
+        quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.at_once, Api.FETCH: fetching.begin}
+        self._serving = Serving(handlers, quick, api.guard, self._limits, calls)
         self._connections: set[Frames] = set()
         self._server: asyncio.Server | None = None
 
@@ -98,8 +99,10 @@ def _tell_no_room() -> None:
     _LOGGER.warning("a connection of Kafka is closed: more than log.max_bodies of requests are under way")
 
 
-def _handlers(api: EntriesApi, producing: Producing, groups: Groups, offsets: GroupOffsets) -> dict[Api, Handler]:
-    fetching, cluster, topics = Fetching(api), Cluster(api), Topics(api)
+def _handlers(
+    api: EntriesApi, producing: Producing, fetching: Fetching, groups: Groups, offsets: GroupOffsets
+) -> dict[Api, Handler]:
+    cluster, topics = Cluster(api), Topics(api)
     return {
         Api.PRODUCE: producing.produce,
         Api.INIT_PRODUCER_ID: producing.init_producer_id,

@@ -14,7 +14,7 @@ from penstock.log import Topic
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, Later, code_of
-from penstock.server.kafka.fetch_sessions import Asked, Sessions
+from penstock.server.kafka.fetch_sessions import Asked, Session, Sessions
 from penstock.server.kafka.messages import Values, by_topic, partitions_of
 from penstock.server.kafka.pages import Pages
 
@@ -31,19 +31,25 @@ class Fetching:
     def __init__(self, api: EntriesApi) -> None:
         self._api, self._pages, self._sessions = api, Pages(api), Sessions()
 
-    async def fetch(self, call: Call) -> Later:
-        """Read when the answers before it are on their way, so that one connection holds one answer."""
-        return Later(self._fetched(call))
+    async def fetch(self, call: Call) -> Values | Later:
+        """What is new in the topics that a consumer names, or named before."""
+        return self.begin(call)
 
-    async def _fetched(self, call: Call) -> Values:
+    def begin(self, call: Call) -> Values | Later:
+        """As ``fetch``. Read when the answers before it are on their way, so that one connection holds one answer."""
         session = self._sessions.session(call.message)
         if isinstance(session, ErrorCode):
             return {"error_code": session, "responses": ()}
-        if session is None:
-            found = await self._waited(call, partitions_of(call.message.topics, "topic"))
-            return {"responses": by_topic(found, "topic", "partitions")}
-        found = await self._waited(call, session.asked)
-        return {"session_id": session.number, "responses": by_topic(session.news(found), "topic", "partitions")}
+        asked = partitions_of(call.message.topics, "topic") if session is None else session.asked
+
+        def ready() -> Values | None:
+            found = self._ready(call, asked)
+            return _told(session, found) if found and _enough(found, call.message.min_bytes) else None
+
+        async def values() -> Values:
+            return _told(session, await self._waited(call, asked))
+
+        return Later(values, ready)
 
     async def _waited(self, call: Call, asked: list[Asked]) -> list[tuple[str, Values]]:
         """At once where there is enough; else when it has come, or the client's time is over."""
@@ -77,6 +83,27 @@ class Fetching:
             found.append((name, values))
         return found
 
+    def _ready(self, call: Call, asked: Iterable[Asked]) -> list[tuple[str, Values]]:
+        """What ``_found`` gives, where all of it was read ahead: without the disk, and so without a thread."""
+        room = min(max(call.message.max_bytes, 1), LARGEST)
+        found: list[tuple[str, Values]] = []
+        for name, part in asked:
+            values = self._page_ready(call.caller, name, part, min(room, part.partition_max_bytes))
+            if values is None:
+                return []
+            room -= len(values["records"])
+            found.append((name, values))
+        return found
+
+    def _page_ready(self, caller: Principal, name: str, part: Any, room: int) -> Values | None:
+        if part.partition != 0 or not self._api.topics.known(name):
+            return None
+        try:
+            ready = self._pages.ready(self._api.topics.readable(name, caller), part.fetch_offset, room)
+        except PenstockError:
+            return None
+        return None if ready is None else {"partition_index": 0, **_known(ready[0].start, ready[1], ready[0].records)}
+
     def _part(self, caller: Principal, name: str, part: Any, room: int) -> Values:
         asked = {"partition_index": part.partition, "high_watermark": -1}
 
@@ -88,12 +115,11 @@ class Fetching:
     def _read(self, topic: Topic, offset: int, room: int) -> Values:
         with self._api.topics.reader(topic) as reader:
             start, end, gaps = reader.span()
-            known = {"high_watermark": end, "last_stable_offset": end, "log_start_offset": start, "records": b""}
             if not start <= offset <= end:
-                return {**known, "error_code": ErrorCode.offset_out_of_range}
+                return {**_known(start, end), "error_code": ErrorCode.offset_out_of_range}
             if offset == end or room <= 0:
-                return known
-            return {**known, "records": self._pages.page(topic, reader, (end, gaps), offset, room).records}
+                return _known(start, end)
+            return _known(start, end, self._pages.page(topic, reader, (start, end, gaps), offset, room).records)
 
     async def list_offsets(self, call: Call) -> Values:
         """The offsets of timestamps."""
@@ -120,6 +146,16 @@ class Fetching:
             return {"leader_epoch": 0, "end_offset": self._api.topics.readable(name, caller).end}
 
         return _only_partition(part.partition, {"partition": part.partition}, found)
+
+
+def _told(session: Session | None, found: list[tuple[str, Values]]) -> Values:
+    if session is None:
+        return {"responses": by_topic(found, "topic", "partitions")}
+    return {"session_id": session.number, "responses": by_topic(session.news(found), "topic", "partitions")}
+
+
+def _known(start: int, end: int, records: bytes | memoryview = b"") -> Values:
+    return {"high_watermark": end, "last_stable_offset": end, "log_start_offset": start, "records": records}
 
 
 def _only_partition(index: int, asked: Values, found: Callable[[], Values]) -> Values:

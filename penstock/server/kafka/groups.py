@@ -54,7 +54,8 @@ class Groups:
                 raise Refused(ErrorCode.invalid_request)
             if not asked.member and call.version >= ASKS_FOR_ID and asked.instance is None:
                 return {"error_code": ErrorCode.member_id_required, "member_id": new_member(asked)}
-            return Later(group.join(asked))
+            joined = group.join(asked)
+            return Later(lambda: joined)
         except Refused as refused:
             return {"error_code": refused.code, "member_id": asked.member}
         finally:
@@ -104,7 +105,8 @@ class Groups:
             group = self._group(message.group_id)
             instance = getattr(message, "group_instance_id", None)
             member = group.checked(message.member_id, message.generation_id, instance)
-            return Later(group.sync(member, {one.member_id: one.assignment for one in message.assignments}))
+            synced = group.sync(member, {one.member_id: one.assignment for one in message.assignments})
+            return Later(lambda: synced)
         except Refused as refused:
             return {"error_code": refused.code}
 

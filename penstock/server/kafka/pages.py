@@ -19,10 +19,13 @@ _KIND = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The records of offsets up to ``next``, which is below ``end`` where the page is full; ``gaps`` as they were."""
+    """The records of offsets up to ``next``, which is below ``end`` where the page is full; ``start``, ``end`` and
+    ``gaps`` of the topic as they were.
+    """
 
     records: memoryview
     next: int
+    start: int
     end: int
     gaps: list[Gap] = field(repr=False)
     room: int
@@ -39,8 +42,8 @@ class Page:
         return len(self.records)
 
 
-Now = tuple[int, list[Gap]]
-"""The end of a topic, and its gaps."""
+Now = tuple[int, int, list[Gap]]
+"""The start and the end of a topic, and its gaps."""
 
 
 class Pages:
@@ -51,29 +54,38 @@ class Pages:
 
     def page(self, topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
         """About ``room`` bytes from ``offset`` on, as ``reader`` sees it ``now``. Raises what ``read_page`` raises."""
+        found: Page | None = self._api.pages.taken((topic, offset, _KIND))
+        if found is None or not _serves(found, now[1], now[2], room):
+            found = _read(topic, reader, now, offset, room)
+        self._served(topic, offset, found, room)
+        return found
 
+    def ready(self, topic: Topic, offset: int, room: int) -> tuple[Page, int] | None:
+        """A full page that was read ahead, and the end of the topic; None where the disk must be asked."""
+        found: Page | None = self._api.pages.ready((topic, offset, _KIND))
+        end = topic.writer.end
+        if found is None or end is None or not found.is_full or not _serves(found, end, topic.gaps(), room):
+            return None
+        self._served(topic, offset, found, room)
+        return found, end
+
+    def _served(self, topic: Topic, offset: int, page: Page, room: int) -> None:
         def read_behind(offset: int) -> list[Page]:
             with self._api.topics.reader(topic) as other:
-                return [_read(topic, other, other.span()[1:], offset, min(room, AHEAD))]
+                return [_read(topic, other, other.span(), offset, min(room, AHEAD))]
 
-        place = (topic, offset, _KIND)
-        found: Page | None = self._api.pages.taken(place)
-        if found is None or not _serves(found, now, room):
-            found = _read(topic, reader, now, offset, room)
-        self._api.pages.served(place, found, read_behind)
-        return found
+        self._api.pages.served((topic, offset, _KIND), page, read_behind)
 
 
 def _read(topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
-    end, gaps = now
+    start, end, gaps = now
     page = read_page(topic, reader, offset, MOST_RECORDS, room, Query(topic.name), end)
     if page.rows:
-        return Page(encode.encode(concatenated(page.batches)), page.next, end, gaps, room)
-    return Page(encode.empty(offset, max(page.next, end)), max(page.next, end), end, gaps, room)
+        return Page(encode.encode(concatenated(page.batches)), page.next, start, end, gaps, room)
+    return Page(encode.empty(offset, max(page.next, end)), max(page.next, end), start, end, gaps, room)
 
 
-def _serves(page: Page, now: Now, room: int) -> bool:
+def _serves(page: Page, end: int, gaps: list[Gap], room: int) -> bool:
     """Whether nothing has changed since it was read, and it is about as large as one that is read now would be."""
-    end, gaps = now
     still = page.gaps == gaps and (page.is_full or page.end == end)
     return still and min(room, AHEAD) // 2 <= page.room <= room

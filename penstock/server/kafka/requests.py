@@ -11,14 +11,14 @@ from penstock.server.kafka.messages import Api, Request, parse
 from penstock.server.kafka.reading import Octets
 from penstock.server.kafka.records.decode import QUICK_BYTES
 
-SMALL = QUICK_BYTES + (8 << 10)
-"""Bytes of a request that may have one batch which is quickly decoded."""
+LARGEST_AT_ONCE: dict[int, int] = {Api.PRODUCE: QUICK_BYTES + (8 << 10), Api.FETCH: 8 << 10}
+"""Bytes of a request that may be begun as soon as it is there."""
 _CORRELATION = slice(4, 8)
 
 
-def is_small_produce(frame: memoryview) -> bool:
-    """Whether a frame is a Produce that may be begun at once."""
-    return len(frame) <= SMALL and int.from_bytes(frame[:2], "big") == Api.PRODUCE
+def begun_at_once(frame: memoryview) -> bool:
+    """Whether a frame is one of a producer or consumer, which sends many, and takes no long time to read."""
+    return len(frame) <= LARGEST_AT_ONCE.get(int.from_bytes(frame[:2], "big"), 0)
 
 
 class Requests:

@@ -54,7 +54,7 @@ class Asked:
             return Soon([future], lambda request: told(request.correlation))
         event = asyncio.Event()
         self.waited.append(event)
-        return Later(self._later(event))
+        return Later(lambda: self._later(event), lambda: {} if event.is_set() else None)
 
     async def _later(self, event: asyncio.Event) -> Values:
         await event.wait()

@@ -29,7 +29,7 @@ def filled(door: Running, batches: int = 5, rows: int = 100) -> Topic:
 def read(pages: Pages, topic: Topic, offset: int, room: int = ROOM) -> list[int]:
     """The offsets of a page, each of which has the value that belongs there."""
     reader = topic.reader()
-    found = records_of(pages.page(topic, reader, reader.span()[1:], offset, room).records)
+    found = records_of(pages.page(topic, reader, reader.span(), offset, room).records)
     assert all(int(record.value[:6]) == record.offset for record in found)
     return [record.offset for record in found]
 

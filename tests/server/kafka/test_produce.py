@@ -67,7 +67,7 @@ def test_what_is_not_taken_is_told_in_its_turn(door: Running) -> None:
 
 
 def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(door: Running) -> None:
-    at_most = requests.SMALL
+    at_most = requests.LARGEST_AT_ONCE[Api.PRODUCE]
     sizes = [1, at_most - 200, at_most, at_most + 200, 1]
     sent = [produce(LAST, plain(bytes(size)), topic="t", number=number) for number, size in enumerate(sizes)]
     with connected(door) as sock:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.server.kafka import requests as module
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.messages import VERSIONS, Api, Request, parse
-from penstock.server.kafka.requests import Requests, is_small_produce
+from penstock.server.kafka.requests import LARGEST_AT_ONCE, Requests, begun_at_once
 from tests.server.kafka.test_messages import request
 
 FIRST, LAST = VERSIONS[Api.PRODUCE]
@@ -78,7 +78,8 @@ def test_what_is_alike_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (found.correlation, found.message.topic_data[0].partition_data[0].records) == (8, bytes(20_000))
 
 
-def test_a_small_produce_is_known_by_its_first_bytes() -> None:
-    assert is_small_produce(memoryview(produce(LAST, b"one")))
-    assert not is_small_produce(memoryview(produce(LAST, bytes(module.SMALL))))
-    assert not is_small_produce(memoryview(request(Api.METADATA, 12)))
+def test_what_is_begun_at_once_is_known_by_its_first_bytes() -> None:
+    assert begun_at_once(memoryview(produce(LAST, b"one")))
+    assert not begun_at_once(memoryview(produce(LAST, bytes(LARGEST_AT_ONCE[Api.PRODUCE]))))
+    assert begun_at_once(memoryview(request(Api.FETCH, 12)))
+    assert not begun_at_once(memoryview(request(Api.METADATA, 12)))
