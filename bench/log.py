@@ -48,7 +48,7 @@ def measure() -> dict[str, Any]:
             figures = {"log_fdatasync_per_s": round(_disk(Path(folder)))}
             for case in CASES:
                 figures |= _apart(case, pipe)
-            figures |= {"log_daemon_rss_anon_idle_mib": idle, "log_daemon_rss_anon_loaded_mib": _anonymous(pipe)}
+            figures |= {"log_daemon_pss_anon_idle_mib": idle, "log_daemon_pss_anon_loaded_mib": _anonymous(pipe)}
         finally:
             pipe.stop()
     return figures

@@ -26,8 +26,8 @@ ROWS = {
     "{log_append_64_callers_per_s:,}/s",
     "append of 1,000 entries, synced, 1 and 4 callers": "{log_append_1000_entries_1_caller_per_s:,} and "
     "{log_append_1000_entries_4_callers_per_s:,} entries/s",
-    "memory of the log (anonymous): idle, with 1,000 topics written and read": "{log_daemon_rss_anon_idle_mib} MB, "
-    "{log_daemon_rss_anon_loaded_mib} MB",
+    "memory of the log (anonymous): idle, with 1,000 topics written and read": "{log_daemon_pss_anon_idle_mib} MB, "
+    "{log_daemon_pss_anon_loaded_mib} MB",
     "beside slogd, appends of one entry, 64 callers": "{penstock_append_64_callers_1_entries_per_s:,.0f}/s, "
     "slogd {slogd_append_64_callers_1_entries_per_s:,.0f}/s",
     "beside NATS JetStream, every message synced: appends of one entry, 64 callers": "{penstock_append_64_callers_"
@@ -36,13 +36,13 @@ ROWS = {
     "the same, 1,000 entries at once, 1 caller": "{penstock_append_1_callers_1000_entries_per_s:,.0f} entries/s, NATS "
     "{nats_append_1_callers_1000_entries_per_s:,.0f}; not synced "
     "{nats_unsynced_append_1_callers_1000_entries_per_s:,.0f}",
-    "the same, memory of all processes (anonymous): idle, loaded": "{penstock_rss_anon_idle_mib:.0f} MB, "
-    "{penstock_rss_anon_loaded_mib:.0f} MB; NATS {nats_rss_anon_idle_mib:.0f} MB, {nats_rss_anon_loaded_mib:.0f} MB",
+    "the same, memory of all processes (anonymous): idle, loaded": "{penstock_pss_anon_idle_mib:.0f} MB, "
+    "{penstock_pss_anon_loaded_mib:.0f} MB; NATS {nats_pss_anon_idle_mib:.0f} MB, {nats_pss_anon_loaded_mib:.0f} MB",
     "beside Kafka with `flush.messages=1`: 1,000 bytes produced in batches of 512 KiB": "{kafka_log_1_KB_produced_"
     "large_batches_penstock_per_s:,}/s, Kafka {kafka_log_1_KB_produced_large_batches_kafka_flush_1_per_s:,}",
-    "the same, memory of all processes (anonymous): idle, with what was produced": "{kafka_log_penstock_rss_anon_"
-    "idle_mib:.0f} MB, {kafka_log_penstock_rss_anon_loaded_mib:.0f} MB; Kafka "
-    "{kafka_log_kafka_rss_anon_idle_mib:.0f} MB, {kafka_log_kafka_rss_anon_loaded_mib:.0f} MB",
+    "the same, memory of all processes (anonymous): idle, with what was produced": "{kafka_log_penstock_pss_anon_"
+    "idle_mib:.0f} MB, {kafka_log_penstock_pss_anon_loaded_mib:.0f} MB; Kafka "
+    "{kafka_log_kafka_pss_anon_idle_mib:.0f} MB, {kafka_log_kafka_pss_anon_loaded_mib:.0f} MB",
     "beside rsyslog, which writes to /dev/null: UDP without a loss": "{penstock_udp_lossless_per_s:,.0f} messages/s "
     "into the synced log, rsyslog {rsyslog_udp_lossless_per_s:,.0f}",
 }

@@ -114,10 +114,10 @@ FIGURES = {
     "append_1_callers_1000_entries_client_cores",
     "read_pages_per_s",
     "read_stream_client_cores",
-    "rss_idle_mib",
-    "rss_loaded_mib",
-    "rss_anon_idle_mib",
-    "rss_anon_loaded_mib",
+    "pss_idle_mib",
+    "pss_loaded_mib",
+    "pss_anon_idle_mib",
+    "pss_anon_loaded_mib",
 }
 LISTENS = """
 import re, socket, sys, time
@@ -158,7 +158,7 @@ def test_each_round_begins_with_who_ended_the_one_before(monkeypatch: pytest.Mon
     figures = peers.in_turn(kinds, 3, work, "udp_")
     assert order == ["one", "other", "other", "one", "one", "other"]
     assert (figures["one_turn"], figures["other_turn"]) == (4, 3)
-    assert figures["one_rss_udp_idle_mib"] > figures["one_rss_anon_udp_loaded_mib"] > 1
+    assert figures["one_pss_udp_idle_mib"] > figures["one_pss_anon_udp_loaded_mib"] > 1
 
 
 def test_what_the_kernel_drops_at_a_port_is_seen() -> None:

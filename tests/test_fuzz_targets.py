@@ -292,6 +292,7 @@ NO_PARSERS = {
     "logbuffer/aeron/appender.py": OWN,
     "logbuffer/aeron/publication.py": OWN,
     "process/boot_id.py": KERNEL,
+    "process/freed_memory.py": KERNEL,
     "server/daemon.py": PARENT,
     "server/grpc/reflection.py": PACKAGE,
     "sinks/forwarder.py": PARENT,

@@ -116,10 +116,10 @@ class Started(Peer):
 
 
 def memory(pid: int, when: str) -> dict[str, float]:
-    """MiB of a process and those that it started, resident and anonymous, as figures."""
+    """MiB of a process and those that it started, in memory and anonymous, as figures; what they share counts once."""
     return {
-        f"rss_{when}_mib": memory_of_all(pid, resident) / MIB,
-        f"rss_anon_{when}_mib": memory_of_all(pid, anonymous) / MIB,
+        f"pss_{when}_mib": memory_of_all(pid, resident) / MIB,
+        f"pss_anon_{when}_mib": memory_of_all(pid, anonymous) / MIB,
     }
 
 

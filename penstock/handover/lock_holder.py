@@ -28,7 +28,7 @@ def end_holder(path: Path, module: str, only_stopped: bool = False) -> bool:
     if pid is None or pid <= 0 or pid == os.getpid():
         return False
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
         if module.encode() not in command or (only_stopped and not _is_stopped(pid)):
             return False
         os.kill(pid, signal.SIGKILL)

@@ -11,7 +11,9 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from penstock.process.forked import Forked
 
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 """Seconds before a dead child is started again: doubled from death to death."""
@@ -22,7 +24,8 @@ STEADY = 10.0
 class Child:
     """One process that is to be running: ``python -m module``, its task as JSON on standard input.
 
-    ``descriptors`` are handed down; what it prints goes to the file ``output`` where given.
+    ``descriptors`` are handed down; what it prints goes to the file ``output`` where given. ``forked``: it shares what
+    this process has loaded; then only the main thread may run here.
     """
 
     def __init__(
@@ -32,14 +35,16 @@ class Child:
         task: dict[str, Any],
         descriptors: Sequence[int] = (),
         output: Path | None = None,
+        *,
+        forked: bool = False,
     ) -> None:
         self.name = name
-        self._output = output
+        self._output, self._forked = output, forked
         self.restarts = 0
         self.cause = ""
         """How it ended the last time."""
         self._module, self._task, self._descriptors = module, task, list(descriptors)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         self._delay = FIRST_DELAY
         self._in_vain = 0
         self._born = self._again_at = 0.0
@@ -62,20 +67,26 @@ class Child:
         """Start it. Call this from the main thread: the kernel ties it to the thread that starts it."""
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(self._output.open("ab")) if self._output else None
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(os.getpid()), str(self._in_vain)],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                pass_fds=self._descriptors,
-            )
+            arguments = [str(os.getpid()), str(self._in_vain)]
+            if self._forked:
+                self._process = Forked(self._module, arguments, self._task, self._descriptors, output, self.name)
+            else:
+                self._process = self._executed(arguments, output)
         self._born = time.monotonic()
-        assert self._process.stdin
-        try:
-            self._process.stdin.write(json.dumps(self._task).encode())
-            self._process.stdin.close()
-        except BrokenPipeError:
-            return  # it died at once: `check` will see
+
+    def _executed(self, arguments: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", self._module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            pass_fds=self._descriptors,
+        )
+        assert process.stdin
+        with contextlib.suppress(BrokenPipeError):  # it died at once: `check` will see
+            process.stdin.write(json.dumps(self._task).encode())
+            process.stdin.close()
+        return process
 
     def check(self) -> str | None:
         """Start it again when it has died, a little later each time; a line to show when it died just now."""

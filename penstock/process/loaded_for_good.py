@@ -7,11 +7,16 @@ ran: with batches of a thousand entries four times a second, with one entry from
 from __future__ import annotations
 
 import gc
+import os
 from functools import cache
 
 
-@cache
 def keep_what_is_loaded() -> None:
-    """When all that this process needs is there; only the first call counts."""
+    """When all that this process needs is there; only the first call of a process counts."""
+    _keep(os.getpid())
+
+
+@cache
+def _keep(_: int) -> None:
     gc.collect()
     gc.freeze()

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
+from penstock.process.freed_memory import give_back_what_is_freed
 from penstock.process.http_limits import HttpLimits, limited_protocol
 from penstock.server.auth.server_tls import ServerTls
 from penstock.server.entries_api import EntriesApi
@@ -85,14 +86,15 @@ async def serve(
         await rpc.start()
         web = _Uvicorn(_config(app, tls, http_limits))
         served = asyncio.create_task(web.serve(sockets=[listener]))
-        forgetting = asyncio.create_task(api.pages.forget_when_idle())
+        tidying = [asyncio.create_task(work) for work in (api.pages.forget_when_idle(), give_back_what_is_freed())]
         _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
             ready(bound)
         try:
             await _first(served, asyncio.create_task(stop.wait()))
         finally:
-            forgetting.cancel()
+            for work in tidying:
+                work.cancel()
             await _stop(api, rpc, web, served, flight, kafka)
 
 

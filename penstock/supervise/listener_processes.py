@@ -144,7 +144,7 @@ class ListenerProcesses:
             "socket": sock,
             "wakes": wakes,
         }
-        return Child(f"receiver {self.listener.name}", RECEIVER, task, [sock, *wakes])
+        return Child(f"receiver {self.listener.name}", RECEIVER, task, [sock, *wakes], forked=True)
 
     def _forwarder(self, handler: ForwardedHandler) -> Child:
         wake = self._wakes[handler.label]
@@ -154,7 +154,7 @@ class ListenerProcesses:
             "folder": str(self._folder),
             "wake": wake,
         }
-        return Child(f"forwarder {self.listener.name} {handler.label}", FORWARDER, task, [wake])
+        return Child(f"forwarder {self.listener.name} {handler.label}", FORWARDER, task, [wake], forked=True)
 
     def _check_granted(self) -> None:
         granted, asked = granted_buffer(self.sock), self.listener.so_rcvbuf

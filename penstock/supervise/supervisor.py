@@ -20,6 +20,7 @@ from penstock.handover.frame_size import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
 from penstock.process.file_limit import raise_file_limit
+from penstock.process.loaded_for_good import keep_what_is_loaded
 from penstock.supervise.daemon_channel import Channel
 from penstock.supervise.endpoints import ENDPOINTS
 from penstock.supervise.handler_checks import check_handlers
@@ -27,6 +28,7 @@ from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
 from penstock.supervise.removed_handlers import settle_removed
 from penstock.supervise.timeline import Timeline
+from penstock.wire.codecs import CODECS
 
 DAEMON = "penstock.server.daemon"
 CHECK_EVERY = 0.1
@@ -79,7 +81,7 @@ class Supervisor:
         except CannotListen:
             self._close()
             raise
-        self._daemon = Child("log daemon", DAEMON, *self._daemon_task())
+        self._daemon = Child("log daemon", DAEMON, *self._daemon_task(), forked=True)
 
     @property
     def children(self) -> list[Child]:
@@ -96,6 +98,7 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all children."""
+        _load_what_they_share(self._settings.listener)
         unclean = (self._settings.data_dir / ENDPOINTS).exists()
         self.timeline.happened("start", "the one before it was not stopped, but killed" if unclean else "")
         for child in self.children:
@@ -238,6 +241,21 @@ class Supervisor:
             self._endpoints = endpoints
         except OSError as error:  # a full disk: tried again at the next check
             _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
+
+
+def _load_what_they_share(listeners: Sequence[ListenerConfig]) -> None:
+    """What children need, before the first of them is forked: it is in memory once.
+
+    An operator's own codec runs in its receiver alone.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # another one takes 4 MiB to begin with
+    from penstock.ingest.receiver import decoder_of
+
+    for listener in listeners:
+        if listener.codec in CODECS:
+            decoder_of(listener)
+    keep_what_is_loaded()
 
 
 def make_folders(settings: Settings) -> None:

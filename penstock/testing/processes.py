@@ -32,13 +32,16 @@ def cpu_of_all(pid: int) -> float:
 
 
 def anonymous(pid: int) -> int:
-    """Bytes of a process that are its own: what it maps of files, the log buffer above all, is not."""
-    return _status(pid, "RssAnon")
+    """Bytes of a process that are no file's: what it maps of files, the log buffer above all, is left out.
+
+    What several processes share counts as a part in each, so that the sum is what they take together.
+    """
+    return _rolled_up(pid, "Pss_Anon:")
 
 
 def resident(pid: int) -> int:
-    """Bytes of a process that are in memory, with what it maps of files, which others may map, too."""
-    return _status(pid, "VmRSS")
+    """Bytes of a process that are in memory, with what it maps of files; shared ones as for ``anonymous``."""
+    return _rolled_up(pid, "Pss:")
 
 
 def memory_of_all(pid: int, kind: Callable[[int], int]) -> int:
@@ -46,8 +49,8 @@ def memory_of_all(pid: int, kind: Callable[[int], int]) -> int:
     return sum(kind(one) for one in [pid, *descendants(pid)])
 
 
-def _status(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+def _rolled_up(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 

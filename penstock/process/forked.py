@@ -1,0 +1,153 @@
+"""A process by fork: it shares what its parent has loaded, where one that is started anew would load it again."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Collection, Sequence
+from typing import IO, Any, NoReturn
+
+from setproctitle import setproctitle
+
+LOOK_EVERY = 0.005
+CRASHED = 70
+"""The status of a child that could not even begin (EX_SOFTWARE of sysexits.h)."""
+
+
+class Forked:
+    """A child that runs ``main`` of ``module``, as ``python -m module *arguments`` would, its task on standard input.
+
+    ``descriptors`` are handed down, all others are closed there; what it prints goes to ``output`` where given. It is
+    listed as ``penstock: title [module]``. Call this from the main thread, where no other one runs. Raises OSError.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        task: dict[str, Any],
+        descriptors: Collection[int],
+        output: IO[bytes] | None,
+        title: str,
+    ) -> None:
+        self.returncode: int | None = None
+        sys.stdout.flush()
+        sys.stderr.flush()
+        stdin = _written(task)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # its parent's handlers get none
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                _run(module, arguments, (stdin, output), set(descriptors), f"penstock: {title} [{module}]", before)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            os.close(stdin)
+
+    def poll(self) -> int | None:
+        """How it has ended: its status, or the signal as a negative number; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if until is not None and time.monotonic() >= until:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            time.sleep(LOOK_EVERY)
+        return status
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.poll() is None:  # else its id may be another's by now
+            os.kill(self.pid, number)
+
+
+def _written(task: dict[str, Any]) -> int:
+    file = os.memfd_create("penstock-task")
+    with os.fdopen(os.dup(file), "wb") as writing:
+        writing.write(json.dumps(task).encode())
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
+
+
+def _run(
+    module: str,
+    arguments: Sequence[str],
+    streams: tuple[int, IO[bytes] | None],
+    kept: set[int],
+    title: str,
+    mask: Collection[int],
+) -> NoReturn:
+    """Be the child, and never come back to what the parent was doing."""
+    status = CRASHED
+    try:
+        _forget_the_parent(streams, kept)
+        setproctitle(title)
+        sys.argv = [module, *arguments]
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        status = _status_of(module)
+    finally:
+        os._exit(status)
+
+
+def _forget_the_parent(streams: tuple[int, IO[bytes] | None], kept: set[int]) -> None:
+    """Its signals, files, and what it wants to do at its end."""
+    atexit._clear()
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    stdin, output = streams
+    os.dup2(stdin, 0)
+    if output is not None:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2 and descriptor not in kept:
+            with contextlib.suppress(OSError):  # the one by which they were listed is gone already
+                os.close(descriptor)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the process's own, to its end
+
+
+def _status_of(module: str) -> int:
+    """Run it to its end, with all that a Python process does then."""
+    status = 0
+    try:
+        importlib.import_module(module).main()
+    except SystemExit as end:
+        status = _status(end.code)
+    except BaseException:  # noqa: BLE001 - as the interpreter does it
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of any process
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def _status(code: Any) -> int:
+    if code is None or isinstance(code, int):
+        return (code or 0) & 0xFF
+    print(code, file=sys.stderr)
+    return 1

@@ -1,0 +1,117 @@
+"""A child by fork is what a process that is started anew would be: nothing of its parent's is left in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Forked by a process of its own: where tests run, there are threads.
+PARENT = """
+import atexit, json, os, signal, sys, time
+from pathlib import Path
+from penstock.process.forked import Forked
+import shared
+shared.loaded = "by the parent"
+signal.signal(signal.SIGTERM, lambda *_: print("a parent's handler", flush=True))
+atexit.register(print, "the parent ends")
+secret = os.open("/dev/null", os.O_RDONLY)
+given = os.open("/dev/null", os.O_RDONLY)
+print("said before", end="")
+output = open(sys.argv[2], "ab")
+child = Forked("childs", ["1", sys.argv[1]], {"text": "x" * 200_000, "given": given}, [given], output, "a title")
+ACTION
+print(json.dumps({"status": child.wait(20), "again": child.poll()}), flush=True)
+"""
+CHILD = """
+import atexit, json, os, signal, sys, threading, time
+import shared
+def main():
+    task = json.load(sys.stdin)
+    told = {"argv": sys.argv, "length": len(task["text"]), "loaded": shared.loaded}
+    told["term"] = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    told["mask"] = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    open_ones = {int(one) for one in os.listdir("/proc/self/fd")} - {0, 1, 2}
+    told["open"] = sorted(one for one in open_ones if os.path.exists(f"/proc/self/fd/{one}")) == [task["given"]]
+    told["title"] = open("/proc/self/cmdline").read().rstrip(chr(0))
+    print(json.dumps(told), flush=True)
+    ACTION
+"""
+ENDS = {
+    "return": 0,
+    "sys.exit(3)": 3,
+    "sys.exit('because')": 1,
+    "raise ValueError('unexpected')": 1,
+    "threading.Thread(target=lambda: (time.sleep(0.2), print('a thread ends'))).start()": 0,
+    "atexit.register(print, 'the child ends')": 0,
+    "os.kill(os.getpid(), 9)": -9,
+    "time.sleep(30)": -15,
+}
+SAYS = {
+    "sys.exit('because')": "because",
+    "raise ValueError('unexpected')": "ValueError: unexpected",
+    "threading.Thread(target=lambda: (time.sleep(0.2), print('a thread ends'))).start()": "a thread ends",
+    "atexit.register(print, 'the child ends')": "the child ends",
+}
+
+
+def run(folder: Path, ends: str) -> tuple[dict[str, Any], list[str], str]:
+    """What the child said of itself, what else it printed, and what its parent printed."""
+    waits = 'while not Path(sys.argv[2]).read_text().endswith("\\n"): time.sleep(0.01)\nchild.terminate()'
+    (folder / "shared.py").write_text("loaded = None\n")
+    (folder / "childs.py").write_text(CHILD.replace("ACTION", ends))
+    code = PARENT.replace("ACTION", waits if "sleep(30)" in ends else "")
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", code, "again", str(folder / "output")]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    first, *rest = (folder / "output").read_text().splitlines()
+    return json.loads(first), rest, done.stdout
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_it_has_its_task_and_what_is_loaded_and_nothing_else_and_ends_as_any_process(tmp_path: Path, ends: str) -> None:
+    told, rest, parents = run(tmp_path, ends)
+    assert told == {
+        "argv": ["childs", "1", "again"],
+        "length": 200_000,
+        "loaded": "by the parent",
+        "term": True,
+        "mask": [],
+        "open": True,
+        "title": "penstock: a title [childs]",
+    }
+    assert SAYS.get(ends, "") in "\n".join(rest)
+    assert bool(rest) == (ends in SAYS)
+    said, _, end = parents.partition("\n")
+    assert json.loads(said.removeprefix("said before")) == {"status": ENDS[ends], "again": ENDS[ends]}
+    assert end == "the parent ends\n"
+
+
+WAITS = """
+import subprocess, sys
+from penstock.process.forked import Forked
+child = Forked("childs", [], {"text": "", "given": 0}, [], open(sys.argv[2], "ab"), "title")
+try:
+    child.wait(0.2)
+except subprocess.TimeoutExpired:
+    child.kill()
+    print(child.wait())
+child.terminate()
+"""
+
+
+def test_one_that_does_not_end_is_waited_for_no_longer_than_was_asked(tmp_path: Path) -> None:
+    (tmp_path / "childs.py").write_text("import time\ndef main():\n    time.sleep(30)\n")
+    command = [sys.executable, "-c", WAITS, "", str(tmp_path / "output")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    began = time.monotonic()
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == f"{-signal.SIGKILL}\n"
+    assert time.monotonic() - began < 20
