@@ -55,7 +55,10 @@ class Forked:
     def poll(self) -> int | None:
         """How it has ended: its status, or the signal as a negative number; None while it runs."""
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # who started this process ignores SIGCHLD: nobody knows how it ended
+                pid, status = self.pid, 0
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
@@ -106,6 +109,8 @@ def _run(
         sys.argv = [module, *arguments]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         status = _status_of(module)
+    except BaseException:  # noqa: BLE001 - there is nobody else to tell
+        traceback.print_exc()
     finally:
         os._exit(status)
 

@@ -115,3 +115,30 @@ def test_one_that_does_not_end_is_waited_for_no_longer_than_was_asked(tmp_path: 
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
     assert done.stdout == f"{-signal.SIGKILL}\n"
     assert time.monotonic() - began < 20
+
+
+IGNORES = """
+import os, signal, sys, time
+from penstock.process.forked import Forked
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+child = Forked("childs", [], {}, [], None, "title")
+assert child.poll() is None
+os.kill(child.pid, signal.SIGKILL)
+print(child.wait(20))
+"""
+
+
+def test_where_nobody_knows_how_it_ended_it_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "childs.py").write_text("import time\ndef main():\n    time.sleep(30)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", IGNORES]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout == "0\n"
+
+
+def test_one_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    code = "import os\nfrom penstock.process import forked\nforked.setproctitle = None\n"
+    code += "print(forked.Forked('childs', [], {}, [], None, 'title').wait(20))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "70\n"
+    assert "TypeError" in done.stderr

@@ -76,9 +76,7 @@ def test_a_page_for_little_room_is_not_given_to_one_who_has_more(door: Running) 
 def test_what_is_in_a_gap_now_is_given_no_more(door: Running) -> None:
     topic, pages = filled(door), Pages(door.api)
     assert read(pages, topic, 0)[0] == 0
-    for _ in range(PAGES_AHEAD):  # what is read ahead is read: else it would find the damage itself
-        for page in list(door.api.pages._coming.values()):
-            page.exception(20)
+    all_read_ahead(door)  # else it would find the damage itself
     flip(topic.path, b"000003")
     assert [(gap.begin, gap.end) for gap in topic.verify(0, 100)] == [(0, 100)]
     assert read(pages, topic, 0)[0] == 100
@@ -99,3 +97,34 @@ def test_what_is_kept_is_bounded(door: Running, monkeypatch: pytest.MonkeyPatch)
     assert door.api.pages.size <= (3 + MOST_AHEAD) * ROOM
     door.api.pages.forget()
     assert door.api.pages.size == 0
+
+
+def all_read_ahead(door: Running) -> None:
+    for _ in range(PAGES_AHEAD):
+        for page in list(door.api.pages._coming.values()):
+            page.exception(20)
+
+
+def test_a_page_that_was_read_ahead_is_ready_until_what_it_is_of_changes(door: Running) -> None:
+    topic, pages = filled(door), Pages(door.api)
+    assert pages.ready(topic, 0, ROOM) is None
+    following = read(pages, topic, 0)[-1] + 1
+    all_read_ahead(door)
+    ready = pages.ready(topic, following, ROOM)
+    assert ready is not None
+    page, end = ready
+    assert (page.start, end) == (0, 500)
+    assert [record.offset for record in records_of(page.records)] == list(range(following, page.next))
+    assert pages.ready(topic, following, ROOM // 10) is None
+    door.api.topics.append(topic, body([b"x"]), "http").result(20)
+    assert pages.ready(topic, following, ROOM) == (page, 501)
+    flip(topic.path, b"000003")
+    topic.verify(0, 100)
+    assert pages.ready(topic, following, ROOM) is None
+
+
+def test_the_last_page_is_not_ready_as_more_may_have_come(door: Running) -> None:
+    topic, pages = filled(door, 1, 10), Pages(door.api)
+    read(pages, topic, 0)
+    all_read_ahead(door)
+    assert pages.ready(topic, 0, ROOM) is None
