@@ -28,13 +28,19 @@ def end_holder(path: Path, module: str, only_stopped: bool = False) -> bool:
     if pid is None or pid <= 0 or pid == os.getpid():
         return False
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        if module.encode() not in command or (only_stopped and not _is_stopped(pid)):
+        if not _runs(pid, module) or (only_stopped and not _is_stopped(pid)):
             return False
         os.kill(pid, signal.SIGKILL)
     except OSError:
         return False
     return True
+
+
+def _runs(pid: int, module: str) -> bool:
+    """By its command line, or by its short name, which it has also where there was no room for a title."""
+    if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+        return True
+    return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == module.removeprefix("penstock.")[:15]
 
 
 def _is_stopped(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The receiver process of one listener: ``python -m penstock.ingest.receiver``, its task on standard input.
+"""The receiver process of one listener: forked, or ``python -m penstock.ingest.receiver``, its task on standard input.
 
 It reads, decodes and writes each batch, with its counts, once into its log buffer. Its sockets and slot
 memory belong to the supervisor, so that killing it loses nothing that the kernel or it had.

@@ -22,7 +22,7 @@ STEADY = 10.0
 
 
 class Child:
-    """One process that is to be running: ``python -m module``, its task as JSON on standard input.
+    """One process that is to be running: ``python -m module`` or forked, its task as JSON on standard input.
 
     ``descriptors`` are handed down; what it prints goes to the file ``output`` where given. ``forked``: it shares what
     this process has loaded; then only the main thread may run here.

@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Collection, Sequence
 from typing import IO, Any, NoReturn
 
-from setproctitle import setproctitle
+from setproctitle import setproctitle, setthreadtitle
 
 LOOK_EVERY = 0.005
 CRASHED = 70
@@ -27,7 +28,9 @@ class Forked:
     """A child that runs ``main`` of ``module``, as ``python -m module *arguments`` would, its task on standard input.
 
     ``descriptors`` are handed down, all others are closed there; what it prints goes to ``output`` where given. It is
-    listed as ``penstock: title [module]``. Call this from the main thread, where no other one runs. Raises OSError.
+    listed as ``module: title``. Call this from the main thread, where no other one of Python's runs. Raises OSError.
+
+    For Penstock's own code: it ends without the interpreter's end, which writes what open files still hold.
     """
 
     def __init__(
@@ -40,14 +43,17 @@ class Forked:
         title: str,
     ) -> None:
         self.returncode: int | None = None
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         stdin = _written(task)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # its parent's handlers get none
         try:
-            self.pid = os.fork()
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # Arrow has a thread of its own that comes through it
+                self.pid = os.fork()
             if not self.pid:
-                _run(module, arguments, (stdin, output), set(descriptors), f"penstock: {title} [{module}]", before)
+                _run(module, arguments, (stdin, output), set(descriptors), title, before)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(stdin)
@@ -105,7 +111,8 @@ def _run(
     status = CRASHED
     try:
         _forget_the_parent(streams, kept)
-        setproctitle(title)
+        setthreadtitle(module.removeprefix("penstock."))  # there is always room for it, and less than for the other
+        setproctitle(f"{module}: {title}")
         sys.argv = [module, *arguments]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         status = _status_of(module)
@@ -146,9 +153,15 @@ def _status_of(module: str) -> int:
         status = 1
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of any process
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     return status
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # it is None where it was closed at the start
+            with contextlib.suppress(OSError):
+                stream.flush()
 
 
 def _status(code: Any) -> int:

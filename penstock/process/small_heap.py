@@ -1,4 +1,4 @@
-"""Imported first by the log daemon, before Arrow: its memory is to stay small under any load.
+"""Imported by the log daemon, before Arrow where that is not loaded yet: its memory is to stay small under any load.
 
 Arrow's own allocator keeps what it was given, thread by thread: after a load of a thousand topics the daemon held
 145 MB of anonymous memory with it, 80 MB with the C library's. That one is told to share its arenas among threads

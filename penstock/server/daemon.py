@@ -1,4 +1,4 @@
-"""The log daemon: ``python -m penstock.server.daemon``, its task on standard input.
+"""The log daemon: forked, or ``python -m penstock.server.daemon``, its task on standard input.
 
 It empties the listeners' log buffers into topics, keeps the ledger, and serves gRPC, HTTP, Flight and Kafka's clients.
 """

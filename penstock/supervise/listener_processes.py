@@ -14,6 +14,7 @@ from penstock.handover.paths import LOG, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ingest.sockets import ask_buffer, cannot_listen, granted_buffer, open_socket, share_port, turn_away
 from penstock.process.child import Child
+from penstock.wire.codecs import CODECS
 
 RECEIVER = "penstock.ingest.receiver"
 FORWARDER = "penstock.sinks.forwarder"
@@ -144,7 +145,8 @@ class ListenerProcesses:
             "socket": sock,
             "wakes": wakes,
         }
-        return Child(f"receiver {self.listener.name}", RECEIVER, task, [sock, *wakes], forked=True)
+        forked = self.listener.codec in CODECS  # an operator's own is loaded anew by each process
+        return Child(f"receiver {self.listener.name}", RECEIVER, task, [sock, *wakes], forked=forked)
 
     def _forwarder(self, handler: ForwardedHandler) -> Child:
         wake = self._wakes[handler.label]
@@ -154,7 +156,7 @@ class ListenerProcesses:
             "folder": str(self._folder),
             "wake": wake,
         }
-        return Child(f"forwarder {self.listener.name} {handler.label}", FORWARDER, task, [wake], forked=True)
+        return Child(f"forwarder {self.listener.name} {handler.label}", FORWARDER, task, [wake])
 
     def _check_granted(self) -> None:
         granted, asked = granted_buffer(self.sock), self.listener.so_rcvbuf

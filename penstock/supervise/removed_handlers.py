@@ -17,6 +17,6 @@ def settle_removed(folder: Path, configured: Mapping[str, set[str]]) -> None:
     for listener in listeners_in(folder):
         gone = set(handlers_in(folder, listener)) - configured.get(listener, set()) - {LOG}
         if gone:
-            from penstock.supervise.waiting_frames import see_off  # with Arrow: a supervisor without it is smaller
+            from penstock.supervise.waiting_frames import see_off  # with Arrow, which takes time to load
 
             see_off(folder, listener, sorted(gone))

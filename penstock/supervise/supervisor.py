@@ -61,6 +61,8 @@ class Supervisor:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # another one takes 4 MiB to begin with
         raise_file_limit()
         check_listeners(settings, settings.listener)
         make_folders(settings)
@@ -244,12 +246,7 @@ class Supervisor:
 
 
 def _load_what_they_share(listeners: Sequence[ListenerConfig]) -> None:
-    """What children need, before the first of them is forked: it is in memory once.
-
-    An operator's own codec runs in its receiver alone.
-    """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # another one takes 4 MiB to begin with
+    """What receivers and the log daemon need, before the first of them is forked: it is in memory once."""
     from penstock.ingest.receiver import decoder_of
 
     for listener in listeners:

@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from penstock.handover.lock_holder import end_holder, lock_holder
 
+ROOT = Path(__file__).parents[2]
 HOLD = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2); print('held', flush=True); time.sleep(60)"
 
 
@@ -48,3 +50,30 @@ def test_where_it_has_to_be_stopped_a_process_that_runs_is_left_alone(tmp_path: 
         os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
         assert end_holder(path, "my.module", only_stopped=True)
         assert process.wait(10) == -9
+
+
+FORKED = """
+import sys
+from penstock.process.forked import Forked
+child = Forked("penstock.holds", [sys.argv[1]], {}, [], None, "t" * 500)
+print(child.wait(20))
+"""
+
+
+def test_one_that_was_forked_is_known_also_where_there_is_no_room_for_its_title(tmp_path: Path) -> None:
+    """Where the environment is empty the title has the room of the command line alone."""
+    (tmp_path / "holds.py").write_text(
+        "import fcntl, sys, time\ndef main():\n    file = open(sys.argv[1])\n    fcntl.flock(file, 2)\n"
+        "    open(sys.argv[1] + '.held', 'w')\n    time.sleep(60)\n"
+    )
+    path = tmp_path / "lock"
+    path.touch()
+    code = f"import sys, penstock; penstock.__path__.append({str(tmp_path)!r})\n{FORKED}"
+    command = [sys.executable, "-c", code, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={}, cwd=ROOT) as parent:
+        assert parent.stdout
+        while not path.with_name("lock.held").exists():
+            time.sleep(0.01)
+        assert not end_holder(path, "penstock.other")
+        assert end_holder(path, "penstock.holds")
+        assert parent.stdout.read() == b"-9\n"

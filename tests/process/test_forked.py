@@ -85,7 +85,7 @@ def test_it_has_its_task_and_what_is_loaded_and_nothing_else_and_ends_as_any_pro
         "term": True,
         "mask": [],
         "open": True,
-        "title": "penstock: a title [childs]",
+        "title": "childs: a title",
     }
     assert SAYS.get(ends, "") in "\n".join(rest)
     assert bool(rest) == (ends in SAYS)
@@ -142,3 +142,17 @@ def test_one_that_cannot_begin_says_why(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout == "70\n"
     assert "TypeError" in done.stderr
+
+
+CLOSED = """
+import os, sys
+sys.stdout = sys.stderr = None
+from penstock.process.forked import Forked
+os._exit(Forked("childs", [], {}, [], None, "title").wait(20))
+"""
+
+
+def test_where_nothing_can_be_printed_it_runs_too(tmp_path: Path) -> None:
+    (tmp_path / "childs.py").write_text("import sys\ndef main():\n    sys.exit(4)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", CLOSED], timeout=60, env=environment, check=False).returncode == 4

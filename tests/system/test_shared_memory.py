@@ -13,8 +13,8 @@ def test_processes_share_what_is_loaded_and_are_listed_by_what_they_do(pipe: Pip
     supervisor = pipe.process.pid
     listed = {pid: Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0") for pid in descendants(supervisor)}
     assert set(listed.values()) == {
-        "penstock: log daemon [penstock.server.daemon]",
-        *(f"penstock: receiver {name} [penstock.ingest.receiver]" for name in LISTENERS),
+        "penstock.server.daemon: log daemon",
+        *(f"penstock.ingest.receiver: receiver {name}" for name in LISTENERS),
     }
     receivers = [pid for pid, name in listed.items() if "receiver" in name]
     assert all(anonymous(pid) < 24 << 20 for pid in receivers), "40 MiB for one that shares nothing"

@@ -23,3 +23,7 @@ class UnknownCodec(BadRecords):
 
 class BatchTooLarge(BadRecords):
     """More than is taken at once."""
+
+
+class TakesLong(Exception):
+    """What was to be done at once is more than was to be expected; nothing of it is done."""

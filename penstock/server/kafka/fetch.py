@@ -16,7 +16,7 @@ from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, Later, code_of
 from penstock.server.kafka.fetch_sessions import Asked, Session, Sessions
 from penstock.server.kafka.messages import Values, by_topic, partitions_of
-from penstock.server.kafka.pages import Pages
+from penstock.server.kafka.pages import Pages, seen
 
 LARGEST = 16 << 20
 """Bytes of an answer, at most; a larger message comes alone."""
@@ -114,7 +114,7 @@ class Fetching:
 
     def _read(self, topic: Topic, offset: int, room: int) -> Values:
         with self._api.topics.reader(topic) as reader:
-            start, end, gaps = reader.span()
+            start, end, gaps = seen(topic, reader)
             if not start <= offset <= end:
                 return {**_known(start, end), "error_code": ErrorCode.offset_out_of_range}
             if offset == end or room <= 0:

@@ -46,6 +46,15 @@ Now = tuple[int, int, list[Gap]]
 """The start and the end of a topic, and its gaps."""
 
 
+def seen(topic: Topic, reader: TopicReader) -> Now:
+    """What there is. The gaps are the writer's: to compare those takes no time, as they are the same objects; and they
+    are taken first, so that a page is never of a time before them.
+    """
+    gaps = topic.gaps()
+    start, end, _ = reader.span()
+    return start, end, gaps
+
+
 class Pages:
     """Reads pages."""
 
@@ -53,7 +62,7 @@ class Pages:
         self._api = api
 
     def page(self, topic: Topic, reader: TopicReader, now: Now, offset: int, room: int) -> Page:
-        """About ``room`` bytes from ``offset`` on, as ``reader`` sees it ``now``. Raises what ``read_page`` raises."""
+        """About ``room`` bytes from ``offset`` on, as it was ``seen``. Raises what ``read_page`` raises."""
         found: Page | None = self._api.pages.taken((topic, offset, _KIND))
         if found is None or not _serves(found, now[1], now[2], room):
             found = _read(topic, reader, now, offset, room)
@@ -72,7 +81,7 @@ class Pages:
     def _served(self, topic: Topic, offset: int, page: Page, room: int) -> None:
         def read_behind(offset: int) -> list[Page]:
             with self._api.topics.reader(topic) as other:
-                return [_read(topic, other, other.span(), offset, min(room, AHEAD))]
+                return [_read(topic, other, seen(topic, other), offset, min(room, AHEAD))]
 
         self._api.pages.served((topic, offset, _KIND), page, read_behind)
 

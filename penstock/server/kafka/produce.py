@@ -15,7 +15,7 @@ from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, Soon, code_of
-from penstock.server.kafka.errors import BadRecords
+from penstock.server.kafka.errors import BadRecords, TakesLong
 from penstock.server.kafka.messages import Parts, Request, Values, answer, by_topic, partitions_of
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
 from penstock.server.kafka.stored_answers import stored_answer
@@ -65,23 +65,34 @@ class Producing:
         """
         asked = _asked(call)
         known = all(self._api.topics.known(name) for name, _ in asked)
-        return self._soon(call, asked) if known and are_quick([part.records or b"" for _, part in asked]) else None
+        if not known or not are_quick([part.records or b"" for _, part in asked]):
+            return None
+        try:
+            return self._soon(call, asked, quickly=True)
+        except TakesLong:
+            return None
 
-    def _soon(self, call: Call, asked: list[tuple[str, Any]]) -> Soon:
-        begun = [(name, part.index, self._begun(call, name, part)) for name, part in asked]
+    def _soon(self, call: Call, asked: list[tuple[str, Any]], *, quickly: bool = False) -> Soon:
+        """Raises TakesLong where it is to go ``quickly`` and does not, and then nothing is begun."""
+        read = [(name, part.index, self._read(call, name, part, quickly)) for name, part in asked]
+        begun = [(name, index, self._queued(*one) if isinstance(one, tuple) else one) for name, index, one in read]
         stored = [one.stored for _, _, one in begun if isinstance(one, Queued)]
         return Soon(stored, partial(_frame, begun, call.message.acks))
 
-    def _begun(self, call: Call, name: str, part: Any) -> Values | Queued:
+    def _read(self, call: Call, name: str, part: Any, quickly: bool) -> Values | tuple[Topic, ProducedBatch]:
         if part.index != 0:
             return _UNKNOWN_PARTITION
         if call.message.transactional_id is not None:
             return _NO_TRANSACTION
         try:
             topic = self._api.topics.writable(name, call.caller)
-            batch = decode(part.records or b"")
-            if batch.transactional:
-                return _NO_TRANSACTION
+            batch = decode(part.records or b"", quickly=quickly)
+        except (PenstockError, ValueError) as error:
+            return _refused(error)
+        return _NO_TRANSACTION if batch.transactional else (topic, batch)
+
+    def _queued(self, topic: Topic, batch: ProducedBatch) -> Values | Queued:
+        try:
             producer = _producer(topic, batch)
         except (PenstockError, ValueError) as error:
             return _refused(error)

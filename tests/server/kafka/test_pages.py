@@ -4,7 +4,7 @@ import pytest
 
 from penstock.log import Topic
 from penstock.records import body
-from penstock.server.kafka.pages import Pages
+from penstock.server.kafka.pages import Pages, seen
 from penstock.server.pages_ahead import MOST_AHEAD, PAGES_AHEAD
 from tests.server.kafka.produced import records_of
 from tests.server.running import Running
@@ -29,7 +29,7 @@ def filled(door: Running, batches: int = 5, rows: int = 100) -> Topic:
 def read(pages: Pages, topic: Topic, offset: int, room: int = ROOM) -> list[int]:
     """The offsets of a page, each of which has the value that belongs there."""
     reader = topic.reader()
-    found = records_of(pages.page(topic, reader, reader.span(), offset, room).records)
+    found = records_of(pages.page(topic, reader, seen(topic, reader), offset, room).records)
     assert all(int(record.value[:6]) == record.offset for record in found)
     return [record.offset for record in found]
 
@@ -128,3 +128,15 @@ def test_the_last_page_is_not_ready_as_more_may_have_come(door: Running) -> None
     read(pages, topic, 0)
     all_read_ahead(door)
     assert pages.ready(topic, 0, ROOM) is None
+
+
+def test_a_page_of_a_topic_with_a_gap_is_ready_too(door: Running) -> None:
+    topic, pages = filled(door), Pages(door.api)
+    flip(topic.path, b"000003")
+    topic.verify(0, 100)
+    following = read(pages, topic, 0)[-1] + 1
+    all_read_ahead(door)
+    ready = pages.ready(topic, following, ROOM)
+    assert ready is not None
+    assert (ready[0].start, ready[0].gaps) == (100, topic.gaps())
+    assert ready[0].gaps[0] is topic.gaps()[0], "or to compare them takes long"

@@ -12,8 +12,8 @@ from kio.serial import entity_reader
 
 from penstock.server.kafka import requests
 from penstock.server.kafka.messages import VERSIONS, Api
-from penstock.server.kafka.records.decode import QUICK_BYTES
-from tests.server.kafka.produced import plain
+from penstock.server.kafka.records.decode import QUICK_BYTES, QUICK_HEADERS
+from tests.server.kafka.produced import plain, produced
 from tests.server.kafka.test_limits import connected, framed
 from tests.server.kafka.test_requests import produce
 from tests.server.running import Running
@@ -48,6 +48,16 @@ def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(door: Run
     assert [number for number, _ in told] == list(range(len(sent)))
     assert [part.base_offset for _, part in told] == list(range(len(sent)))
     assert rows(door, "t") == values
+
+
+def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running) -> None:
+    many = produced([(None, b"with", [("h", b"\xff")] * QUICK_HEADERS)] * 2)
+    sent = [produce(LAST, batch, topic="t", number=n) for n, batch in enumerate([plain(b"a"), many, plain(b"b")])]
+    with connected(door) as sock:
+        sock.sendall(b"".join(map(framed, sent)))
+        told = answers(sock.makefile("rb"), 3)
+    assert [(number, part.base_offset) for number, part in told] == [(0, 0), (1, 1), (2, 3)]
+    assert rows(door, "t") == [b"a", b"with", b"with", b"b"]
 
 
 def test_what_is_not_taken_is_told_in_its_turn(door: Running) -> None:

@@ -9,10 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.records import as_batch
-from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, UnknownCodec
+from penstock.server.kafka.errors import BadChecksum, BadRecords, BatchTooLarge, TakesLong, UnknownCodec
 from penstock.server.kafka.records import compression
 from penstock.server.kafka.records import decode as decoding
-from penstock.server.kafka.records.decode import MAX_HEADERS, QUICK_BYTES, QUICK_RECORDS, are_quick, decode
+from penstock.server.kafka.records.decode import (
+    MAX_HEADERS,
+    QUICK_BYTES,
+    QUICK_HEADERS,
+    QUICK_RECORDS,
+    are_quick,
+    decode,
+)
 from tests.server.kafka.produced import CODECS, in_topic, plain, produced, read_back
 
 VALUES = st.one_of(
@@ -125,3 +132,15 @@ def test_batches_are_quick_unless_they_are_packed_or_large_or_have_many_records(
     many = plain(*[b""] * (QUICK_RECORDS // 2 + 1))
     assert are_quick([many])
     assert not are_quick([many, many])
+    below_none = small[:57] + struct.pack(">i", -(2**31)) + small[61:]
+    assert not are_quick([below_none, many, many])
+
+
+def test_many_headers_are_not_decoded_quickly() -> None:
+    headers: list[tuple[str, bytes | None]] = [("", b"\xff")] * (QUICK_HEADERS // 2)
+    few, many = (produced([(None, bytes(100), headers)] * count) for count in (2, 3))
+    assert are_quick([few, many])
+    assert decode(few, quickly=True).rows.num_rows == 2
+    with pytest.raises(TakesLong):
+        decode(many, quickly=True)
+    assert decode(many).rows.num_rows == 3
