@@ -121,6 +121,7 @@ PenstockError
         BadChecksum
         BatchTooLarge
         UnknownCodec
+    TakesLong  (server.kafka.errors)
     Refused  (server.kafka.group_state)
     AddressUnavailable  (server.servers)
     BadSettings  (sinks.handler)

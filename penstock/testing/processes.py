@@ -50,7 +50,10 @@ def memory_of_all(pid: int, kind: Callable[[int], int]) -> int:
 
 
 def _rolled_up(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except ProcessLookupError:  # it has ended, and was not waited for
+        return 0
     return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 

@@ -101,3 +101,9 @@ def test_the_memory_of_all_is_that_of_a_process_and_of_those_it_started_with_fil
         for kind in (resident, anonymous):
             assert memory_of_all(os.getpid(), kind) > kind(child.pid) + (8 << 20)
         child.communicate()
+
+
+def test_one_that_has_ended_takes_no_memory() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert (resident(child.pid), anonymous(child.pid)) == (0, 0)

@@ -25,5 +25,5 @@ class BatchTooLarge(BadRecords):
     """More than is taken at once."""
 
 
-class TakesLong(Exception):
+class TakesLong(PenstockError, RuntimeError):
     """What was to be done at once is more than was to be expected; nothing of it is done."""

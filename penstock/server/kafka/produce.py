@@ -87,6 +87,8 @@ class Producing:
         try:
             topic = self._api.topics.writable(name, call.caller)
             batch = decode(part.records or b"", quickly=quickly)
+        except TakesLong:
+            raise
         except (PenstockError, ValueError) as error:
             return _refused(error)
         return _NO_TRANSACTION if batch.transactional else (topic, batch)
