@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+from penstock.process.forked import short_name
+
 LOCKS = Path("/proc/locks")
 
 
@@ -37,10 +39,10 @@ def end_holder(path: Path, module: str, only_stopped: bool = False) -> bool:
 
 
 def _runs(pid: int, module: str) -> bool:
-    """By its command line, or by its short name, which it has also where there was no room for a title."""
-    if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+    """By its command line, or, where it was forked, by its short name: there may be no room for its title."""
+    if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
         return True
-    return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == module.removeprefix("penstock.")[:15]
+    return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == short_name(module)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -91,6 +91,11 @@ class Forked:
             os.kill(self.pid, number)
 
 
+def short_name(module: str) -> str:
+    """How the kernel calls a process that was forked for ``module``: it has 15 bytes for it."""
+    return module.removeprefix("penstock.")[:15]
+
+
 def _written(task: dict[str, Any]) -> int:
     file = os.memfd_create("penstock-task")
     with os.fdopen(os.dup(file), "wb") as writing:
@@ -111,7 +116,7 @@ def _run(
     status = CRASHED
     try:
         _forget_the_parent(streams, kept)
-        setthreadtitle(module.removeprefix("penstock."))  # there is always room for it, and less than for the other
+        setthreadtitle(short_name(module))  # there is always room for it
         setproctitle(f"{module}: {title}")
         sys.argv = [module, *arguments]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -42,6 +42,8 @@ class Connection:
         self._sasl = Sasl(serving.guard)
         self._host = str((frames.transport.get_extra_info("peername") or ("",))[0])
         self._requests = Requests()
+        self._tried: memoryview | None = None
+        """The request that could not be begun at once."""
         self._answers = Answers(frames, serving.limits, serving.calls)
 
     async def run(self) -> None:
@@ -69,21 +71,27 @@ class Connection:
             octets, held = found
             try:
                 await self._answers.room()
-                request = self._requests.parse(octets)
+                request, tried = self._requests.parse(octets), octets is self._tried
+                self._tried = None
                 del octets, found
-                self._answers.add(request, held, await self._begun(request))
+                self._answers.add(request, held, await self._begun(request, tried))
                 held = Held(lambda: None)
             finally:
                 self._serving.limits.released(held)
 
-    async def _begun(self, request: Request) -> Answer:
+    async def _begun(self, request: Request, tried: bool) -> Answer:
         if request.api is Api.API_VERSIONS:
             return api_versions(request.unknown)
         if request.api is Api.SASL_HANDSHAKE:
             return self._sasl.handshake(request.message.mechanism)
         if request.api is Api.SASL_AUTHENTICATE:
             return self._sasl.authenticate(request.message.auth_bytes)
-        return await self._serving.handlers[request.api](self._call(request))
+        call = self._call(request)
+        if not tried and request.api in self._serving.quick:
+            begun = self._serving.quick[request.api](call)
+            if begun is not None:
+                return begun
+        return await self._serving.handlers[request.api](call)
 
     def _begun_at_once(self, octets: memoryview, held: Held) -> bool:
         """Whether a request is begun already; what cannot be is read as all others are, which tells why."""
@@ -94,9 +102,11 @@ class Connection:
             begun = self._serving.quick[request.api](self._call(request))
         except BadFrame:
             return False
-        if begun is not None:
-            self._answers.add(request, held, begun)
-        return begun is not None
+        if begun is None:
+            self._tried = octets
+            return False
+        self._answers.add(request, held, begun)
+        return True
 
     def _call(self, request: Request) -> Call:
         return Call(request.version, request.message, self._caller(), request.client, self._host, self._address)

@@ -36,7 +36,7 @@ class KafkaDoor:
         self._groups = Groups(offsets := GroupOffsets(api))
         producing, fetching, calls = Producing(api), Fetching(api), LoopCalls(asyncio.get_running_loop())
         handlers = _handlers(api, producing, fetching, self._groups, offsets)
-        quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.at_once, Api.FETCH: fetching.begin}
+        quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.at_once, Api.FETCH: fetching.fetch}
         self._serving = Serving(handlers, quick, api.guard, self._limits, calls)
         self._connections: set[Frames] = set()
         self._server: asyncio.Server | None = None
@@ -106,7 +106,6 @@ def _handlers(
     return {
         Api.PRODUCE: producing.produce,
         Api.INIT_PRODUCER_ID: producing.init_producer_id,
-        Api.FETCH: fetching.fetch,
         Api.LIST_OFFSETS: fetching.list_offsets,
         Api.OFFSET_FOR_LEADER_EPOCH: fetching.offset_for_leader_epoch,
         Api.METADATA: cluster.metadata,

@@ -31,12 +31,11 @@ class Fetching:
     def __init__(self, api: EntriesApi) -> None:
         self._api, self._pages, self._sessions = api, Pages(api), Sessions()
 
-    async def fetch(self, call: Call) -> Values | Later:
-        """What is new in the topics that a consumer names, or named before."""
-        return self.begin(call)
+    def fetch(self, call: Call) -> Values | Later:
+        """What is new in the topics that a consumer names, or named before.
 
-    def begin(self, call: Call) -> Values | Later:
-        """As ``fetch``. Read when the answers before it are on their way, so that one connection holds one answer."""
+        Read when the answers before it are on their way, so that one connection holds one answer.
+        """
         session = self._sessions.session(call.message)
         if isinstance(session, ErrorCode):
             return {"error_code": session, "responses": ()}
@@ -75,23 +74,23 @@ class Fetching:
         return found
 
     def _found(self, call: Call, asked: Iterable[Asked]) -> list[tuple[str, Values]]:
-        room = min(max(call.message.max_bytes, 1), LARGEST)
-        found: list[tuple[str, Values]] = []
-        for name, part in asked:
-            values = self._part(call.caller, name, part, min(room, part.partition_max_bytes))
-            room -= len(values.get("records") or b"")
-            found.append((name, values))
-        return found
+        return self._gathered(call, asked, self._part)
 
     def _ready(self, call: Call, asked: Iterable[Asked]) -> list[tuple[str, Values]]:
         """What ``_found`` gives, where all of it was read ahead: without the disk, and so without a thread."""
+        return self._gathered(call, asked, self._page_ready)
+
+    def _gathered(
+        self, call: Call, asked: Iterable[Asked], read: Callable[[Principal, str, Any, int], Values | None]
+    ) -> list[tuple[str, Values]]:
+        """What ``read`` gives of each partition, in the room that those before it left; nothing where one has none."""
         room = min(max(call.message.max_bytes, 1), LARGEST)
         found: list[tuple[str, Values]] = []
         for name, part in asked:
-            values = self._page_ready(call.caller, name, part, min(room, part.partition_max_bytes))
+            values = read(call.caller, name, part, min(room, part.partition_max_bytes))
             if values is None:
                 return []
-            room -= len(values["records"])
+            room -= len(values.get("records") or b"")
             found.append((name, values))
         return found
 

@@ -54,8 +54,7 @@ class Producing:
 
     async def produce(self, call: Call) -> Soon:
         """Queues all batches in order; what became of them is told once they are as durable as their topics say."""
-        at_once = self.at_once(call)
-        return await self._api.run(lambda: self._soon(call, _asked(call))) if at_once is None else at_once
+        return await self._api.run(lambda: self._soon(call, _asked(call)))
 
     def at_once(self, call: Call) -> Soon | None:
         """As ``produce``, where the topics are open and the batches quickly decoded: on the event loop.

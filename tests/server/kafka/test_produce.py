@@ -10,9 +10,10 @@ import pytest
 from kio.index import load_response_schema
 from kio.serial import entity_reader
 
+from penstock.server.kafka import produce as producing
 from penstock.server.kafka import requests
 from penstock.server.kafka.messages import VERSIONS, Api
-from penstock.server.kafka.records.decode import QUICK_BYTES, QUICK_HEADERS
+from penstock.server.kafka.records.decode import QUICK_BYTES, QUICK_HEADERS, decode
 from tests.server.kafka.produced import plain, produced
 from tests.server.kafka.test_limits import connected, framed
 from tests.server.kafka.test_requests import produce
@@ -50,7 +51,11 @@ def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(door: Run
     assert rows(door, "t") == values
 
 
-def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running) -> None:
+def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bool] = []
+    monkeypatch.setattr(
+        producing, "decode", lambda data, quickly: tried.append(quickly) or decode(data, quickly=quickly)
+    )
     many = produced([(None, b"with", [("h", b"\xff")] * QUICK_HEADERS)] * 2)
     sent = [produce(LAST, batch, topic="t", number=n) for n, batch in enumerate([plain(b"a"), many, plain(b"b")])]
     with connected(door) as sock:
@@ -58,6 +63,7 @@ def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running) -> 
         told = answers(sock.makefile("rb"), 3)
     assert [(number, part.base_offset) for number, part in told] == [(0, 0), (1, 1), (2, 3)]
     assert rows(door, "t") == [b"a", b"with", b"with", b"b"]
+    assert tried[1:] == [True, False, True], "it is not begun at once a second time"
 
 
 def test_what_is_not_taken_is_told_in_its_turn(door: Running) -> None:
