@@ -19,6 +19,8 @@ from typing import IO, Any, NoReturn
 
 from setproctitle import setproctitle, setthreadtitle
 
+from penstock.process.process_end import exit_status, flush_output
+
 LOOK_EVERY = 0.005
 CRASHED = 70
 """The status of a child that could not even begin (EX_SOFTWARE of sysexits.h)."""
@@ -43,7 +45,7 @@ class Forked:
         title: str,
     ) -> None:
         self.returncode: int | None = None
-        _flush()
+        flush_output()
         stdin = _written(task)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # its parent's handlers get none
         try:
@@ -148,29 +150,8 @@ def _forget_the_parent(streams: tuple[int, IO[bytes] | None], kept: set[int]) ->
 
 def _status_of(module: str) -> int:
     """Run it to its end, with all that a Python process does then."""
-    status = 0
-    try:
-        importlib.import_module(module).main()
-    except SystemExit as end:
-        status = _status(end.code)
-    except BaseException:  # noqa: BLE001 - as the interpreter does it
-        traceback.print_exc()
-        status = 1
+    status = exit_status(importlib.import_module(module).main)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of any process
     atexit._run_exitfuncs()
-    _flush()
+    flush_output()
     return status
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # it is None where it was closed at the start
-            with contextlib.suppress(OSError):
-                stream.flush()
-
-
-def _status(code: Any) -> int:
-    if code is None or isinstance(code, int):
-        return (code or 0) & 0xFF
-    print(code, file=sys.stderr)
-    return 1

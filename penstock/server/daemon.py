@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -30,6 +29,7 @@ from penstock.process.file_limit import raise_file_limit
 from penstock.process.http_limits import HttpLimits
 from penstock.process.loaded_for_good import keep_what_is_loaded
 from penstock.process.parent_death import die_with_parent
+from penstock.process.process_end import end_process
 from penstock.process.reporting import configure, starting
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.alarms.watch import AlarmWatch, words_of
@@ -151,8 +151,7 @@ def main() -> None:
     with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
         runner.run(run(Settings.model_validate(task["settings"]), task["wakes"], task.get("channel")))
     # A Flight stream that nobody reads may still hold a thread; all that is to be kept is kept.
-    sys.stderr.flush()
-    os._exit(0)
+    end_process(0)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -38,6 +37,7 @@ from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import typed_tables
+from penstock.process.process_end import end_process
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
@@ -83,13 +83,13 @@ def run(
     try:
         if landing.layout.at is not None:
             through_absence(lambda: begin_table(landing.layout, landing.table_format), stop)
-        proof_worker = _begin(landing, ledger)
-        packages = package_settings(landing.packages)
-        session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
-        try:
-            return _land(session, landing, proof_worker, once, stop)
-        finally:
-            session.stop()
+        with _proving(landing, ledger) as proof_worker:
+            packages = package_settings(landing.packages)
+            session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
+            try:
+                return _land(session, landing, proof_worker, once, stop)
+            finally:
+                session.stop()
     except TablesAway:
         if stop.is_set():
             return 0
@@ -100,8 +100,9 @@ def run(
         os.close(handle)
 
 
-def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
-    """Put in order what the pipeline before left behind, and start the proof worker: it needs no Spark."""
+@contextmanager
+def _proving(landing: Landing, ledger: LedgerPosts | None) -> Iterator[ProofWorker]:
+    """Put in order what the pipeline before left behind, and have the proof worker at work: it needs no Spark."""
     for name in mend(landing.layout):
         _LOGGER.info("removed %s: it was torn, or its batch is not in the table, and is done again", name)
     proof_worker = ProofWorker(landing, ledger)
@@ -112,15 +113,20 @@ def _begin(landing: Landing, ledger: LedgerPosts | None) -> ProofWorker:
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
     proof_worker.start()
-    return proof_worker
+    try:
+        yield proof_worker
+    finally:  # it does not go on without the lock
+        proof_worker.halt(SHUTDOWN_PATIENCE)
 
 
 def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event) -> int:
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
     maintenance = Maintenance(landing.layout, upkeep, lambda: proof_worker.settled)
     maintenance.start()
-    running, error = _query_ended(session, landing, proof_worker, once, stop)
-    maintenance.stop(SHUTDOWN_PATIENCE)
+    try:
+        running, error = _query_ended(session, landing, proof_worker, once, stop)
+    finally:
+        maintenance.stop(SHUTDOWN_PATIENCE)
     _end(running, landing.layout)
     if not proof_worker.stop(SHUTDOWN_PATIENCE):
         _LOGGER.warning("not everything could be proved and posted; the next start does it")
@@ -269,4 +275,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -193,7 +193,7 @@ def test_a_python_worker_that_is_slow_to_start_ends_nothing(tmp_path: Path, runn
 
 
 SLOW_COMMIT = """
-import sys, time
+import sys, threading, time
 from pathlib import Path
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.spark.pipeline import main
@@ -207,7 +207,9 @@ def slow(table, batch, files):
     real(table, batch, files)
 
 DeltaTable.commit = slow
-sys.exit(main(sys.argv[1:]))
+status = main(sys.argv[1:])
+Path("threads").write_text("\\n".join(thread.name for thread in threading.enumerate()))
+sys.exit(status)
 """
 """The pipeline with a table that commits only when it is told to."""
 
@@ -227,6 +229,8 @@ def test_where_the_jvm_is_killed_nobody_else_lands_before_the_commit_under_way_h
     (tmp_path / "go_on").touch()
     said = process.communicate(timeout=PATIENCE)[1]
     assert (process.returncode, "Java process has ended" in said.splitlines()[-1]) == (1, True), said
+    left = set((tmp_path / "threads").read_text().split("\n"))
+    assert not left & {"proof worker", "maintenance"}, "in native code they would crash when the interpreter ends"
     last = start(tmp_path, running.http, "--once")
     said = last.communicate(timeout=PATIENCE)[1]
     assert last.returncode == 0, said

@@ -24,6 +24,7 @@ from penstock.cli.tables.wait import wait
 from penstock.config import Settings
 from penstock.errors import PenstockError
 from penstock.process.parent_death import die_with_parent
+from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 
 STATUS_PATIENCE = 3.0
@@ -157,4 +158,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_process(exit_status(main))

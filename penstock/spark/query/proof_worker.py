@@ -121,11 +121,16 @@ class ProofWorker:
 
     def stop(self, patience: float) -> bool:
         """Do what is left to do, at most ``patience`` seconds long; whether everything is proved and posted."""
+        ended = self.halt(patience)
+        self._next_try = 0.0
+        return ended and self._step_safely()
+
+    def halt(self, patience: float) -> bool:
+        """Leave off, at most ``patience`` seconds later; whether it has."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(patience)
-        self._next_try = 0.0
-        return not self._thread.is_alive() and self._step_safely()
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._stop.is_set():
