@@ -35,8 +35,9 @@ from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.alarms.watch import AlarmWatch, words_of
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
+from penstock.server.http.application import OPEN_PATHS, create_app
 from penstock.server.http.body_limits import refused_family
-from penstock.server.http.routes import OPEN_PATHS, create_app
+from penstock.server.http.routes import daemon_routes
 from penstock.server.live_settings import Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
 from penstock.server.monitoring_api import MonitoringApi
@@ -82,12 +83,10 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     recorder.start()
     if channel is not None:
         Reconfigurer(DaemonEnd(channel), log, ledger, reports, api.guard, drains).start()
+    routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
     app = create_app(
-        api,
-        stat=reports.stat,
-        metrics=reports.metrics,
-        balance=reports.balance,
-        routers=[reports.router()],
+        [*routes, *reports.routes()],
+        api.guard,
         open_paths=OPEN_PATHS if settings.security.open_reflection else (),
         hosts=(*settings.security.hosts, split_address(settings.log.http)[0]),
         limits=limits,

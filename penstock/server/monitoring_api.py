@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 
 from penstock.config import Settings
 from penstock.config.explain import keys_of
@@ -19,7 +19,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import NOBODY_ASKED, Principal
-from penstock.server.http.openapi import EventsQuery, LedgerPost, SeriesQuery, VerifyQuery, json_body, query_parameters
+from penstock.server.http.described_routes import DescribedRoute
 from penstock.server.http.request_bodies import json_object
 from penstock.server.metrics.prometheus import Family, of_statistics
 from penstock.server.metrics.topic_metrics import of_topics
@@ -128,22 +128,23 @@ class MonitoringApi:
         self._log.clock.accept()
         return self.clock()
 
-    def router(self) -> APIRouter:
+    def routes(self) -> list[DescribedRoute]:
         """The ledger's routes, and the one that has a range of a topic checked."""
-        router = APIRouter(tags=["ledger"])
-        for path, method, call, summary, extra in (
-            ("/config", "GET", self._config, "The configuration in force", None),
-            ("/balance/series", "GET", self._series, "The balance over time", query_parameters(SeriesQuery)),
-            ("/clock", "GET", self._clock, "Whether the clock is believed", None),
-            ("/clock", "POST", self._accept, "Believe the clock as it is", None),
-            ("/watermarks", "GET", self._watermarks, "How far tables are complete", None),
-            ("/events", "GET", self._events, "What happened, newest first", query_parameters(EventsQuery)),
-            ("/ledger", "GET", self._landed, "What has landed, by topic", None),
-            ("/ledger", "POST", self._post, "Post absolute counts", json_body(LedgerPost)),
-            ("/topic/{topic}/verify", "POST", self._verify, "Check a range's checksums", query_parameters(VerifyQuery)),
-        ):
-            router.add_api_route(path, call, methods=[method], summary=summary, openapi_extra=extra)
-        return router
+        verify = "/topic/{topic}/verify"
+        return [
+            DescribedRoute(path=path, method=method, call=call, summary=summary, tag="ledger", query=query, body=body)
+            for path, method, call, summary, query, body in (
+                ("/config", "GET", self._config, "The configuration in force", "", ""),
+                ("/balance/series", "GET", self._series, "The balance over time", "SeriesQuery", ""),
+                ("/clock", "GET", self._clock, "Whether the clock is believed", "", ""),
+                ("/clock", "POST", self._accept, "Believe the clock as it is", "", ""),
+                ("/watermarks", "GET", self._watermarks, "How far tables are complete", "", ""),
+                ("/events", "GET", self._events, "What happened, newest first", "EventsQuery", ""),
+                ("/ledger", "GET", self._landed, "What has landed, by topic", "TierQuery", ""),
+                ("/ledger", "POST", self._post, "Post absolute counts", "", "LedgerPost"),
+                (verify, "POST", self._verify, "Check a range's checksums", "VerifyQuery", ""),
+            )
+        ]
 
     def _config(self, request: Request) -> dict[str, Any]:
         request.state.caller.check_monitor()
@@ -167,10 +168,10 @@ class MonitoringApi:
         found = merged([event.document() for event in self._ledger.events()])
         return {"events": [event for event in found if max(event["at"], event["until"]) >= since * 1000][:limit]}
 
-    def _landed(self, request: Request, tier: str = "landed") -> dict[str, Any]:
+    def _landed(self, request: Request) -> dict[str, Any]:
         if not request.state.caller.ledger:
             request.state.caller.check_monitor()
-        return self._get(tier)
+        return self._get(request.query_params.get("tier", "landed"))
 
     def _get(self, tier: str) -> dict[str, Any]:
         if tier != "landed":

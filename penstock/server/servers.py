@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
@@ -49,7 +49,7 @@ class Bound:
 
 async def serve(
     api: EntriesApi,
-    app: FastAPI,
+    app: ASGIApp,
     *,
     grpc_address: str,
     http_address: str,
@@ -133,7 +133,7 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-def _config(app: FastAPI, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
+def _config(app: ASGIApp, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
         # Named, so that what else is installed (uvloop, httptools) changes nothing.

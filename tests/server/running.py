@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, HTTPException
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from penstock.config import SecurityConfig
 from penstock.log import Log, TopicSettings
 from penstock.process.http_limits import HttpLimits
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.routes import OPEN_PATHS, create_app
+from penstock.server.http.application import OPEN_PATHS, create_app
+from penstock.server.http.described_routes import DescribedRoute
+from penstock.server.http.request_bodies import json_object
+from penstock.server.http.routes import daemon_routes
 from penstock.server.metrics.prometheus import Family
 from penstock.server.servers import Bound, serve
 from penstock.slogd.errors import BadRequest
@@ -30,7 +34,8 @@ def families() -> list[Family]:
     return [Family("penstock_taken_total", "counter", "Datagrams", [({"source": "events-udp"}, 3)])]
 
 
-def posted(document: dict[str, int]) -> dict[str, Any]:
+async def posted(request: Request) -> dict[str, Any]:
+    document = await json_object(request)
     if "refused" in document:
         raise BadRequest("refused")
     if "absent" in document:
@@ -69,14 +74,11 @@ class Running:
         async def stat() -> dict[str, int]:
             return {"taken": 3}
 
-        further = APIRouter()
-        further.add_api_route("/ledger", posted, methods=["POST"])
+        routes = daemon_routes(self.api, stat=stat, metrics=families, balance=lambda query: {"asked": query})
+        further = DescribedRoute(path="/ledger", method="POST", call=posted, summary="Post counts")
         self.app = app = create_app(
-            self.api,
-            stat=stat,
-            metrics=families,
-            balance=lambda query: {"asked": query},
-            routers=[further],
+            [*routes, further],
+            self.api.guard,
             open_paths=OPEN_PATHS if self._security.open_reflection else (),
             limits=self.limits,
         )

@@ -9,14 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from penstock.config import SecurityConfig, Settings, TokenConfig
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.routes import create_app
+from penstock.server.http.application import create_app
+from penstock.server.http.routes import daemon_routes
 from penstock.server.monitoring_api import MonitoringApi
 
 RIGHTS: dict[str, dict[str, Any]] = {
@@ -30,19 +31,18 @@ ONE = {"logs": [{"raw_bytes": "eA=="}]}
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[FastAPI]:
+def app(tmp_path: Path) -> Iterator[ASGIApp]:
     settings = Settings(data_dir=tmp_path, security=SecurityConfig(tokens=TOKENS))
     log = Log(settings.topics)
     reports = MonitoringApi(settings, log, Ledger(log, settings.buffers, []))
     api = EntriesApi(log, TokenAuthenticator(TOKENS, "the product's"), reports.post)
-    yield create_app(
-        api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
-    )
+    routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
+    yield create_app([*routes, *reports.routes()], api.guard)
     api.release()
     log.close()
 
 
-def answers(app: FastAPI, *asked: tuple[str, str, str, Any]) -> list[httpx.Response]:
+def answers(app: ASGIApp, *asked: tuple[str, str, str, Any]) -> list[httpx.Response]:
     async def run() -> list[httpx.Response]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             found = []
@@ -55,7 +55,7 @@ def answers(app: FastAPI, *asked: tuple[str, str, str, Any]) -> list[httpx.Respo
     return asyncio.run(run())
 
 
-def test_the_whole_is_for_those_who_watch(app: FastAPI) -> None:
+def test_the_whole_is_for_those_who_watch(app: ASGIApp) -> None:
     def statuses(name: str) -> list[int]:
         return [answer.status_code for answer in answers(app, *((name, "GET", path, None) for path in PATHS))]
 
@@ -64,7 +64,7 @@ def test_the_whole_is_for_those_who_watch(app: FastAPI) -> None:
     assert statuses("auditor") == [403, 403, 403, 403, 200]
 
 
-def test_others_see_the_balance_of_their_topics(app: FastAPI) -> None:
+def test_others_see_the_balance_of_their_topics(app: ASGIApp) -> None:
     appends = [("the product", "POST", f"/topic/{topic}/logs", ONE) for topic in ("web-a", "payroll")]
     *_, seen, whole, metrics, marks = answers(
         app,
@@ -82,7 +82,7 @@ def test_others_see_the_balance_of_their_topics(app: FastAPI) -> None:
 
 
 @pytest.mark.parametrize(("end", "status"), [(2**63 - 1, 200), (2**63, 400), (10**30, 400)])
-def test_offsets_of_a_query_have_bounds(app: FastAPI, end: int, status: int) -> None:
+def test_offsets_of_a_query_have_bounds(app: ASGIApp, end: int, status: int) -> None:
     append = ("the product", "POST", "/topic/web-a/logs", ONE)
     assert answers(app, append, ("web", "POST", f"/topic/web-a/verify?end={end}", None))[1].status_code == status
 
@@ -97,7 +97,7 @@ def test_offsets_of_a_query_have_bounds(app: FastAPI, end: int, status: int) -> 
         ("?since=x", 400),
     ],
 )
-def test_numbers_of_a_query_have_bounds(app: FastAPI, query: str, status: int) -> None:
+def test_numbers_of_a_query_have_bounds(app: ASGIApp, query: str, status: int) -> None:
     assert answers(app, ("watcher", "GET", f"/balance/series{query}", None))[0].status_code == status
 
 
@@ -124,6 +124,6 @@ LANDED = {"tier": "landed", "topic": "t", "version": 1, "through": 0, "counts": 
         ),
     ],
 )
-def test_a_post_that_is_none_is_refused_in_plain_words(app: FastAPI, document: Any, said: str) -> None:
+def test_a_post_that_is_none_is_refused_in_plain_words(app: ASGIApp, document: Any, said: str) -> None:
     answer = answers(app, ("auditor", "POST", "/ledger", document))[0]
     assert (answer.status_code, answer.json()) == (400, {"error": said, "code": 3})

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.log import Log, TopicSettings
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.routes import create_app
+from penstock.server.http.application import create_app
+from penstock.server.http.routes import daemon_routes
 from penstock.server.servers import AddressUnavailable, Bound, serve
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.running import Running
@@ -26,7 +27,7 @@ def one_run(folder: Path, rpc: str, http: str) -> Bound:
         log = Log(folder, TopicSettings())
         try:
             api = EntriesApi(log)
-            app = create_app(api, stat=dict, metrics=list, balance=dict)
+            app = create_app(daemon_routes(api, stat=dict, metrics=list, balance=dict), api.guard)
             handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
             def started(bound: Bound) -> None:

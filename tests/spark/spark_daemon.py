@@ -12,7 +12,8 @@ from penstock.config import Settings
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.routes import create_app
+from penstock.server.http.application import create_app
+from penstock.server.http.routes import daemon_routes
 from penstock.server.monitoring_api import MonitoringApi
 from penstock.server.servers import Bound, serve
 
@@ -29,9 +30,8 @@ class Daemon:
         self.ledger = Ledger(self.log, settings.buffers, [], now=now)
         reports = MonitoringApi(settings, self.log, self.ledger)
         api = EntriesApi(self.log)
-        app = create_app(
-            api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance, routers=[reports.router()]
-        )
+        routes = daemon_routes(api, stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
+        app = create_app([*routes, *reports.routes()], api.guard)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(api, app, http)))
         self._thread.start()

@@ -49,22 +49,17 @@ def _document() -> dict[str, Any]:
     from penstock.ledger.ledger import Ledger
     from penstock.log import Log
     from penstock.server.entries_api import EntriesApi
-    from penstock.server.http.routes import create_app
+    from penstock.server.http.openapi import document
+    from penstock.server.http.routes import daemon_routes
     from penstock.server.monitoring_api import MonitoringApi
 
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder))
         log = Log(settings.topics)
         reports = MonitoringApi(settings, log, Ledger(log, settings.buffers, []))
-        app = create_app(
-            EntriesApi(log),
-            stat=reports.stat,
-            metrics=reports.metrics,
-            balance=reports.balance,
-            routers=[reports.router()],
-        )
+        routes = daemon_routes(EntriesApi(log), stat=reports.stat, metrics=reports.metrics, balance=reports.balance)
         log.close()
-    return app.openapi()
+    return document([*routes, *reports.routes()])
 
 
 def _heading(path: str, operation: Mapping[str, Any]) -> str:

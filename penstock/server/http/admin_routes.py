@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
 from google.protobuf import json_format
 from google.protobuf.duration_pb2 import Duration
+from starlette.requests import Request
+from starlette.responses import Response
 
-from penstock.config import TopicConfig
 from penstock.server.admin_api import AdminApi
 from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
-from penstock.server.http.openapi import BeginBody, CursorBody, DescribeQuery, json_body, query_parameters
+from penstock.server.http.described_routes import DescribedRoute, json_response
 from penstock.server.http.request_bodies import json_object
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.errors import BadRequest
-from penstock.slogd.json.entry_documents import dumps
 
 MAX_DIGITS = 20
 """Of a number of 64 bits."""
 _Call = Callable[[AdminApi, Principal], Any]
 
 
-def json_response(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Compact JSON."""
-    return Response(dumps(document), status, headers, media_type="application/json")
-
-
-def manage_router(api: EntriesApi) -> APIRouter:
+def admin_routes(api: EntriesApi) -> list[DescribedRoute]:
     """The routes."""
-    routes = _Routes(api)
-    router = APIRouter()
-    named = query_parameters(DescribeQuery)
+    calls = _Routes(api)
     topic, cursor = "/topics/{topic}", "/topic/{topic}/cursors/{name}"
-    for tag, method, path, call, described, summary in (
-        ("topics", "GET", "/describe", routes.describe_all, named, "Topics with their settings"),
-        ("topics", "GET", topic, routes.describe, None, "A topic, its settings and cursors"),
-        ("topics", "PUT", topic, routes.create, json_body(TopicConfig), "Create a topic"),
-        ("topics", "PATCH", topic, routes.configure, json_body(TopicConfig), "Change settings"),
-        ("topics", "DELETE", topic, routes.delete, None, "Delete a topic"),
-        ("topics", "POST", "/topic/{topic}/compact", routes.compact, None, "Rewrite sealed segments"),
-        ("topics", "POST", "/cleanup", routes.cleanup, None, "Drop what retention allows, now"),
-        ("transactions", "POST", "/transactions", routes.begin, json_body(BeginBody), "Begin a transaction"),
-        ("transactions", "POST", "/transactions/{id}/commit", routes.commit, None, "Commit it"),
-        ("transactions", "POST", "/transactions/{id}/abort", routes.abort, None, "Abort it"),
-        ("cursors", "GET", "/cursors", routes.all_cursors, None, "All cursors and their lag"),
-        ("cursors", "GET", "/topic/{topic}/cursors", routes.cursors, None, "A topic's cursors and their lag"),
-        ("cursors", "PUT", cursor, routes.commit_cursor, json_body(CursorBody), "Set a cursor"),
-        ("cursors", "DELETE", cursor, routes.remove_cursor, None, "Forget a cursor"),
-    ):
-        made = 201 if call == routes.create else None
-        router.add_api_route(
-            path, call, methods=[method], summary=summary, tags=[tag], openapi_extra=described, status_code=made
+    return [
+        DescribedRoute(
+            path=path, method=method, call=call, summary=summary, tag=tag, query=query, body=body, status=status
         )
-    return router
+        for tag, method, path, call, query, body, status, summary in (
+            ("topics", "GET", "/describe", calls.describe_all, "DescribeQuery", "", 200, "Topics with their settings"),
+            ("topics", "GET", topic, calls.describe, "", "", 200, "A topic, its settings and cursors"),
+            ("topics", "PUT", topic, calls.create, "", "TopicConfig", 201, "Create a topic"),
+            ("topics", "PATCH", topic, calls.configure, "", "TopicConfig", 200, "Change settings"),
+            ("topics", "DELETE", topic, calls.delete, "", "", 200, "Delete a topic"),
+            ("topics", "POST", "/topic/{topic}/compact", calls.compact, "", "", 200, "Rewrite sealed segments"),
+            ("topics", "POST", "/cleanup", calls.cleanup, "", "", 200, "Drop what retention allows, now"),
+            ("transactions", "POST", "/transactions", calls.begin, "", "BeginBody", 200, "Begin a transaction"),
+            ("transactions", "POST", "/transactions/{id}/commit", calls.commit, "", "", 200, "Commit it"),
+            ("transactions", "POST", "/transactions/{id}/abort", calls.abort, "", "", 200, "Abort it"),
+            ("cursors", "GET", "/cursors", calls.all_cursors, "", "", 200, "All cursors and their lag"),
+            ("cursors", "GET", "/topic/{topic}/cursors", calls.cursors, "", "", 200, "A topic's cursors and their lag"),
+            ("cursors", "PUT", cursor, calls.commit_cursor, "", "CursorBody", 200, "Set a cursor"),
+            ("cursors", "DELETE", cursor, calls.remove_cursor, "", "", 200, "Forget a cursor"),
+        )
+    ]
 
 
 class _Routes:

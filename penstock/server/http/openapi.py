@@ -1,14 +1,21 @@
-"""What the OpenAPI document says of parameters and bodies: models that describe what the routes read themselves.
+"""The OpenAPI document, and models that describe what the routes read themselves.
 
-slogd's rules are not FastAPI's (both spellings of a name, the first of several values, any content type), so nothing is
-read by these, and every field may be left out.
+Nothing is read by these models (slogd takes both spellings of a name, the first of several values and any content
+type), and every field may be left out.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, WithJsonSchema
+
+from penstock import __version__
+from penstock.config import TopicConfig
+from penstock.server.http.described_routes import JSON, DescribedRoute
 
 Int32 = Annotated[int, WithJsonSchema({"type": "integer", "format": "int32"})]
 Uint64 = Annotated[int, WithJsonSchema({"type": "integer", "format": "uint64"})]
@@ -129,15 +136,69 @@ class Error(BaseModel):
     code: int = Field(description="gRPC's code of it.")
 
 
-def query_parameters(model: type[BaseModel]) -> dict[str, Any]:
-    """Returns what a route adds to the document for the parameters of a query."""
-    return {"parameters": [_parameter(name, schema) for name, schema in _schema(model)["properties"].items()]}
+class TierQuery(BaseModel):
+    """Whose counts are asked for."""
+
+    tier: str = Field(description="landed, or what an auditor told of; without: landed.")
 
 
-def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "description": schema.pop("description"), "schema": schema}
+MODELS: dict[str, type[BaseModel]] = {
+    model.__name__: model
+    for model in (
+        *(ReadQuery, SearchQuery, BalanceQuery, SeriesQuery, EventsQuery, DescribeQuery, VerifyQuery, TierQuery),
+        *(AppendBody, BeginBody, CursorBody, LedgerPost, TopicConfig),
+    )
+}
+_IN_PATH = re.compile(r"\{(\w+)\}")
 
 
-def json_body(model: type[BaseModel]) -> dict[str, Any]:
-    """Returns what a route adds to the document for a JSON body."""
-    return {"requestBody": {"content": {"application/json": {"schema": _schema(model)}}}}
+def document(routes: Iterable[DescribedRoute]) -> dict[str, Any]:
+    """The document (OpenAPI 3.1). Raises KeyError where a route names a model that is none."""
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Penstock", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": {"Error": Error.model_json_schema()}},
+    }
+
+
+def _operation(route: DescribedRoute) -> dict[str, Any]:
+    name = re.sub(r"\W", "_", f"{route.call.__name__}{route.path}")
+    parameters = [*map(_path_parameter, _IN_PATH.findall(route.path)), *_query_parameters(route.query)]
+    told = {
+        "tags": [route.tag] if route.tag else [],
+        "summary": route.summary,
+        "description": inspect.getdoc(route.call) or "",
+        "operationId": f"{name}_{route.method.lower()}",
+        "parameters": parameters,
+        "requestBody": {"content": _content(_schema(MODELS[route.body]))} if route.body else {},
+    }
+    return {name: what for name, what in told.items() if what} | {"responses": _responses(route)}
+
+
+def _responses(route: DescribedRoute) -> dict[str, Any]:
+    good = {"type": "object" if route.media_type == JSON else "string"}
+    error = {"$ref": "#/components/schemas/Error"}
+    return {
+        str(route.status): {"description": "Successful Response", "content": _content(good, route.media_type)},
+        "default": {"description": "An error.", "content": _content(error)},
+    }
+
+
+def _content(schema: dict[str, Any], media_type: str = JSON) -> dict[str, Any]:
+    return {media_type: {"schema": schema}}
+
+
+def _path_parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "title": name.title()}}
+
+
+def _query_parameters(model: str) -> list[dict[str, Any]]:
+    properties = _schema(MODELS[model])["properties"] if model else {}
+    return [
+        {"name": name, "in": "query", "required": False, "description": schema.pop("description"), "schema": schema}
+        for name, schema in properties.items()
+    ]

@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 import pytest
-from fastapi import Request
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from penstock.server.http.request_bodies import RequestBodies, json_object

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from penstock.server.auth.rights import TokenAuthenticator
+from penstock.server.http.application import create_app
+from penstock.server.http.described_routes import DescribedRoute, called
+from penstock.server.http.openapi import document
+
+
+def on_a_thread(name: str, request: Request) -> dict[str, str]:
+    return {"name": name, "thread": threading.current_thread().name}
+
+
+async def in_the_loop(request: Request) -> dict[str, str]:
+    """Told to people."""
+    return {"thread": threading.current_thread().name}
+
+
+def plain(request: Request) -> Response:
+    return PlainTextResponse("as it is", 202)
+
+
+ROUTES = [
+    DescribedRoute(path="/one/{name}", method="GET", call=on_a_thread, summary="One", tag="things"),
+    DescribedRoute(path="/loop", method="POST", call=in_the_loop, summary="Loop", query="TierQuery", body="BeginBody"),
+    DescribedRoute(path="/plain", method="GET", call=plain, summary="Plain", media_type="text/plain", status=202),
+]
+
+
+def ask(method: str, path: str) -> httpx.Response:
+    async def asked() -> httpx.Response:
+        app = create_app(ROUTES, TokenAuthenticator({}, "the product's"))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.request(method, path)
+
+    return asyncio.run(asked())
+
+
+def test_a_call_gets_what_the_path_names_and_runs_beside_the_loop_unless_it_is_async() -> None:
+    beside, inside = ask("GET", "/one/a%20b").json(), ask("POST", "/loop").json()
+    assert beside["name"] == "a b"
+    assert "AnyIO worker" in beside["thread"]
+    assert "AnyIO worker" not in inside["thread"]
+
+
+def test_a_response_is_given_as_it_is() -> None:
+    answer = ask("GET", "/plain")
+    assert (answer.status_code, answer.text) == (202, "as it is")
+
+
+def test_the_document_tells_what_a_route_says_of_itself() -> None:
+    told = document(ROUTES)["paths"]
+    one, loop, text = told["/one/{name}"]["get"], told["/loop"]["post"], told["/plain"]["get"]
+    assert (one["tags"], one["summary"], one["operationId"]) == (["things"], "One", "on_a_thread_one__name__get")
+    assert [(each["name"], each["in"], each["required"]) for each in one["parameters"]] == [("name", "path", True)]
+    assert "requestBody" not in one
+    assert loop["description"] == "Told to people."
+    assert [(each["name"], each["in"]) for each in loop["parameters"]] == [("tier", "query")]
+    assert "timeout" in loop["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert text["responses"]["202"]["content"] == {"text/plain": {"schema": {"type": "string"}}}
+
+
+def test_a_document_is_the_same_each_time_it_is_made() -> None:
+    assert document(ROUTES) == document(ROUTES)
+
+
+async def later() -> int:
+    return 5
+
+
+@pytest.mark.parametrize("call", [lambda: 5, later, lambda: later()])
+def test_what_gives_an_awaitable_is_awaited(call: Any) -> None:
+    assert asyncio.run(called(call)) == 5
