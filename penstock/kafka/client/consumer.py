@@ -8,6 +8,7 @@ seek()".
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +40,7 @@ PASSED_ON = names(
 )
 WAIT_SECONDS = 0.5
 """How long librdkafka is waited for at a time: signals are served between."""
+_LOGGER = logging.getLogger(__name__)
 
 
 class Consumer:
@@ -294,8 +296,12 @@ class Consumer:
             self.commit()
 
     def _commit_automatically(self) -> None:
+        """Where the group refuses it, as Java's client: who reads on there gets what was not committed again."""
         if self._config.auto_commit and (chosen := self.offsets_to_commit()):
-            self._plain.commit(chosen, asynchronous=False)
+            try:
+                self._plain.commit(chosen, asynchronous=False)
+            except KafkaException as error:
+                _LOGGER.warning("what was read last is not committed: %s", error.args[0].str())
 
     def _committed_by_broker(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         assert self._config.on_commit
@@ -312,13 +318,17 @@ class Consumer:
         self._call("assign", partitions)
 
     def _revoked(self, _: Any, partitions: list[TopicPartition]) -> None:
-        self._call("revoke", partitions)
-        self._commit_automatically()
-        self._leave(partitions)
+        try:
+            self._call("revoke", partitions)
+            self._commit_automatically()
+        finally:
+            self._leave(partitions)
 
     def _lost(self, _: Any, partitions: list[TopicPartition]) -> None:
-        self._call("lost" if self._listeners.get("lost") else "revoke", partitions)
-        self._leave(partitions)
+        try:
+            self._call("lost" if self._listeners.get("lost") else "revoke", partitions)
+        finally:
+            self._leave(partitions)
 
     def _leave(self, partitions: list[TopicPartition]) -> None:
         keys = [_key(one) for one in partitions]
@@ -352,8 +362,8 @@ class Consumer:
         self._closed = True
         try:
             self._commit_automatically()
-        finally:
             self._plain.client.close()
+        finally:
             self._auditor.close()
 
     def __enter__(self) -> Consumer:

@@ -168,6 +168,35 @@ def test_unsubscribe(topics: Topics) -> None:
     assert offsets(read(consumer, 1)) == [10]
 
 
+def test_a_member_that_the_group_has_put_out_closes_and_another_one_reads_it_again(
+    topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, place = topics.synthetic(), {"group_id": "put-out", "group_instance_id": "the-same"}
+    first = topics.consumer(enable_auto_commit=True, **place)
+    first.subscribe([topic])
+    assert offsets(read(first, 6)) == DELIVERED
+    second = topics.consumer(**place)
+    second.subscribe([topic])
+    assert offsets(read(second, 6)) == DELIVERED
+    topics._closing.remove(first)
+    first.close()
+    assert "what was read last is not committed" in caplog.text
+
+
+def test_a_listener_that_fails_leaves_nothing_behind(topics: Topics) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("the listener's own")
+
+    topic = topics.synthetic()
+    consumer = topics.consumer(group_id="listener-fails")
+    consumer.subscribe([topic], on_revoke=fail)
+    assert offsets(read(consumer, 6)) == DELIVERED
+    topics._closing.remove(consumer)
+    with pytest.raises(RuntimeError, match="the listener's own"):
+        consumer.close()
+    assert consumer.assignment() == []
+
+
 def test_commit_and_resume(topics: Topics) -> None:
     topic = topics.new(2)
     sent = send_mixture(topics, topic, 120)
