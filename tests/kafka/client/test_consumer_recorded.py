@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Any
 
 import confluent_kafka
@@ -114,7 +115,7 @@ def log(kafka_broker: Any) -> str:
 
 
 def repeat(topics: Topics, log: str, case: dict[str, Any]) -> None:
-    recorded = Recorded(topics, log, case, f"recorded {case['name']}")
+    recorded = Recorded(topics, log, case, f"recorded {uuid.uuid4()}")
     for place, op in enumerate(case["ops"]):
         assert recorded.done(op) == plain(op["result"]), (place, op)
         if "state" in op:
