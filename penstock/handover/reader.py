@@ -121,7 +121,9 @@ class FrameReader(threading.Thread):
             while True:
                 last_look = self._leaving or self._stopping.is_set()
                 self._gather()
-                if self._round(subscription, position):
+                went_on = self._round(subscription, position)
+                subscription.release()
+                if went_on:
                     continue
                 self.idle()
                 if last_look:

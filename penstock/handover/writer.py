@@ -31,8 +31,6 @@ from penstock.logbuffer.subscription import Subscription
 
 LARGEST_SKIP = 4 << 20
 """Bytes of frames that a reader is moved over at once: their counts have to be read."""
-RELEASE_EVERY = 2 << 20
-"""Bytes after which the pages written count as this process's memory no more."""
 WAIT_FOR_ROOM = 0.001
 """Seconds between two looks at a reader that is using the frames in the way."""
 PATIENCE = 1.0
@@ -66,7 +64,6 @@ class FrameWriter:
         self._publication, self._readers, self._heed = publication, readers, heed
         publication.window = publication.parameters.term_length
         self._source, self._codec = source, codec
-        self._released = publication.position
         frame = publication.last_frame()
         before = last_receipt(publication)
         self.before = before or Receipt(Origin(source, 0, 0, 0))
@@ -150,9 +147,11 @@ class FrameWriter:
             except BackPressured:
                 self._make_room()
         self._say_newest(self._publication.last_frame())
-        if self._publication.position - self._released > RELEASE_EVERY:
-            self._publication.release()
-            self._released = self._publication.position
+        self.release()
+
+    def release(self) -> None:
+        """Now and then while nothing comes, too: see ``Publication.release``."""
+        self._publication.release()
 
     def _say_newest(self, frame: Frame | None) -> None:
         if frame:

@@ -125,6 +125,7 @@ class Receiver:
                 self._io.tick()
                 self._leave_statistics()
                 self._losses.report()
+                self._publisher.release()
                 pa.default_memory_pool().release_unused()  # or what batches took stays this process's
             self._io.receive(max(next_tick - now, 0))
 

@@ -115,8 +115,8 @@ class Publication:
         return self._tail.position
 
     def release(self) -> None:
-        """Lets go of the pages touched so far: without it, all three terms come to count as this process's memory."""
-        self._log.release()
+        """Called often: lets go of the pages touched so far, else all terms come to count as this process's memory."""
+        self._log.release(self._tail.position)
 
     def close(self) -> None:
         self._log.close()

@@ -62,6 +62,10 @@ class Subscription:
         self._position = position
         return frames
 
+    def release(self) -> None:
+        """As ``Publication.release``; frames that were given are still there."""
+        self._log.release(self._position)
+
     def oldest(self) -> int | None:
         """Where to go on after Lapped: the first frame still there that is not before our position.
 

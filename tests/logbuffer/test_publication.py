@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -19,6 +20,7 @@ from penstock.logbuffer import (
     Publication,
     Subscription,
     UnsupportedProcessor,
+    mapped,
 )
 from penstock.logbuffer.mapped import require_x86_64
 from tests.logbuffer.logbuffer_made import TERM, create, offer
@@ -129,15 +131,45 @@ def test_last_frame_is_found_across_a_rotation(tmp_path: Path) -> None:
     assert frame.reserved_value == 5
 
 
-def test_pages_that_are_let_go_of_keep_what_was_written(tmp_path: Path) -> None:
+def resident(path: Path) -> int:
+    """KiB of the file's pages that count as this process's memory, of all its mappings."""
+    maps = Path("/proc/self/smaps").read_text().split(str(path))[1:]
+    return sum(int(each.partition("Rss:")[2].split()[0]) for each in maps)
+
+
+def test_pages_that_are_let_go_of_keep_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "RELEASE_EVERY", 0.0)
     publication = create(tmp_path / "log", term_length=1 << 20)
     for number in range(60):
         publication.offer(b"%d" % number * 2000)
         publication.release()
-    resident = Path("/proc/self/smaps").read_text().partition(str(tmp_path / "log"))[2]
-    assert int(resident.partition("Rss:")[2].split()[0]) < 64
+    assert resident(tmp_path / "log") < 64
     with Subscription(tmp_path / "log", 0) as frames:
         assert [bytes(frame.data[:2]).strip() for frame in frames.poll()][:3] == [b"00", b"11", b"22"]
+        assert resident(tmp_path / "log") > 64
+        frames.release()
+        assert resident(tmp_path / "log") < 64
+
+
+def test_pages_that_are_touched_again_at_once_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(mapped.time, "monotonic", lambda: float(next(clock)))
+    publication = create(tmp_path / "log")
+    publication.offer(bytes(1000))
+    publication.release()
+    before = resident(tmp_path / "log")
+    for _ in range(2 * TERM // 7000):
+        publication.consumed(publication.position)
+        with contextlib.suppress(AdminAction):
+            publication.offer(bytes(7000))
+    publication.release()  # more than a term has passed
+    assert resident(tmp_path / "log") > before + TERM // 1024
+    publication.offer(bytes(1000))
+    publication.release()
+    assert resident(tmp_path / "log") <= before + 64
+    kept = resident(tmp_path / "log")
+    publication.release()  # nothing has been touched since
+    assert resident(tmp_path / "log") == kept
 
 
 def test_only_the_position_before_the_message_is_held_against_the_limit(tmp_path: Path) -> None:
