@@ -71,22 +71,21 @@ class LogFile:
         self._bits = d.position_bits(self.term_length)
         self._meta = size - d.METADATA_LENGTH
         self.closed = False
-        self._release_at = 0.0
-        self._released: int | None = None
+        self._release_at, self._had_come_to, self._keeps_pages = 0.0, 0, True
 
     def release(self, position: int) -> None:
         """Called often, with how far this process has come: lets go of the pages touched so far when it is time.
 
-        They stay in the page cache, and count as this process's no more. Where all terms are passed in less than a
-        second they are kept: they are touched again at once, and to fault them in anew is a sixth of the time then.
+        They stay in the page cache, and count as this process's no more. Where a term was passed since the last time
+        they are kept: they are touched again at once, and to fault them in anew is a sixth of the time then.
         """
         now = time.monotonic()
-        if now < self._release_at or position == self._released:
+        if now < self._release_at or (position == self._had_come_to and not self._keeps_pages):
             return
-        is_slow = self._released is None or position - self._released < self.term_length
-        if is_slow and hasattr(mmap, "MADV_DONTNEED"):
+        self._keeps_pages = position - self._had_come_to >= self.term_length
+        if not self._keeps_pages and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)  # of a shared mapping of a file nothing is lost by it
-        self._release_at, self._released = now + RELEASE_EVERY, position
+        self._release_at, self._had_come_to = now + RELEASE_EVERY, position
 
     # Positions
 

@@ -150,7 +150,7 @@ def _forget_the_parent(streams: tuple[int, IO[bytes] | None], kept: set[int]) ->
 
 def _status_of(module: str) -> int:
     """Run it to its end, with all that a Python process does then."""
-    status = exit_status(importlib.import_module(module).main)
+    status = exit_status(lambda: importlib.import_module(module).main())
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of any process
     atexit._run_exitfuncs()
     flush_output()

@@ -21,15 +21,14 @@ def end_process(status: int) -> NoReturn:
 
 
 def exit_status(main: Callable[[], object]) -> int:
-    """Run ``main`` and tell as what the interpreter would end with it; an exception is printed."""
+    """The status with which ``sys.exit(main())`` would end the process; an exception is printed."""
     try:
-        main()
+        return _status(main())
     except SystemExit as end:
         return _status(end.code)
     except BaseException:  # noqa: BLE001 - as the interpreter does it
         traceback.print_exc()
         return 1
-    return 0
 
 
 def _status(code: Any) -> int:

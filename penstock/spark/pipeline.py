@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -37,7 +37,7 @@ from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import typed_tables
-from penstock.process.process_end import end_process
+from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
@@ -80,14 +80,16 @@ def run(
     landing.transform.check()
     stop = stop or threading.Event()
     handle = take_lock(landing.layout, stop)
+    lock = ExitStack()
+    lock.callback(os.close, handle)
     try:
         if landing.layout.at is not None:
             through_absence(lambda: begin_table(landing.layout, landing.table_format), stop)
-        with _proving(landing, ledger) as proof_worker:
+        with _at_work(landing, ledger, lock) as (proof_worker, maintenance):
             packages = package_settings(landing.packages)
             session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
             try:
-                return _land(session, landing, proof_worker, once, stop)
+                return _land(session, landing, proof_worker, maintenance, once, stop)
             finally:
                 session.stop()
     except TablesAway:
@@ -97,12 +99,14 @@ def run(
     except (Py4JError, ConnectionError) as error:
         raise SparkGone(f"Spark's Java process has ended: {error}") from None
     finally:
-        os.close(handle)
+        lock.close()
 
 
 @contextmanager
-def _proving(landing: Landing, ledger: LedgerPosts | None) -> Iterator[ProofWorker]:
-    """Put in order what the pipeline before left behind, and have the proof worker at work: it needs no Spark."""
+def _at_work(
+    landing: Landing, ledger: LedgerPosts | None, lock: ExitStack
+) -> Iterator[tuple[ProofWorker, Maintenance]]:
+    """Put in order what the pipeline before left behind, and have those at work that need no Spark."""
     for name in mend(landing.layout):
         _LOGGER.info("removed %s: it was torn, or its batch is not in the table, and is done again", name)
     proof_worker = ProofWorker(landing, ledger)
@@ -112,21 +116,28 @@ def _proving(landing: Landing, ledger: LedgerPosts | None) -> Iterator[ProofWork
     landing.layout.hold.unlink(missing_ok=True)
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
-    proof_worker.start()
-    try:
-        yield proof_worker
-    finally:  # it does not go on without the lock
-        proof_worker.halt(SHUTDOWN_PATIENCE)
-
-
-def _land(session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event) -> int:
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
     maintenance = Maintenance(landing.layout, upkeep, lambda: proof_worker.settled)
+    proof_worker.start()
     maintenance.start()
     try:
-        running, error = _query_ended(session, landing, proof_worker, once, stop)
+        yield proof_worker, maintenance
     finally:
-        maintenance.stop(SHUTDOWN_PATIENCE)
+        ended = [maintenance.stop(SHUTDOWN_PATIENCE), proof_worker.break_off(SHUTDOWN_PATIENCE)]
+        if not all(ended):
+            lock.pop_all()  # the lock is held until this process ends
+
+
+def _land(
+    session: SparkSession,
+    landing: Landing,
+    proof_worker: ProofWorker,
+    maintenance: Maintenance,
+    once: bool,
+    stop: threading.Event,
+) -> int:
+    running, error = _query_ended(session, landing, proof_worker, once, stop)
+    maintenance.stop(SHUTDOWN_PATIENCE)
     _end(running, landing.layout)
     if not proof_worker.stop(SHUTDOWN_PATIENCE):
         _LOGGER.warning("not everything could be proved and posted; the next start does it")
@@ -275,4 +286,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    end_process(main())
+    end_process(exit_status(main))

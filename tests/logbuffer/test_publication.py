@@ -151,25 +151,36 @@ def test_pages_that_are_let_go_of_keep_what_was_written(tmp_path: Path, monkeypa
         assert resident(tmp_path / "log") < 64
 
 
-def test_pages_that_are_touched_again_at_once_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter(range(1000))
-    monkeypatch.setattr(mapped.time, "monotonic", lambda: float(next(clock)))
-    publication = create(tmp_path / "log")
+def test_pages_that_are_touched_again_at_once_are_kept_until_nothing_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped, "RELEASE_EVERY", 0.0)
+    path = tmp_path / "log"
+    publication = create(path)
     publication.offer(bytes(1000))
     publication.release()
-    before = resident(tmp_path / "log")
+    small = resident(path)
     for _ in range(2 * TERM // 7000):
         publication.consumed(publication.position)
         with contextlib.suppress(AdminAction):
             publication.offer(bytes(7000))
     publication.release()  # more than a term has passed
-    assert resident(tmp_path / "log") > before + TERM // 1024
-    publication.offer(bytes(1000))
+    assert resident(path) > small + TERM // 1024
     publication.release()
-    assert resident(tmp_path / "log") <= before + 64
-    kept = resident(tmp_path / "log")
-    publication.release()  # nothing has been touched since
-    assert resident(tmp_path / "log") == kept
+    assert resident(path) <= small
+    publication.last_frame()
+    touched = resident(path)
+    publication.release()  # nothing has come: it is not looked at again
+    assert resident(path) == touched > 0
+
+
+def test_pages_are_let_go_of_when_it_is_time(tmp_path: Path) -> None:
+    publication = create(tmp_path / "log", term_length=1 << 20)
+    publication.release()
+    for _ in range(12):
+        publication.offer(bytes(8000))
+        publication.release()
+    assert resident(tmp_path / "log") > 90
 
 
 def test_only_the_position_before_the_message_is_held_against_the_limit(tmp_path: Path) -> None:

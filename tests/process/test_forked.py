@@ -144,6 +144,16 @@ def test_one_that_cannot_begin_says_why(tmp_path: Path) -> None:
     assert "TypeError" in done.stderr
 
 
+def test_one_whose_module_cannot_be_imported_ends_as_any_process(tmp_path: Path) -> None:
+    (tmp_path / "childs.py").write_text("import sys\nsys.exit('this machine lacks it')\n")
+    code = "from penstock.process.forked import Forked\n"
+    code += "print(Forked('childs', [], {}, [], None, 'title').wait(20))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    assert (done.stdout, done.stderr) == ("1\n", "this machine lacks it\n")
+
+
 CLOSED = """
 import os, sys
 sys.stdout = sys.stderr = None

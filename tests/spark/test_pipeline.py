@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -24,8 +25,10 @@ from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import BadTransform, TransformRules
+from penstock.spark import pipeline
 from penstock.spark.pipeline import landing_of, main, run
 from penstock.spark.query.landing_query import Landing
+from penstock.spark.query.proof_worker import ProofWorker
 from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, QUICK_START, event
@@ -146,6 +149,25 @@ def test_whoever_waits_for_the_lock_can_be_stopped(tmp_path: Path) -> None:
     with pytest.raises(PipelineRunning):
         take_lock(layout, stop, patience=60.0)
     os.close(held)
+
+
+def test_a_thread_that_does_not_end_keeps_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, layout = threading.Event(), Layout.of(tmp_path / "tables")
+    monkeypatch.setattr(pipeline, "SHUTDOWN_PATIENCE", 0.1)
+    lock = contextlib.ExitStack()
+    lock.callback(os.close, take_lock(layout, threading.Event()))
+    began = threading.Event()
+
+    def step(_: ProofWorker) -> bool:
+        began.set()
+        return go_on.wait(60)
+
+    monkeypatch.setattr(ProofWorker, "step", step)
+    with lock, pipeline._at_work(Landing(tmp_path / "topics", layout.tables), None, lock):
+        assert began.wait(20)
+    with pytest.raises(PipelineRunning):
+        take_lock(layout, threading.Event(), patience=0.0)
+    go_on.set()
 
 
 def test_the_configuration_says_what_is_landed(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.testing.pipe import LISTENERS, Pipe
+from penstock.handover.paths import buffer_file
+from penstock.testing.pipe import LISTENERS, Pipe, until
 from penstock.testing.processes import anonymous, descendants, memory_of_all, resident
+
+TCP = "events-tcp"
 
 
 def test_processes_share_what_is_loaded_and_are_listed_by_what_they_do(pipe: Pipe) -> None:
@@ -19,3 +22,21 @@ def test_processes_share_what_is_loaded_and_are_listed_by_what_they_do(pipe: Pip
     receivers = [pid for pid, name in listed.items() if "receiver" in name]
     assert all(anonymous(pid) < 24 << 20 for pid in receivers), "40 MiB for one that shares nothing"
     assert memory_of_all(supervisor, resident) < 210 << 20, "above 310 MiB where they share nothing"
+
+
+def kept_of(pid: int, file: str) -> int:
+    """KiB of a file's pages that count as a process's memory."""
+    maps = Path(f"/proc/{pid}/smaps").read_text().split(file)[1:]
+    return sum(int(each.partition("Rss:")[2].split()[0]) for each in maps)
+
+
+def test_once_nothing_comes_a_log_buffer_is_nobodys_memory(pipe: Pipe) -> None:
+    assert pipe.process
+    everybody = descendants(pipe.process.pid)
+    file = str(buffer_file(pipe.data_dir / "buffers", TCP))
+    for _ in range(20):
+        pipe.lines((b"x" * 1000 + b"\n") * 1000)
+    until(lambda: pipe.counts(TCP)["accepted"] == 20_000)
+    users = [pid for pid in everybody if file in Path(f"/proc/{pid}/maps").read_text()]
+    assert len(users) == 2, "the receiver and the log daemon"
+    until(lambda: max(kept_of(pid, file) for pid in users) < 100, 10)

@@ -29,6 +29,7 @@ from penstock.kafka.client.seekable_consumer import (
     with_metadata,
 )
 from penstock.kafka.client.start_offsets import OffsetResetter
+from penstock.kafka.errors import OffsetNotTracked
 from penstock.kafka.large.assembler import AssemblerSnapshot
 from penstock.kafka.large.record_processor import Committed
 from penstock.kafka.large.safe_offsets import TopicAndPartition, metadata_in, offset_in
@@ -293,15 +294,17 @@ class Consumer:
     def _commit_in_time(self) -> None:
         if self._config.auto_commit and time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._config.auto_commit_seconds
-            self.commit()
+            self._commit_automatically(asynchronous=True)
 
-    def _commit_automatically(self) -> None:
-        """Where the group refuses it, as Java's client: who reads on there gets what was not committed again."""
-        if self._config.auto_commit and (chosen := self.offsets_to_commit()):
-            try:
-                self._plain.commit(chosen, asynchronous=False)
-            except KafkaException as error:
-                _LOGGER.warning("what was read last is not committed: %s", error.args[0].str())
+    def _commit_automatically(self, *, asynchronous: bool = False) -> None:
+        """As Java's client: where it fails the log says so, and who reads on gets what was not committed again."""
+        if not self._config.auto_commit:
+            return
+        try:
+            if chosen := self.offsets_to_commit():
+                self._plain.commit(chosen, asynchronous=asynchronous)
+        except (KafkaException, OffsetNotTracked) as error:
+            _LOGGER.warning("what was read last is not committed: %s", error)
 
     def _committed_by_broker(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         assert self._config.on_commit
@@ -362,9 +365,11 @@ class Consumer:
         self._closed = True
         try:
             self._commit_automatically()
-            self._plain.client.close()
         finally:
-            self._auditor.close()
+            try:
+                self._plain.client.close()
+            finally:
+                self._auditor.close()
 
     def __enter__(self) -> Consumer:
         return self

@@ -48,11 +48,12 @@ class Maintenance:
         """Begin; a table that is to be begun yet is waited for."""
         self._thread.start()
 
-    def stop(self, patience: float) -> None:
-        """End, at most ``patience`` seconds later; what was cut off has changed nothing."""
-        self._stop.set()
-        if self._thread.is_alive():
+    def stop(self, patience: float) -> bool:
+        """End; whether it has, which is waited for so many seconds, once. What is cut off then has changed nothing."""
+        if self._thread.is_alive() and not self._stop.is_set():
+            self._stop.set()
             self._thread.join(patience)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         pause = LOOK

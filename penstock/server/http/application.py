@@ -106,9 +106,9 @@ async def _plain(request: Request, error: Exception) -> Response:
     phrase = HTTPStatus(error.status_code).phrase
     if error.detail != phrase:
         return json_response({"error": error.detail, "code": _CODES.get(error.status_code, 2)}, error.status_code)
-    headers = {**(error.headers or {}), "x-content-type-options": "nosniff"}
+    headers = {"x-content-type-options": "nosniff"}
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers["allow"] = ", ".join(_allowed(request))
+        headers["allow"] = ", ".join(_allowed(request))  # the router knows of one route alone
     return Response(phrase + "\n", error.status_code, headers, "text/plain")
 
 

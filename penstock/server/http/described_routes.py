@@ -23,7 +23,7 @@ class DescribedRoute:
 
     ``call`` is given the parameters of the path by their names, and ``request``; one that is not async runs on a
     thread. It gives a Response, or a JSON-ready document. ``query`` and ``body`` name models of
-    ``penstock.server.http.openapi``; ``status`` and ``media_type`` are those of a good answer.
+    ``penstock.server.http.openapi``; ``status`` and ``media_type`` are those of a good answer (of a document: JSON).
     """
 
     path: str
@@ -47,7 +47,7 @@ def served(described: DescribedRoute) -> Route:
 
     async def answer(request: Request) -> Response:
         given = await called(described.call, **request.path_params, request=request)
-        return given if isinstance(given, Response) else json_response(given)
+        return given if isinstance(given, Response) else json_response(given, described.status)
 
     route = Route(described.path, answer, methods=[described.method])
     route.methods = {described.method}  # HEAD is added to GET otherwise

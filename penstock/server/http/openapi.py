@@ -180,7 +180,7 @@ def _operation(route: DescribedRoute) -> dict[str, Any]:
 
 
 def _responses(route: DescribedRoute) -> dict[str, Any]:
-    good = {"type": "object" if route.media_type == JSON else "string"}
+    good = {} if route.media_type == JSON else {"type": "string"}
     error = {"$ref": "#/components/schemas/Error"}
     return {
         str(route.status): {"description": "Successful Response", "content": _content(good, route.media_type)},

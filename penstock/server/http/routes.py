@@ -35,18 +35,18 @@ def daemon_routes(
     api: EntriesApi, *, stat: Report, metrics: Callable[[], Iterable[Family]], balance: QueriedReport
 ) -> list[DescribedRoute]:
     """The routes that every daemon has."""
-    told = functools.partial(DescribedRoute, method="GET")
+    report = functools.partial(DescribedRoute, method="GET")
     return [
         *_log_routes(_LogRoutes(api)),
         *admin_routes(api),
-        told(path="/stat", call=_report(stat), summary="Statistics of the receivers"),
-        told(
+        report(path="/stat", call=_report(stat), summary="Statistics of the receivers"),
+        report(
             path="/balance",
             call=_queried(api, balance),
             summary="What became of every message",
             query="BalanceQuery",
         ),
-        told(
+        report(
             path="/metrics", call=_metrics(api, metrics), summary="Counts as Prometheus text", media_type="text/plain"
         ),
     ]

@@ -121,14 +121,14 @@ class ProofWorker:
 
     def stop(self, patience: float) -> bool:
         """Do what is left to do, at most ``patience`` seconds long; whether everything is proved and posted."""
-        ended = self.halt(patience)
+        ended = self.break_off(patience)
         self._next_try = 0.0
         return ended and self._step_safely()
 
-    def halt(self, patience: float) -> bool:
-        """Leave off, at most ``patience`` seconds later; whether it has."""
-        self._stop.set()
-        if self._thread.is_alive():
+    def break_off(self, patience: float) -> bool:
+        """Leave undone what is not begun; whether the thread has ended, which is waited for so many seconds, once."""
+        if self._thread.is_alive() and not self._stop.is_set():
+            self._stop.set()
             self._thread.join(patience)
         return not self._thread.is_alive()
 

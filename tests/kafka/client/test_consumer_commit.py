@@ -183,6 +183,42 @@ def test_a_member_that_the_group_has_put_out_closes_and_another_one_reads_it_aga
     assert "what was read last is not committed" in caplog.text
 
 
+def test_what_is_interrupted_while_it_closes_is_closed_nevertheless(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    consumer = topics.consumer(enable_auto_commit=True, group_id="interrupted")
+    consumer.subscribe([topics.synthetic()])
+    assert offsets(read(consumer, 6)) == DELIVERED
+    topics._closing.remove(consumer)
+    monkeypatch.setattr(consumer._plain, "commit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer._plain.client.poll(0)
+
+
+def test_what_cannot_be_committed_automatically_is_a_warning_of_polling_and_of_closing(
+    topics: Topics, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    consumer = topics.consumer(enable_auto_commit=True, auto_commit_interval_ms=100, group_id="not-answered")
+    consumer.subscribe([topics.synthetic()])
+    monkeypatch.setattr(consumer, "offsets_to_commit", refused)
+    assert offsets(read(consumer, 6)) == DELIVERED
+    time.sleep(0.2)
+    assert nothing_comes(consumer, 0.1)
+    assert "what was read last is not committed" in caplog.text
+    caplog.clear()
+    topics._closing.remove(consumer)
+    consumer.close()
+    assert "what was read last is not committed" in caplog.text
+
+
 def test_a_listener_that_fails_leaves_nothing_behind(topics: Topics) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("the listener's own")

@@ -24,6 +24,10 @@ async def in_the_loop(request: Request) -> dict[str, str]:
     return {"thread": threading.current_thread().name}
 
 
+def made(request: Request) -> dict[str, str]:
+    return {"made": "it"}
+
+
 def plain(request: Request) -> Response:
     return PlainTextResponse("as it is", 202)
 
@@ -31,6 +35,7 @@ def plain(request: Request) -> Response:
 ROUTES = [
     DescribedRoute(path="/one/{name}", method="GET", call=on_a_thread, summary="One", tag="things"),
     DescribedRoute(path="/loop", method="POST", call=in_the_loop, summary="Loop", query="TierQuery", body="BeginBody"),
+    DescribedRoute(path="/made", method="PUT", call=made, summary="Made", status=201),
     DescribedRoute(path="/plain", method="GET", call=plain, summary="Plain", media_type="text/plain", status=202),
 ]
 
@@ -54,6 +59,11 @@ def test_a_call_gets_what_the_path_names_and_runs_beside_the_loop_unless_it_is_a
 def test_a_response_is_given_as_it_is() -> None:
     answer = ask("GET", "/plain")
     assert (answer.status_code, answer.text) == (202, "as it is")
+
+
+def test_a_document_is_answered_with_the_status_of_its_route() -> None:
+    answer = ask("PUT", "/made")
+    assert (answer.status_code, answer.json()) == (201, {"made": "it"})
 
 
 def test_the_document_tells_what_a_route_says_of_itself() -> None:
