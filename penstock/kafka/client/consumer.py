@@ -22,12 +22,7 @@ from penstock.kafka.client.config import ConsumerConfig, consumer_config
 from penstock.kafka.client.plugin_instances import consumer_state, declared_properties
 from penstock.kafka.client.plugins import load_auditor
 from penstock.kafka.client.properties import names
-from penstock.kafka.client.seekable_consumer import (
-    PlainConsumer,
-    events,
-    stored_metadata,
-    with_metadata,
-)
+from penstock.kafka.client.seekable_consumer import PlainConsumer, events, stored_metadata, with_metadata
 from penstock.kafka.client.start_offsets import OffsetResetter
 from penstock.kafka.errors import OffsetNotTracked
 from penstock.kafka.large.assembler import AssemblerSnapshot
