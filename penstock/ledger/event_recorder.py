@@ -23,6 +23,10 @@ from penstock.log import Log, Swept
 
 EVERY = 1.0
 """Seconds between two looks."""
+HANDED_OVER = 0.2
+"""Seconds after which a loss is looked at again before it is told of: a reader that has little of a processor moves on
+a tenth of a second after the log has stored what it gave.
+"""
 SHARE = 0.05
 """How much of a processor's time they take at most."""
 SETTLES = 5_000
@@ -114,7 +118,9 @@ class EventRecorder:
             told.setdefault(draft.event.place, Counts()).absorb(self._unwritten(draft))
         if not (grown := self._beyond(told)):
             return
-        # A count that is just handed over may be seen on both sides; what was told is not taken back.
+        # A count that is just handed over is seen on both sides until its reader has moved on; what was told is not
+        # taken back.
+        self._stop.wait(HANDED_OVER)
         again = self._beyond(told)
         for place, counts in grown.items():
             if more := counts & again.get(place, Counts()):
