@@ -50,9 +50,8 @@ class Forked:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # its parent's handlers get none
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", DeprecationWarning
-                )  # Arrow has a thread of its own that comes through it
+                # Arrow has a thread of its own, which comes through it.
+                warnings.simplefilter("ignore", DeprecationWarning)
                 self.pid = os.fork()
             if not self.pid:
                 _run(module, arguments, (stdin, output), set(descriptors), title, before)

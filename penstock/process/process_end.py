@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -18,6 +19,14 @@ def end_process(status: int) -> NoReturn:
     """
     flush_output()
     os._exit(status)
+
+
+def ends(thread: threading.Thread, stop: threading.Event, patience: float) -> bool:
+    """Have a thread end; whether it has, which is waited for so many seconds, and not again by another call."""
+    if thread.is_alive() and not stop.is_set():
+        stop.set()
+        thread.join(patience)
+    return not thread.is_alive()
 
 
 def exit_status(main: Callable[[], object]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -130,20 +131,17 @@ class MonitoringApi:
 
     def routes(self) -> list[DescribedRoute]:
         """The ledger's routes, and the one that has a range of a topic checked."""
-        verify = "/topic/{topic}/verify"
+        route, verify = partial(DescribedRoute, tag="ledger"), "/topic/{topic}/verify"
         return [
-            DescribedRoute(path=path, method=method, call=call, summary=summary, tag="ledger", query=query, body=body)
-            for path, method, call, summary, query, body in (
-                ("/config", "GET", self._config, "The configuration in force", "", ""),
-                ("/balance/series", "GET", self._series, "The balance over time", "SeriesQuery", ""),
-                ("/clock", "GET", self._clock, "Whether the clock is believed", "", ""),
-                ("/clock", "POST", self._accept, "Believe the clock as it is", "", ""),
-                ("/watermarks", "GET", self._watermarks, "How far tables are complete", "", ""),
-                ("/events", "GET", self._events, "What happened, newest first", "EventsQuery", ""),
-                ("/ledger", "GET", self._landed, "What has landed, by topic", "TierQuery", ""),
-                ("/ledger", "POST", self._post, "Post absolute counts", "", "LedgerPost"),
-                (verify, "POST", self._verify, "Check a range's checksums", "VerifyQuery", ""),
-            )
+            route("/config", "GET", self._config, "The configuration in force"),
+            route("/balance/series", "GET", self._series, "The balance over time", query="SeriesQuery"),
+            route("/clock", "GET", self._clock, "Whether the clock is believed"),
+            route("/clock", "POST", self._accept, "Believe the clock as it is"),
+            route("/watermarks", "GET", self._watermarks, "How far tables are complete"),
+            route("/events", "GET", self._events, "What happened, newest first", query="EventsQuery"),
+            route("/ledger", "GET", self._landed, "What has landed, by topic", query="TierQuery"),
+            route("/ledger", "POST", self._post, "Post absolute counts", body="LedgerPost"),
+            route(verify, "POST", self._verify, "Check a range's checksums", query="VerifyQuery"),
         ]
 
     def _config(self, request: Request) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from penstock.process.process_end import exit_status, flush_output
+from penstock.process.process_end import ends, exit_status, flush_output
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 BUSY = """
@@ -69,3 +71,17 @@ def test_an_exception_is_printed_and_ends_it_with_one(capsys: pytest.CaptureFixt
 def test_output_that_was_closed_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     flush_output()
+
+
+def test_a_thread_is_told_to_end_and_one_that_does_not_is_waited_for_once() -> None:
+    stop, go_on = threading.Event(), threading.Event()
+    thread = threading.Thread(target=go_on.wait)
+    assert ends(thread, stop, 60), "it was never started"
+    thread.start()
+    assert not ends(thread, stop, 0.01)
+    begin = time.monotonic()
+    assert not ends(thread, stop, 60)
+    assert (stop.is_set(), time.monotonic() - begin < 30) == (True, True)
+    go_on.set()
+    thread.join(20)
+    assert ends(thread, stop, 0)

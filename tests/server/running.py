@@ -75,7 +75,7 @@ class Running:
             return {"taken": 3}
 
         routes = daemon_routes(self.api, stat=stat, metrics=families, balance=lambda query: {"asked": query})
-        further = DescribedRoute(path="/ledger", method="POST", call=posted, summary="Post counts")
+        further = DescribedRoute("/ledger", "POST", posted, "Post counts")
         self.app = app = create_app(
             [*routes, further],
             self.api.guard,

@@ -2,7 +2,7 @@
 
 Read ``conditions`` (which rows), ``deletions`` (what is to be done, and what was), ``removal`` (doing it, once) with
 ``typed_removal``, ``maintenance`` (when). Imports ``landing``, ``landing.proof``, ``landing.duplicates``,
-``landing.table``, ``landing.typed``, ``landing.writing`` and ``ledger``.
+``landing.table``, ``landing.typed``, ``landing.writing``, ``ledger`` and ``process``.
 """
 
 __all__ = ["conditions", "deletions", "removal", "typed_removal", "maintenance"]  # noqa: RUF022 reading order

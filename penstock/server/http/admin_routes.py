@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from google.protobuf import json_format
@@ -27,26 +28,24 @@ def admin_routes(api: EntriesApi) -> list[DescribedRoute]:
     """The routes."""
     calls = _Routes(api)
     topic, cursor = "/topics/{topic}", "/topic/{topic}/cursors/{name}"
+    of_topics, of_transactions, of_cursors = (
+        partial(DescribedRoute, tag=tag) for tag in ("topics", "transactions", "cursors")
+    )
     return [
-        DescribedRoute(
-            path=path, method=method, call=call, summary=summary, tag=tag, query=query, body=body, status=status
-        )
-        for tag, method, path, call, query, body, status, summary in (
-            ("topics", "GET", "/describe", calls.describe_all, "DescribeQuery", "", 200, "Topics with their settings"),
-            ("topics", "GET", topic, calls.describe, "", "", 200, "A topic, its settings and cursors"),
-            ("topics", "PUT", topic, calls.create, "", "TopicConfig", 201, "Create a topic"),
-            ("topics", "PATCH", topic, calls.configure, "", "TopicConfig", 200, "Change settings"),
-            ("topics", "DELETE", topic, calls.delete, "", "", 200, "Delete a topic"),
-            ("topics", "POST", "/topic/{topic}/compact", calls.compact, "", "", 200, "Rewrite sealed segments"),
-            ("topics", "POST", "/cleanup", calls.cleanup, "", "", 200, "Drop what retention allows, now"),
-            ("transactions", "POST", "/transactions", calls.begin, "", "BeginBody", 200, "Begin a transaction"),
-            ("transactions", "POST", "/transactions/{id}/commit", calls.commit, "", "", 200, "Commit it"),
-            ("transactions", "POST", "/transactions/{id}/abort", calls.abort, "", "", 200, "Abort it"),
-            ("cursors", "GET", "/cursors", calls.all_cursors, "", "", 200, "All cursors and their lag"),
-            ("cursors", "GET", "/topic/{topic}/cursors", calls.cursors, "", "", 200, "A topic's cursors and their lag"),
-            ("cursors", "PUT", cursor, calls.commit_cursor, "", "CursorBody", 200, "Set a cursor"),
-            ("cursors", "DELETE", cursor, calls.remove_cursor, "", "", 200, "Forget a cursor"),
-        )
+        of_topics("/describe", "GET", calls.describe_all, "Topics with their settings", query="DescribeQuery"),
+        of_topics(topic, "GET", calls.describe, "A topic, its settings and cursors"),
+        of_topics(topic, "PUT", calls.create, "Create a topic", body="TopicConfig", status=201),
+        of_topics(topic, "PATCH", calls.configure, "Change settings", body="TopicConfig"),
+        of_topics(topic, "DELETE", calls.delete, "Delete a topic"),
+        of_topics("/topic/{topic}/compact", "POST", calls.compact, "Rewrite sealed segments"),
+        of_topics("/cleanup", "POST", calls.cleanup, "Drop what retention allows, now"),
+        of_transactions("/transactions", "POST", calls.begin, "Begin a transaction", body="BeginBody"),
+        of_transactions("/transactions/{id}/commit", "POST", calls.commit, "Commit it"),
+        of_transactions("/transactions/{id}/abort", "POST", calls.abort, "Abort it"),
+        of_cursors("/cursors", "GET", calls.all_cursors, "All cursors and their lag"),
+        of_cursors("/topic/{topic}/cursors", "GET", calls.cursors, "A topic's cursors and their lag"),
+        of_cursors(cursor, "PUT", calls.commit_cursor, "Set a cursor", body="CursorBody"),
+        of_cursors(cursor, "DELETE", calls.remove_cursor, "Forget a cursor"),
     ]
 
 

@@ -17,7 +17,7 @@ from penstock.slogd.json.entry_documents import dumps
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DescribedRoute:
     """One method of a path.
 

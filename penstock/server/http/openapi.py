@@ -166,13 +166,13 @@ def document(routes: Iterable[DescribedRoute]) -> dict[str, Any]:
 
 
 def _operation(route: DescribedRoute) -> dict[str, Any]:
-    name = re.sub(r"\W", "_", f"{route.call.__name__}{route.path}")
+    identity = re.sub(r"\W", "_", f"{route.call.__name__}{route.path}")
     parameters = [*map(_path_parameter, _IN_PATH.findall(route.path)), *_query_parameters(route.query)]
     told = {
         "tags": [route.tag] if route.tag else [],
         "summary": route.summary,
         "description": inspect.getdoc(route.call) or "",
-        "operationId": f"{name}_{route.method.lower()}",
+        "operationId": f"{identity}_{route.method.lower()}",
         "parameters": parameters,
         "requestBody": {"content": _content(_schema(MODELS[route.body]))} if route.body else {},
     }

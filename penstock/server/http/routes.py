@@ -35,34 +35,23 @@ def daemon_routes(
     api: EntriesApi, *, stat: Report, metrics: Callable[[], Iterable[Family]], balance: QueriedReport
 ) -> list[DescribedRoute]:
     """The routes that every daemon has."""
-    report = functools.partial(DescribedRoute, method="GET")
     return [
         *_log_routes(_LogRoutes(api)),
         *admin_routes(api),
-        report(path="/stat", call=_report(stat), summary="Statistics of the receivers"),
-        report(
-            path="/balance",
-            call=_queried(api, balance),
-            summary="What became of every message",
-            query="BalanceQuery",
-        ),
-        report(
-            path="/metrics", call=_metrics(api, metrics), summary="Counts as Prometheus text", media_type="text/plain"
-        ),
+        DescribedRoute("/stat", "GET", _report(stat), "Statistics of the receivers"),
+        DescribedRoute("/balance", "GET", _queried(api, balance), "What became of every message", query="BalanceQuery"),
+        DescribedRoute("/metrics", "GET", _metrics(api, metrics), "Counts as Prometheus text", media_type="text/plain"),
     ]
 
 
 def _log_routes(calls: _LogRoutes) -> list[DescribedRoute]:
-    logs = "/topic/{topic}/logs"
+    logs, stream = "/topic/{topic}/logs", "/topic/{topic}/logstream"
     return [
-        DescribedRoute(path=path, method=method, call=call, summary=summary, query=query, body=body)
-        for path, method, call, summary, query, body in (
-            ("/topics", "GET", calls.topics, "The topics", "", ""),
-            (logs, "POST", calls.append, "Append", "", "AppendBody"),
-            (logs, "GET", calls.get, "Read", "ReadQuery", ""),
-            ("/topic/{topic}/search", "GET", calls.search, "Search", "SearchQuery", ""),
-            ("/topic/{topic}/logstream", "GET", calls.stream, "Read on and on", "ReadQuery", ""),
-        )
+        DescribedRoute("/topics", "GET", calls.topics, "The topics"),
+        DescribedRoute(logs, "POST", calls.append, "Append", body="AppendBody"),
+        DescribedRoute(logs, "GET", calls.get, "Read", query="ReadQuery"),
+        DescribedRoute("/topic/{topic}/search", "GET", calls.search, "Search", query="SearchQuery"),
+        DescribedRoute(stream, "GET", calls.stream, "Read on and on", query="ReadQuery"),
     ]
 
 

@@ -26,6 +26,7 @@ from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.watermarks import keep_watermarks
+from penstock.process.process_end import ends
 from penstock.spark.query.landing_query import Landing
 
 FIRST_PAUSE = 0.5
@@ -127,10 +128,7 @@ class ProofWorker:
 
     def break_off(self, patience: float) -> bool:
         """Leave undone what is not begun; whether the thread has ended, which is waited for so many seconds, once."""
-        if self._thread.is_alive() and not self._stop.is_set():
-            self._stop.set()
-            self._thread.join(patience)
-        return not self._thread.is_alive()
+        return ends(self._thread, self._stop, patience)
 
     def _run(self) -> None:
         while not self._stop.is_set():
