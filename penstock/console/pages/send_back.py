@@ -143,6 +143,8 @@ class SendBackPanel:
             self._stop.set_visibility(False)
 
     def _watch(self, about: Extent) -> None:
+        if not self._going:  # a look that was due as it ended
+            return
         self._bar.set_value(self._looked / max(about.of_log, 1))
         self._told.show(f'<div class="dim" role="status">{exact(self._looked)} of {exact(about.of_log)}...</div>')
 

@@ -77,8 +77,10 @@ class AlarmWatch(threading.Thread):
         self._stopping = threading.Event()
 
     def run(self) -> None:
-        """Until stopped; what cannot be looked at is said, and looked at again."""
-        while not self._stopping.wait(self._every):
+        """At once, then until stopped; what cannot be looked at is said, and looked at again."""
+        pause = 0.0  # what is lost before the first look is told by no rule
+        while not self._stopping.wait(pause):
+            pause = self._every
             try:
                 self.look(time.time())
             except Exception:  # the daemon goes on whatever the rules meet

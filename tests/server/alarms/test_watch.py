@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.server.alarms.rules import NotZero, Rule
@@ -40,3 +42,18 @@ def test_the_receipt_goes_with_it_and_rules_of_missing_metrics_are_silent() -> N
     assert [(one["alarm"], one["receipt"]) for one in told] == [
         ("PenstockUnaccounted", "3 messages are unaccounted for")
     ]
+
+
+def test_the_first_look_is_at_once_so_that_what_grows_later_is_seen_to_grow() -> None:
+    looked = threading.Event()
+
+    def families() -> Iterable[Family]:
+        looked.set()
+        return unaccounted(0).values()
+
+    watch = AlarmWatch(3600, families, str, lambda _: None)
+    watch.start()
+    assert looked.wait(20)
+    watch.stop()
+    watch.join(20)
+    assert not watch.is_alive()
