@@ -1,4 +1,4 @@
-"""JSON without spaces, for what is written once for each batch."""
+"""Compact JSON, for documents that are written once per batch."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def compact_json(document: Mapping[str, Any]) -> bytes:
-    """``document`` as UTF-8; halves of surrogate pairs, which UTF-8 has not, are escaped."""
+    """Return ``document`` as UTF-8 without spaces; lone surrogates, which UTF-8 cannot encode, are escaped."""
     try:
         return orjson.dumps(document)
-    except TypeError:  # such a half, or a number of more than 64 bits
+    except TypeError:
+        # Limit: orjson refuses lone surrogates and integers of more than 64 bits; both come from outside.
         return _ENCODE(document).encode()

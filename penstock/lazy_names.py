@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for, because what they need is slow or an extra."""
+"""Lazy names of a package: imported at first use, because their modules are slow to import or need an extra."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns the ``__getattr__`` of ``package``: ``modules`` says in which of its modules each name is."""
+    """Return a ``__getattr__`` for ``package``; ``modules`` maps each lazy name to the module that defines it."""
 
-    def find(name: str) -> Any:
+    def import_name(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
 
-    return find
+    return import_name

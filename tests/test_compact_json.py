@@ -15,11 +15,11 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
-def test_any_document_comes_back(document: dict[str, object]) -> None:
+def test_document_survives_a_round_trip(document: dict[str, object]) -> None:
     text = compact_json(document)
     assert json.loads(text) == document
     assert b"\n" not in text
 
 
-def test_nothing_stands_between_the_values() -> None:
+def test_output_has_no_spaces() -> None:
     assert compact_json({"a": [1, 2], "b": "é"}) == '{"a":[1,2],"b":"é"}'.encode()

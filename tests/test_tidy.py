@@ -1,0 +1,253 @@
+"""Rules for the language and the layout of rooms that are written in plain language.
+
+A room is added to ``REWRITTEN`` once it follows the rules. ``SHORT_FILES`` and ``TESTED_BY`` list the exceptions.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE, TESTS = ROOT / "penstock", ROOT / "tests"
+
+# fmt: off
+REWRITTEN = [
+    "compact_json", "lazy_names",
+]
+# fmt: on
+"""Rooms of the package that follow the rules, with their tests."""
+
+MAX_FILLER_NAMES, MAX_FILLER_NAMES_IN_TESTS = 0.005, 0.02
+"""Share of all assigned names: a few words, such as ``left`` next to ``right``, are filler only in most places."""
+
+MIN_LINES = 60
+SHORT_FILES: dict[str, str] = {
+    "penstock/compact_json.py": "the encoder of every room, below all of them",
+    "penstock/lazy_names.py": "a helper of every room's __init__, below all of them",
+}
+"""Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
+
+TESTED_BY: dict[str, str] = {}
+"""Test of a module that has no test file of its own name."""
+
+NAME_WORDS = """
+again anew aside asked asks at begun beside done ended found given goes gone had has heard it its kept known left made
+meant mine moved none nothing one ones other others own place places put said say says shown so some such taken tell
+tells that them thing things this told wanted what whatever which who whoever whole whose
+"""
+FUNCTION_WORDS = "ask come find go keep know of out stand stands take went"
+CONNECTING = "a all an and are as at by for from in is many much no not on or so the they to was were with"
+FILLER_NAMES = frozenset(NAME_WORDS.split())
+FILLER_FUNCTION_WORDS = FILLER_NAMES | frozenset(FUNCTION_WORDS.split())
+CONNECTING_WORDS = frozenset(CONNECTING.split())
+
+OPENING = re.compile(r"(?:Those|What|Who|Which|That|Where|How|As|Of|In|By|Likewise|So|Also|None|One|Its?)\b")
+PHRASES = [
+    r"\b(?:which|what|that) is none\b",
+    r"\bthose (?:of|that|there|which)\b",
+    r"\bthat there (?:is|are)\b",
+    r"\b(?:is|are) to be\b",
+    r"\b(?:anew|aside|beside|meanwhile|thereby|of late|as yet|how manieth)\b",
+    r"\b(?:whoever|whatever|whichever|everybody|nobody)\b",
+    r"\b(?:is|are|was|were) told\b|\btells? (?:by|how|of|what|which)\b",
+    r"\bstands? (?:alone|at|behind|beside|for|in|there|with)\b",
+    r"\bas (?:it|they) (?:is|are|was|were)\b",
+    r"\bwhere (?:there|it|they) (?:is|are)\b",
+]
+MISSING_DOCUMENTS = re.compile(
+    r"\b(?:the|that) seed(?:'s)? (?:asks|demands|requires|says|wants)\b|\b(?:of|in|see) the seed\b(?! of)"
+    r"|\b[Ss]pecification [A-Z]\d|\bthe balance, section \d|\bsection [\d.]+ of the (?:balance|seed|specification)\b"
+)
+"""A reference to notes that are not in the repository."""
+PAGE = re.compile(r"(?<![\w/.-])(?:docs/)?[\w./-]*\w\.md\b")
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    """Return the syntax tree of a file; a tree is read by several tests."""
+    return ast.parse(path.read_text())
+
+
+def modules(room: str) -> list[Path]:
+    """Return the files of a room."""
+    paths = [*(PACKAGE / room).rglob("*.py"), *PACKAGE.glob(f"{room}.py")]
+    return sorted(path for path in paths if "_pb2" not in path.name)
+
+
+def test_files(room: str) -> list[Path]:
+    """Return the files below the folder of tests of a room."""
+    return sorted([*(TESTS / room).rglob("*.py"), *TESTS.glob(f"test_{room}.py")])
+
+
+test_files.__test__ = False  # type: ignore[attr-defined]  # pytest collects functions by their name
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def assigned_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield the name and line of each variable, argument, field and attribute of ``self`` that is assigned."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr, node.lineno
+
+
+def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def is_filler_function(name: str) -> bool:
+    """Report whether a name has only words that fit any function."""
+    if name.startswith("__"):
+        return False
+    words = {word for word in name.strip("_").lower().split("_") if word}
+    return words <= FILLER_FUNCTION_WORDS | CONNECTING_WORDS
+
+
+def filler_names(paths: list[Path]) -> tuple[list[str], int]:
+    """Return each filler name with its line, and the number of all names."""
+    names = [(path, name, line) for path in paths for name, line in assigned_names(parse(path))]
+    return [f"{relative(path)}:{line} {name}" for path, name, line in names if name.strip("_") in FILLER_NAMES], len(
+        names
+    )
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield docstrings, and the texts below constants, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value, node.lineno
+
+
+def test_filler_names_and_functions_are_recognised() -> None:
+    tree = ast.parse("found = 1\ndef f(told, row): self._kept, size = 2, 3\n")
+    assert [name for name, _ in assigned_names(tree) if name.strip("_") in FILLER_NAMES] == ["found", "told", "_kept"]
+    assert all(is_filler_function(name) for name in ("_told", "of", "_is_known", "made_of", "_find_out"))
+    assert not any(
+        is_filler_function(name) for name in ("__of__", "find_cached_page", "from_batch", "_load_known_keys")
+    )
+
+
+def test_references_to_missing_documents_are_recognised() -> None:
+    missing = ["as the seed says", "specification B1", "section 5 of the balance", "the balance, section 5"]
+    assert all(MISSING_DOCUMENTS.search(text) for text in missing)
+    assert not any(
+        MISSING_DOCUMENTS.search(text) for text in ("the seed of a random run", "docs/accounting.md, section 5")
+    )
+    assert PAGE.findall("See docs/accounting.md (section 5) and README.md.") == ["docs/accounting.md", "README.md"]
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_names_say_what_they_hold(room: str) -> None:
+    names, total = filler_names(modules(room))
+    assert len(names) <= MAX_FILLER_NAMES * total, names
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_names_in_tests_say_what_they_hold(room: str) -> None:
+    names, total = filler_names(test_files(room))
+    assert len(names) <= MAX_FILLER_NAMES_IN_TESTS * total, names
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_functions_are_named_by_verb_and_object(room: str) -> None:
+    paths = [*modules(room), *test_files(room)]
+    defined = [(path, function) for path in paths for function in functions(parse(path))]
+    assert not [f"{relative(path)}:{f.lineno} {f.name}" for path, f in defined if is_filler_function(f.name)]
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_docstrings_are_plain_sentences(room: str) -> None:
+    wrong = []
+    for path in [*modules(room), *test_files(room)]:
+        for text, line in docstrings(parse(path)):
+            hits = [match[0] for phrase in PHRASES if (match := re.search(phrase, text))]
+            hits += [match[0] for match in [OPENING.match(text)] if match]
+            wrong += [f"{relative(path)}:{line} {hit!r}" for hit in hits]
+    assert not wrong
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_docstrings_of_functions_begin_with_a_verb(room: str) -> None:
+    command = [sys.executable, "-m", "ruff", "check", "--quiet", "--select", "D401", "--config", "lint.ignore=[]"]
+    report = subprocess.run([*command, *map(str, modules(room))], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert report.returncode == 0, report.stdout + report.stderr
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_a_short_file_has_a_reason(room: str) -> None:
+    free = {"__init__.py", "__main__.py", "errors.py"}
+    short = {relative(p) for p in modules(room) if p.name not in free and len(p.read_text().splitlines()) < MIN_LINES}
+    assert not short - {*SHORT_FILES}
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_each_module_has_a_test_file(room: str) -> None:
+    untested = []
+    for path in modules(room):
+        inner = path.relative_to(PACKAGE)
+        if path.name == "__init__.py" or (TESTS / inner.parent / f"test_{inner.name}").exists():
+            continue
+        test = ROOT / TESTED_BY.get(relative(path), "missing")
+        if not (test.exists() and re.search(rf"\b{path.stem}\b", test.read_text())):
+            untested.append(relative(path))
+    assert not untested
+
+
+@cache
+def words_of_the_package() -> dict[str, int]:
+    """Return how often each private word is used in the package."""
+    uses: dict[str, int] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for word in re.findall(r"\b_[a-z]\w*", path.read_text()):
+            uses[word] = uses.get(word, 0) + 1
+    return uses
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_each_private_function_is_called(room: str) -> None:
+    # A decorator may register its function (validators, routes), and Python calls names in underscores (`_missing_`).
+    unused = [
+        f"{relative(path)}:{function.lineno} {function.name}"
+        for path in modules(room)
+        for function in functions(parse(path))
+        if function.name.startswith("_") and not function.name.endswith("_") and not function.decorator_list
+        if words_of_the_package()[function.name] == 1
+    ]
+    assert not unused
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
+def test_each_document_that_is_cited_is_in_the_repository(room: str) -> None:
+    wrong = []
+    for path in [*modules(room), *test_files(room)]:
+        text = path.read_text()
+        wrong += [f"{relative(path)} {match[0]!r}" for match in MISSING_DOCUMENTS.finditer(text)]
+        if path.is_relative_to(PACKAGE):
+            pages = {*PAGE.findall(text)}
+            wrong += [
+                f"{relative(path)} {page}"
+                for page in pages
+                if not ((ROOT / page).exists() or (ROOT / "docs" / page).exists())
+            ]
+    assert not wrong
+
+
+def test_exceptions_are_still_needed() -> None:
+    for path in [*SHORT_FILES, *TESTED_BY]:
+        assert (ROOT / path).exists(), f"{path} is gone"
