@@ -1,8 +1,8 @@
-"""Files as Penstock writes them: whole or not at all, checked when they are read, and crashable in tests.
+"""Durable files: replaced as a whole, checked when they are read, and replaceable by a crashing file system in tests.
 
 Read ``file_system`` (the protocol, the real one, ``replace_durably``), then ``checked_document`` (a JSON object with a
 checksum and a format version), ``checked_lines`` (a journal of such objects), ``checked_word`` (a number in a mapped
-file), ``json_values`` (JSON that may be anything). Imports ``errors`` only.
+file), ``json_values`` (strict JSON). Imports ``errors`` only.
 """
 
 __all__ = ["file_system", "checked_document", "checked_lines", "checked_word", "json_values", "errors"]  # noqa: RUF022 reading order

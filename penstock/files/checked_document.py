@@ -1,4 +1,4 @@
-"""Small files: a JSON object with a format version, and a checksum before it."""
+"""Small JSON documents with a checksum and a format version, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -17,42 +17,42 @@ FORMAT = 1
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """The file's bytes."""
+    """Return the content of a file: eight hexadecimal digits (CRC32C of the rest), then the JSON object."""
     text = json.dumps({"format": FORMAT, **document}, separators=(",", ":")).encode()
     return b"%08x" % crc32c(text) + text
 
 
 def decode(data: bytes, path: Path) -> dict[str, Any] | None:
-    """The object of the file's bytes; None when they are damaged. Raises UnknownFormat, naming ``path``."""
+    """Return the object of a file's content; None when damaged. Raises UnknownFormat, which names ``path``."""
     if data[:8] != b"%08x" % crc32c(data[8:]):
         return None
-    document = _object(data[8:])
+    document = _parse(data[8:])
     if document is None:
         return None
     version = document.get("format", FORMAT)
     if version != FORMAT:
-        raise UnknownFormat(f"{path.name} has format {version}, this Penstock knows {FORMAT}")
+        raise UnknownFormat(f"{path.name} has format {version}, this version of Penstock reads {FORMAT}")
     return document
 
 
 def write_document(path: Path, document: Mapping[str, Any], fs: FileSystem = OS) -> None:
-    """Make the file hold ``document``, durably and atomically. Raises OSError."""
+    """Replace the file by ``document``, durably and atomically. Raises OSError."""
     replace_durably(fs, path, encode(document))
 
 
 def read_document(path: Path, fs: FileSystem = OS) -> dict[str, Any]:
-    """The object of a file, also of one from before 0.2, which has no checksum and begins with ``{``.
+    """Return the object of a file; files from before 0.2 begin with ``{`` and have no checksum.
 
-    Raises FileNotFoundError and other OSErrors; DamagedFile and UnknownFormat, which name the file.
+    Raises FileNotFoundError and other OSErrors, and DamagedFile and UnknownFormat, which name the file.
     """
     data = fs.read(path)
-    document = _object(data) if data.startswith(b"{") else decode(data, path)
+    document = _parse(data) if data.startswith(b"{") else decode(data, path)
     if document is None:
         raise DamagedFile(f"{path} is damaged")
     return document
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
+def _parse(data: bytes) -> dict[str, Any] | None:
     try:
         return parse_object(data)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Journals: files that grow at their end, one JSON object a line, each line with a checksum and a format version.
+"""Journals: append-only files of JSON objects, one per line, each with a checksum and a format version.
 
-A line is eight hexadecimal digits, the CRC32C of what follows; the object, ``"v"`` first; and a line end. Lines that
-begin with ``{`` are those of versions before 0.2, which had no checksum. A damaged line costs that line, a damaged end
-is cut by the file's owner; both are told with the file's name.
+A line is eight hexadecimal digits (CRC32C of the rest), the object with ``"v"`` first, and a newline. Lines that begin
+with ``{`` are from before 0.2 and have no checksum. A damaged line costs that line only; the owner of the file cuts a
+damaged end. Both are reported with the name of the file.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from penstock.files.json_values import parse_object
 
 VERSION = 1
 _DIGITS = 8
-_BEGIN = re.compile(rb"[0-9a-f]{8}(?=\{\"v\":)")
-"""Where a line begins: this stands nowhere else, as a quote within a text is escaped."""
+_LINE_START = re.compile(rb"[0-9a-f]{8}(?=\{\"v\":)")
+"""The start of a line. It occurs nowhere else, because JSON escapes a quote within a text."""
 _LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes [begin, end) of a file are no line any more; ``cut``: they are its end, and go.
+    """Bytes [begin, end) of a file that are not a valid line; ``cut``: they were the end of the file and are removed.
 
-    ``torn``: not even their line end is there, as of a line that a crash kept from being written.
+    ``torn``: the newline is missing too, as after a crash during a write.
     """
 
     path: Path
@@ -45,23 +45,23 @@ class Damage:
     torn: bool = False
 
     def __str__(self) -> str:
-        what = "its damaged end is cut off, from" if self.cut else "a line is damaged and passed over:"
-        return f"{self.path}: {what} byte {self.begin} to {self.end}"
+        event = "damaged end removed" if self.cut else "damaged line skipped"
+        return f"{self.path}: {event}, bytes {self.begin} to {self.end}"
 
 
 Report = Callable[[Damage], None]
 
 
-def report(damage: Damage) -> None:
-    """Tells of a damage."""
+def log_damage(damage: Damage) -> None:
+    """Log a damaged range."""
     _LOGGER.warning("%s", damage)
 
 
-Older = Callable[[bytes], dict[str, Any] | None]
+UncheckedParser = Callable[[bytes], dict[str, Any] | None]
 
 
-def unchecked(text: bytes) -> dict[str, Any] | None:
-    """The object of a line without a checksum; None where it is damaged."""
+def parse_unchecked(text: bytes) -> dict[str, Any] | None:
+    """Return the object of a line without a checksum; None when it is damaged."""
     with contextlib.suppress(ValueError):
         document = parse_object(text)
         return None if "v" in document else document
@@ -69,35 +69,38 @@ def unchecked(text: bytes) -> dict[str, Any] | None:
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:
-    """A JSON object as a line; it may have no entry ``v``."""
+    """Return a JSON object as a line. The key ``v`` is reserved."""
     text = compact_json({"v": VERSION, **document})
     return b"%08x%s\n" % (crc32c(text), text)
 
 
 def append_lines(path: Path, documents: Iterable[Mapping[str, Any]], fs: FileSystem = OS) -> None:
-    """Append JSON objects to a journal, made where there is none; they are on the disk when this returns.
+    """Append JSON objects to a journal, which is created if missing; they are durable on return.
 
-    Raises OSError, and then the file is as before.
+    Raises OSError, and then the content is as before.
     """
     text = b"".join(map(encode_line, documents))
     file = fs.open(path, create=True)
     try:
         size = fs.size(path)
-        text = text if _ends_a_line(path, size) else b"\n" + text
+        # Crash: a crash may have torn the last line. A newline first keeps the torn bytes from swallowing this line.
+        text = text if _ends_with_newline(path, size) else b"\n" + text
         try:
+            # Order: data, then its sync, then the name of a new file. On an error before the sync nothing was
+            # acknowledged.
             file.write([text], size)
             file.sync()
             if not size:
                 fs.sync_directory(path.parent)
         except OSError:
-            _take_back(file, size, len(text))
+            # A failed sync leaves the line readable; a reader must not see what the caller was told has failed.
+            _undo_append(file, size, len(text))
             raise
     finally:
         file.close()
 
 
-def _ends_a_line(path: Path, size: int) -> bool:
-    """Whether the next line may begin at ``size``: behind one torn by a crash it gets a line end before it."""
+def _ends_with_newline(path: Path, size: int) -> bool:
     if not size:
         return True
     with open(path, "rb") as file:
@@ -105,12 +108,12 @@ def _ends_a_line(path: Path, size: int) -> bool:
         return file.read(1) == b"\n"
 
 
-def _take_back(file: File, size: int, length: int) -> None:
-    """What could not be synced is not to come to light after a crash either: it is cut off, or at least no line."""
+def _undo_append(file: File, size: int, length: int) -> None:
     try:
         file.truncate(size)
     except OSError:
         with contextlib.suppress(OSError):
+            # A disk that refuses truncation may still overwrite: zeros are not a line.
             file.write([bytes(length)], size)
     with contextlib.suppress(OSError):
         file.sync()
@@ -118,61 +121,62 @@ def _take_back(file: File, size: int, length: int) -> None:
 
 def read_lines(
     path: Path,
-    of: Callable[[dict[str, Any]], T],
+    convert: Callable[[dict[str, Any]], T],
     *,
     repair: bool = False,
-    damaged: Report = report,
-    older: Older = unchecked,
+    damaged: Report = log_damage,
+    older: UncheckedParser = parse_unchecked,
     fs: FileSystem = OS,
 ) -> Iterator[T]:
-    """The objects of a journal, each as ``of`` makes it of the JSON; none where there is no file.
+    """Yield the objects of a journal, each converted by ``convert``; nothing when the file is missing.
 
-    ``damaged`` hears of each line that is passed over, and with ``repair``, which is for the file's owner, of an end
-    that was cut. ``older`` reads lines that begin with ``{``. What ``of`` raises as KeyError, TypeError, ValueError or
-    AttributeError is such a line too. Raises OSError and UnknownFormat.
+    ``damaged`` is called for each damaged line and, with ``repair`` (for the owner of the file), for an end that was
+    cut. ``older`` reads lines that begin with ``{``. KeyError, TypeError, ValueError and AttributeError from
+    ``convert`` mark a line as damaged. Raises OSError and UnknownFormat.
     """
-    for _, found in read_lines_from(path, of, repair=repair, damaged=damaged, older=older, fs=fs):
-        yield found
+    for _, document in read_lines_from(path, convert, repair=repair, damaged=damaged, older=older, fs=fs):
+        yield document
 
 
 def read_lines_from(
     path: Path,
-    of: Callable[[dict[str, Any]], T],
+    convert: Callable[[dict[str, Any]], T],
     position: int = 0,
     *,
     repair: bool = False,
-    damaged: Report = report,
-    older: Older = unchecked,
+    damaged: Report = log_damage,
+    older: UncheckedParser = parse_unchecked,
     fs: FileSystem = OS,
 ) -> Iterator[tuple[int, T]]:
-    """The same from a byte position on, each with the position after it: to go on there later."""
-    good, waiting, torn = position, list[Damage](), False
-    for begin, line in _lines_of(path, position):
+    """Yield the same from a byte position on, each object with the position after its line, to continue there."""
+    valid_end, pending_damage, torn = position, list[Damage](), False
+    for begin, line in _numbered_lines(path, position):
         position = begin + len(line)
-        documents = list(_documents(line, path, older))
+        documents = list(_intact_documents(line, path, older))
         if documents:
-            good = position
-            for damage in waiting:
+            valid_end = position
+            for damage in pending_damage:
                 damaged(damage)
-            waiting.clear()
-        elif not (torn := not line.endswith(b"\n")) or repair:  # else it may be about to be written
-            waiting.append(Damage(path, begin, position))
+            pending_damage.clear()
+        # Without a newline another process may be writing the line right now, so only the owner judges it.
+        elif not (torn := not line.endswith(b"\n")) or repair:
+            pending_damage.append(Damage(path, begin, position))
         for document in documents:
-            made = _made(of, document)
-            if made is None:
+            converted = _convert(convert, document)
+            if converted is None:
                 damaged(Damage(path, begin, position))
             else:
-                yield position, made[0]
-    if waiting and repair:
-        damaged(Damage(path, good, position, cut=True, torn=torn and len(waiting) == 1))
-        _cut(fs, path, good)
+                yield position, converted[0]
+    if pending_damage and repair:
+        # Only an unbroken damaged end is cut: lines behind a damaged one are still good.
+        damaged(Damage(path, valid_end, position, cut=True, torn=torn and len(pending_damage) == 1))
+        _cut(fs, path, valid_end)
         return
-    for damage in waiting:
+    for damage in pending_damage:
         damaged(damage)
 
 
-def _lines_of(path: Path, position: int) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file from a byte position on, each with where it begins."""
+def _numbered_lines(path: Path, position: int) -> Iterator[tuple[int, bytes]]:
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         file.seek(position)
         for line in file:
@@ -180,26 +184,26 @@ def _lines_of(path: Path, position: int) -> Iterator[tuple[int, bytes]]:
             position += len(line)
 
 
-def _made(of: Callable[[dict[str, Any]], T], document: dict[str, Any]) -> tuple[T] | None:
+def _convert(convert: Callable[[dict[str, Any]], T], document: dict[str, Any]) -> tuple[T] | None:
     try:
-        return (of(document),)
+        return (convert(document),)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _documents(line: bytes, path: Path, older: Older) -> Iterator[dict[str, Any]]:
-    """The object of a line; those of several where the line end between them is damaged."""
+def _intact_documents(line: bytes, path: Path, older: UncheckedParser) -> Iterator[dict[str, Any]]:
+    """Yield the object of a line; several objects when the newline between them is damaged."""
     document = _document(line, path, older)
     if document is not None:
         yield document
         return
-    for begin, end in pairwise([*(found.start() for found in _BEGIN.finditer(line)), len(line)]):
+    for begin, end in pairwise([*(match.start() for match in _LINE_START.finditer(line)), len(line)]):
         if (document := _document(line[begin : end - 1] + b"\n", path, older)) is not None:
             yield document
 
 
-def _document(line: bytes, path: Path, older: Older) -> dict[str, Any] | None:
-    """The object of a whole line; None where that is damaged. Raises UnknownFormat."""
+def _document(line: bytes, path: Path, older: UncheckedParser) -> dict[str, Any] | None:
+    """Return the object of a complete line; None when damaged. Raises UnknownFormat."""
     if not line.endswith(b"\n"):
         return None
     if line.startswith(b"{"):
@@ -213,7 +217,7 @@ def _document(line: bytes, path: Path, older: Older) -> dict[str, Any] | None:
     except (ValueError, KeyError):
         return None
     if version != VERSION:
-        raise UnknownFormat(f"{path} has lines of format {version}, this Penstock knows {VERSION}")
+        raise UnknownFormat(f"{path} has lines of format {version}, this version of Penstock reads {VERSION}")
     return document
 
 

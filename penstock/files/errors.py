@@ -1,4 +1,4 @@
-"""What can be wrong with a file beyond what the operating system says."""
+"""Errors of files beyond operating system errors."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from penstock.errors import PenstockError
 
 
 class FileError(PenstockError):
-    """Base of these errors."""
+    """Base of the errors of this room."""
 
 
 class UnknownFormat(FileError):
-    """The file was written by another version, in a format that this one does not know."""
+    """A file in a format that this version does not know."""
 
 
 class DamagedFile(FileError, ValueError):
-    """The file is not as it was written, and what it held cannot be had elsewhere."""
+    """A damaged file whose content exists nowhere else."""
 
 
 class Locked(FileError):
-    """Another process has the folder open for writing."""
+    """A folder that another process has open for writing."""

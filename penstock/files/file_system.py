@@ -1,4 +1,4 @@
-"""Files and time, as protocols with the real ones, so that tests own crashes, full disks and the clock."""
+"""The file system and the clock as protocols, so that tests control crashes, full disks and time."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 Bytes = Any
 """Any object with the buffer protocol."""
-_PASSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_MONOTONIC_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 FILE_MODE = 0o640
-"""What is in the data directory is for owner and group alone."""
+"""Owner and group only: the data directory holds messages and secrets."""
 MAX_PARTS = 1024
-"""IOV_MAX of Linux: buffers that one system call takes."""
+"""IOV_MAX of Linux: the most buffers of one system call."""
 
 
 class Clock(Protocol):
-    """Where the log takes its time from."""
+    """The clock of the log."""
 
     def micros(self) -> int:
-        """Wall clock in microseconds since the epoch; may jump."""
+        """Return the wall clock in microseconds since the epoch; it may jump."""
 
     def monotonic(self) -> float:
-        """Seconds that passed since some moment, also while the machine slept."""
+        """Return seconds since an arbitrary moment, including time the machine was suspended."""
 
 
 class File(Protocol):
-    """A file open for writing, always at explicit positions."""
+    """A file open for writing at explicit positions."""
 
     def write(self, parts: Sequence[Bytes], position: int) -> int:
-        """Write all ``parts`` one after the other at ``position``; the number of bytes. Raises OSError."""
+        """Write all ``parts`` in sequence at ``position``; return the number of bytes. Raises OSError."""
 
     def truncate(self, length: int) -> None: ...
 
     def sync(self) -> None:
-        """Bring data and length to the disk."""
+        """Flush data and length to the disk."""
 
     def close(self) -> None: ...
 
@@ -59,7 +59,7 @@ class SharedIntegers(Protocol):
 
 
 class FileSystem(Protocol):
-    """What the log does to files. Every method raises OSError as the operating system does."""
+    """Operations of the log on files. Every method raises OSError as the operating system does."""
 
     def names(self, directory: Path) -> list[str]: ...
 
@@ -68,7 +68,7 @@ class FileSystem(Protocol):
     def read(self, path: Path) -> bytes: ...
 
     def map(self, path: Path) -> pa.Buffer:
-        """The whole file, mapped for reading."""
+        """Map the whole file for reading."""
 
     def open(self, path: Path, *, create: bool = False) -> File: ...
 
@@ -87,13 +87,16 @@ class FileSystem(Protocol):
 
 
 def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "", synced: bool = True) -> None:
-    """Make ``path`` hold ``data``, durably and atomically: a crash leaves the old content or the new.
+    """Replace the content of ``path`` durably and atomically: a crash leaves the old content or the new.
 
-    ``draft`` names the temporary file where several processes may write ``path`` at once. ``synced`` is False for what
-    nobody needs after a power cut. Raises OSError, and then ``path`` is as before or has the new content.
+    ``draft`` names the temporary file; several processes that write the same ``path`` need different drafts. ``synced``
+    is False for content that is useless after a power failure. Raises OSError; then ``path`` has the old or the new
+    content.
     """
     temporary = path.with_name(draft or f"{path.name}.tmp")
     try:
+        # Order: content and its sync, then the rename, then the sync of the directory. A rename before the sync could
+        # leave an empty file after a power failure.
         _write(fs, temporary, data, synced)
         fs.rename(temporary, path)
     except OSError:
@@ -105,7 +108,7 @@ def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "",
 
 
 def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
-    """Have ``path`` made with ``data``, durably and whole; where another process was first, its file stands.
+    """Create ``path`` with ``data``, durably and atomically; an existing file stays unchanged.
 
     Raises OSError.
     """
@@ -116,6 +119,7 @@ def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        # A link, unlike a rename, fails when another process was first: its file may be in use already.
         with contextlib.suppress(FileExistsError):
             os.link(draft, path)
     finally:
@@ -135,32 +139,34 @@ def _write(fs: FileSystem, path: Path, data: Bytes, synced: bool) -> None:
 
 
 def sync_written(paths: Iterable[Path]) -> None:
-    """Bring files that a library wrote to the disk, with their names. Raises OSError."""
+    """Flush files that a library wrote to the disk, and their directory entries. Raises OSError."""
     folders = set()
     for path in paths:
         with open(path, "rb") as file:
             os.fsync(file.fileno())
         folders.add(path.parent)
+    # Order: contents before directory entries, so that no name refers to a file that is not on the disk.
     for folder in sorted(folders):
         OS.sync_directory(folder)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, durably. Raises OSError."""
+    """Create a folder and its parents durably. Raises OSError."""
     if not folder.is_dir():
         make_folder(folder.parent)
+        # The parent exists durably before its child is created; another process may create the same folder.
         folder.mkdir(exist_ok=True)
         OS.sync_directory(folder.parent)
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the machine."""
 
     def micros(self) -> int:
         return time.time_ns() // 1000
 
     def monotonic(self) -> float:
-        return time.clock_gettime(_PASSED)
+        return time.clock_gettime(_MONOTONIC_CLOCK)
 
 
 class SystemFile:
@@ -172,19 +178,21 @@ class SystemFile:
     def write(self, parts: Sequence[Bytes], position: int) -> int:
         views = [memoryview(part) for part in parts]
         size = sum([view.nbytes for view in views])
+        # Fast path: one system call without slicing. A short write (full disk, signal) continues below.
         total = os.pwritev(self._fd, views[:MAX_PARTS], position) if size else 0
         if total < size:
-            rest = _after([view.cast("B") for view in views], total)
+            rest = _unwritten([view.cast("B") for view in views], total)
             while rest:
                 done = os.pwritev(self._fd, rest[:MAX_PARTS], position + total)
                 total += done
-                rest = _after(rest, done)
+                rest = _unwritten(rest, done)
         return total
 
     def truncate(self, length: int) -> None:
         os.ftruncate(self._fd, length)
 
     def sync(self) -> None:
+        # fdatasync also flushes the length, which is all the metadata that readers need.
         os.fdatasync(self._fd)
 
     def close(self) -> None:
@@ -193,12 +201,12 @@ class SystemFile:
             self._fd = -1
 
 
-def _after(parts: list[memoryview], done: int) -> list[memoryview]:
-    """What is left of ``parts`` when ``done`` bytes of them are written."""
+def _unwritten(parts: list[memoryview], written: int) -> list[memoryview]:
+    """Return the part of ``parts`` after the first ``written`` bytes."""
     for index, part in enumerate(parts):
-        if done < len(part):
-            return [part[done:], *parts[index + 1 :]]
-        done -= len(part)
+        if written < len(part):
+            return [part[written:], *parts[index + 1 :]]
+        written -= len(part)
     return []
 
 
@@ -211,6 +219,7 @@ class MappedIntegers:
         self._words = memoryview(self._map).cast("q")
 
     def store(self, *values: int) -> None:
+        # Order: readers test the first integer, so it is stored last. Each store is one aligned 8-byte write.
         for index in reversed(range(len(values))):
             self._words[index] = values[index]
 
@@ -220,7 +229,7 @@ class MappedIntegers:
 
 
 class SystemFiles:
-    """The operating system's files."""
+    """The files of the operating system."""
 
     def names(self, directory: Path) -> list[str]:
         return os.listdir(directory)
@@ -259,6 +268,7 @@ class SystemFiles:
     def lock(self, path: Path) -> Callable[[], None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
+            # flock belongs to the open file: the kernel releases it when the process dies, even by SIGKILL.
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(fd)
@@ -267,11 +277,11 @@ class SystemFiles:
 
 
 def map_file(path: Path, length: int) -> pa.Buffer:
-    """The first ``length`` bytes of a file, mapped for reading.
+    """Map the first ``length`` bytes of a file for reading.
 
-    The map lives as long as anything that uses it, and holds no file descriptor. Raises OSError.
+    The map lives as long as its last user and holds no file descriptor. Raises OSError.
     """
-    import pyarrow as pa  # here: the supervisor does without
+    import pyarrow as pa  # here, because the supervisor runs without Arrow
 
     if not length:
         return pa.py_buffer(b"")

@@ -1,4 +1,4 @@
-"""JSON that was found somewhere, and may be anything."""
+"""Strict parsing of JSON from outside: every failure is a ValueError."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value in a text. Raises ValueError and nothing else: also where it is nested too deeply, or has a number
-    that is none (NaN, 1e999), which no arithmetic behind it is ready for.
+    """Return the value of a JSON text.
+
+    Raises ValueError and nothing else, also for deep nesting and for numbers that are not finite (``NaN``, ``1e999``):
+    no arithmetic downstream is prepared for them.
     """
     try:
         return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    # Limit: the parser recurses once per nesting level, so Python's recursion limit bounds the depth.
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -20,12 +23,12 @@ def parse_json(text: str | bytes) -> Any:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a finite number")
     return number
 
 
 def parse_object(text: str | bytes) -> dict[str, Any]:
-    """The object in a text. Raises ValueError."""
+    """Return the object of a JSON text. Raises ValueError for anything else."""
     value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError("not an object")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from penstock.files.checked_word import MOST, decode_word, encode_word
+from penstock.files.checked_word import MAX_WORD, decode_word, encode_word
 from penstock.files.file_system import create_once
 from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
 from penstock.logbuffer.errors import LogBufferError
@@ -124,10 +124,10 @@ class ReaderPosition:
 
     def _count(self, word: int) -> int:
         value = self._load(word)
-        return UNKNOWN if value == MOST else value
+        return UNKNOWN if value == MAX_WORD else value
 
     def _set_count(self, word: int, value: int) -> None:
-        self._store(word, MOST if value < 0 else value)
+        self._store(word, MAX_WORD if value < 0 else value)
 
     @property
     def position(self) -> int:
@@ -270,7 +270,7 @@ def _packed(
     places = {_POSITION: position, _FLOOR: floor, _CLAIM: claim, _NEWEST: newest}
     counts = {_MARK: mark, _FLOOR_MARK: floor_mark, _TOTAL: 0}
     values = {word: place // FRAME_ALIGNMENT for word, place in places.items()}
-    values |= {word: MOST if count < 0 else count for word, count in counts.items()}
+    values |= {word: MAX_WORD if count < 0 else count for word, count in counts.items()}
     packed = bytearray(_LENGTH)
     packed[:8] = _MAGIC
     for word, value in values.items():

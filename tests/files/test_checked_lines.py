@@ -1,4 +1,4 @@
-"""Journals: a damaged line costs that line, a damaged end is cut, and nothing is written by halves."""
+"""Journals lose at most the damaged lines, and the owner cuts a damaged end."""
 
 from __future__ import annotations
 
@@ -25,137 +25,137 @@ def numbers(path: Path, **more: Any) -> list[int]:
     return list(read_lines(path, lambda document: int(document["number"]), **more))
 
 
-def test_what_was_appended_is_read_in_order(tmp_path: Path) -> None:
+def test_lines_are_read_in_append_order(tmp_path: Path) -> None:
     append_lines(tmp_path / "j", WRITTEN[:2])
     append_lines(tmp_path / "j", WRITTEN[2:])
     assert list(read_lines(tmp_path / "j", dict)) == WRITTEN
     assert (tmp_path / "j").read_bytes().count(b"\n") == len(WRITTEN)
 
 
-def test_where_there_is_no_file_there_is_nothing(tmp_path: Path) -> None:
+def test_missing_file_has_no_lines(tmp_path: Path) -> None:
     assert numbers(tmp_path / "none", repair=True) == []
 
 
-def test_reading_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_reading_continues_at_a_position(tmp_path: Path) -> None:
     append_lines(tmp_path / "j", WRITTEN[:2])
-    at = [position for position, _ in read_lines_from(tmp_path / "j", dict)][-1]
+    position = [position for position, _ in read_lines_from(tmp_path / "j", dict)][-1]
     append_lines(tmp_path / "j", WRITTEN[2:3])
-    assert [document for _, document in read_lines_from(tmp_path / "j", dict, at)] == WRITTEN[2:3]
+    assert [document for _, document in read_lines_from(tmp_path / "j", dict, position)] == WRITTEN[2:3]
 
 
-def test_lines_of_before_without_a_checksum_are_read(tmp_path: Path) -> None:
+def test_lines_without_checksum_are_read(tmp_path: Path) -> None:
     (tmp_path / "j").write_text("".join(json.dumps(document) + "\n" for document in WRITTEN[:3]))
     append_lines(tmp_path / "j", WRITTEN[3:])
     assert list(read_lines(tmp_path / "j", dict)) == WRITTEN
 
 
-def test_a_damaged_line_in_the_middle_costs_that_line_and_is_told_with_the_files_name(
+def test_damaged_line_is_skipped_and_logged_with_the_file_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     append_lines(tmp_path / "j", WRITTEN)
     data = (tmp_path / "j").read_bytes()
-    at = data.index(b"zwei")
-    (tmp_path / "j").write_bytes(data[:at] + b"\xff\xfe" + data[at + 2 :])
+    position = data.index(b"zwei")
+    (tmp_path / "j").write_bytes(data[:position] + b"\xff\xfe" + data[position + 2 :])
     assert numbers(tmp_path / "j", repair=True) == [0, 2, 3, 4]
     assert len(caplog.messages) == 1
     assert str(tmp_path / "j") in caplog.messages[0]
 
 
-def test_a_torn_end_is_cut_by_the_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_cuts_a_torn_end(tmp_path: Path) -> None:
     append_lines(tmp_path / "j", WRITTEN)
-    whole = (tmp_path / "j").read_bytes()
-    (tmp_path / "j").write_bytes(whole[:-3])
-    found: list[Damage] = []
-    assert numbers(tmp_path / "j", damaged=found.append) == [0, 1, 2, 3]
-    assert found == [], "it may be about to be written"
-    assert numbers(tmp_path / "j", repair=True, damaged=found.append) == [0, 1, 2, 3]
-    begin = len(whole) - len(encode_line(WRITTEN[-1]))
-    assert found == [Damage(tmp_path / "j", begin, len(whole) - 3, cut=True, torn=True)]
-    assert (tmp_path / "j").read_bytes() == whole[:begin]
+    content = (tmp_path / "j").read_bytes()
+    (tmp_path / "j").write_bytes(content[:-3])
+    damages: list[Damage] = []
+    assert numbers(tmp_path / "j", damaged=damages.append) == [0, 1, 2, 3]
+    assert damages == [], "it may be about to be written"
+    assert numbers(tmp_path / "j", repair=True, damaged=damages.append) == [0, 1, 2, 3]
+    begin = len(content) - len(encode_line(WRITTEN[-1]))
+    assert damages == [Damage(tmp_path / "j", begin, len(content) - 3, cut=True, torn=True)]
+    assert (tmp_path / "j").read_bytes() == content[:begin]
 
 
-def test_what_is_appended_behind_a_torn_end_is_a_line_of_its_own(tmp_path: Path) -> None:
+def test_append_starts_a_new_line_after_a_torn_end(tmp_path: Path) -> None:
     append_lines(tmp_path / "j", WRITTEN[:2])
     (tmp_path / "j").write_bytes((tmp_path / "j").read_bytes()[:-3])
     append_lines(tmp_path / "j", WRITTEN[2:])
     assert numbers(tmp_path / "j") == [0, 2, 3, 4]
 
 
-def test_an_object_that_is_none_of_the_kind_is_passed_over_and_never_cut(tmp_path: Path) -> None:
+def test_object_of_another_kind_is_skipped_and_not_cut(tmp_path: Path) -> None:
     append_lines(tmp_path / "j", [*WRITTEN, {"other": 1}])
     size = (tmp_path / "j").stat().st_size
-    found: list[Damage] = []
-    assert numbers(tmp_path / "j", repair=True, damaged=found.append) == [0, 1, 2, 3, 4]
-    assert (len(found), (tmp_path / "j").stat().st_size) == (1, size)
+    damages: list[Damage] = []
+    assert numbers(tmp_path / "j", repair=True, damaged=damages.append) == [0, 1, 2, 3, 4]
+    assert (len(damages), (tmp_path / "j").stat().st_size) == (1, size)
 
 
-def test_a_later_format_is_named_and_not_taken_for_damage(tmp_path: Path) -> None:
+def test_later_format_is_an_error_and_not_damage(tmp_path: Path) -> None:
     text = b'{"v":2,"number":7}'
     (tmp_path / "j").write_bytes(encode_line(WRITTEN[0]) + b"%08x%s\n" % (crc32c(text), text))
-    with pytest.raises(UnknownFormat, match="lines of format 2, this Penstock knows 1"):
+    with pytest.raises(UnknownFormat, match="lines of format 2, this version of Penstock reads 1"):
         numbers(tmp_path / "j", repair=True)
 
 
 @given(st.data())
-def test_any_flipped_bit_costs_at_most_the_line_it_is_in(data: st.DataObject) -> None:
+def test_flipped_bit_costs_at_most_its_line(data: st.DataObject) -> None:
     lines = [encode_line(document) for document in WRITTEN]
     written = bytearray(b"".join(lines))
     bit = data.draw(st.integers(0, 8 * len(written) - 1))
     written[bit // 8] ^= 1 << bit % 8
     hit = next(n for n in range(len(lines)) if bit // 8 < sum(map(len, lines[: n + 1])))
-    found, damages = read_damaged(bytes(written))
-    assert [document for document in WRITTEN if document not in found] in ([], [WRITTEN[hit]])
-    assert all(document in WRITTEN for document in found)
-    assert damages or found == WRITTEN
+    documents, damages = read_damaged(bytes(written))
+    assert [document for document in WRITTEN if document not in documents] in ([], [WRITTEN[hit]])
+    assert all(document in WRITTEN for document in documents)
+    assert damages or documents == WRITTEN
 
 
 @given(st.data())
-def test_any_truncation_costs_the_lines_behind_it(data: st.DataObject) -> None:
+def test_truncation_costs_only_the_lines_after_it(data: st.DataObject) -> None:
     lines = [encode_line(document) for document in WRITTEN]
     cut = data.draw(st.integers(0, sum(map(len, lines))))
-    whole = sum(sum(map(len, lines[: n + 1])) <= cut for n in range(len(lines)))
-    found, damages = read_damaged(b"".join(lines)[:cut])
-    assert found == WRITTEN[:whole]
-    assert bool(damages) == (cut > sum(map(len, lines[:whole])))
+    complete = sum(sum(map(len, lines[: n + 1])) <= cut for n in range(len(lines)))
+    documents, damages = read_damaged(b"".join(lines)[:cut])
+    assert documents == WRITTEN[:complete]
+    assert bool(damages) == (cut > sum(map(len, lines[:complete])))
 
 
 @given(st.data())
-def test_zeroed_bytes_cost_the_lines_they_touch(data: st.DataObject) -> None:
+def test_zeroed_bytes_cost_only_the_lines_they_touch(data: st.DataObject) -> None:
     lines = [encode_line(document) for document in WRITTEN]
-    whole = b"".join(lines)
-    begin = data.draw(st.integers(0, len(whole)))
-    end = data.draw(st.integers(begin, len(whole)))
-    found, _ = read_damaged(whole[:begin] + bytes(end - begin) + whole[end:])
+    content = b"".join(lines)
+    begin = data.draw(st.integers(0, len(content)))
+    end = data.draw(st.integers(begin, len(content)))
+    documents, _ = read_damaged(content[:begin] + bytes(end - begin) + content[end:])
     ends = [sum(map(len, lines[: n + 1])) for n in range(len(lines))]
     untouched = [
         d for d, line, stop in zip(WRITTEN, lines, ends, strict=True) if stop <= begin or stop - len(line) >= end
     ]
-    assert [document for document in untouched if document not in found] == []
-    assert all(document in WRITTEN for document in found)
+    assert [document for document in untouched if document not in documents] == []
+    assert all(document in WRITTEN for document in documents)
 
 
 @given(
     st.binary()
     | st.lists(st.sampled_from([b"{}", b"[", b"\n", b"\xff", b"{" * 5000, b'00000000{"v":1}'])).map(b"".join)
 )
-def test_bytes_of_any_kind_raise_nothing(data: bytes) -> None:
+def test_arbitrary_bytes_raise_nothing(data: bytes) -> None:
     read_damaged(data)
 
 
 def read_damaged(data: bytes) -> tuple[list[dict[str, Any]], list[Damage]]:
-    """As the owner reads it; once more it is read without any damage at its end."""
+    """Read as the owner does; a second read must find no damage at the end."""
     with tempfile.TemporaryDirectory() as folder:
         path, damages = Path(folder, "j"), list[Damage]()
         path.write_bytes(data)
-        found = list(read_lines(path, dict, repair=True, damaged=damages.append))
-        again = list[Damage]()
-        assert list(read_lines(path, dict, repair=True, damaged=again.append)) == found
-        assert not any(damage.cut for damage in again)
-        return found, damages
+        documents = list(read_lines(path, dict, repair=True, damaged=damages.append))
+        second_damages = list[Damage]()
+        assert list(read_lines(path, dict, repair=True, damaged=second_damages.append)) == documents
+        assert not any(damage.cut for damage in second_damages)
+        return documents, damages
 
 
 @pytest.mark.parametrize("operation", ["write", "sync", "sync_directory"])
-def test_where_an_append_fails_the_file_is_as_before_and_the_next_one_is_whole(tmp_path: Path, operation: str) -> None:
+def test_failed_append_changes_nothing(tmp_path: Path, operation: str) -> None:
     fs = CrashingFileSystem(tmp_path)
     if operation != "sync_directory":
         append_lines(tmp_path / "j", WRITTEN[:1], fs)
@@ -171,25 +171,25 @@ def test_where_an_append_fails_the_file_is_as_before_and_the_next_one_is_whole(t
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_crash_at_any_point_keeps_what_was_appended_and_nothing_by_halves(tmp_path: Path, seed: int) -> None:
+def test_crash_keeps_every_acknowledged_line(tmp_path: Path, seed: int) -> None:
     for stop_after in range(30):
         folder = tmp_path / str(stop_after)
         folder.mkdir()
         fs = CrashingFileSystem(folder, seed)
         fs.stop_after = stop_after
-        kept, asked = 0, 0
+        written, attempted = 0, 0
         try:
             for document in WRITTEN:
-                asked += 1
+                attempted += 1
                 append_lines(folder / "j", [document], fs)
-                kept += 1
+                written += 1
         except OSError:
             fs.crash()
-        found = numbers(folder / "j", repair=True)
-        assert found in ([*range(kept)], [*range(asked)])
+        documents = numbers(folder / "j", repair=True)
+        assert documents in ([*range(written)], [*range(attempted)])
 
 
-def test_what_could_be_neither_synced_nor_cut_off_is_no_line(tmp_path: Path) -> None:
+def test_unsynced_line_that_cannot_be_truncated_is_overwritten(tmp_path: Path) -> None:
     fs, path = CrashingFileSystem(tmp_path), tmp_path / "j"
     append_lines(path, WRITTEN[:1], fs)
     fs.failures = dict.fromkeys(("sync", "truncate"), errno.EIO)

@@ -1,4 +1,4 @@
-"""Files that a program of its own makes through the library are nobody else's either."""
+"""Files that a program creates through the library are not readable by other users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.logbuffer import mapped
 from penstock.logbuffer.descriptor import Parameters
 
 
-def test_files_are_made_for_owner_and_group(tmp_path: Path) -> None:
+def test_files_are_created_for_owner_and_group_only(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         OS.open(tmp_path / "data", create=True).close()

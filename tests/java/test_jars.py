@@ -20,7 +20,7 @@ def java() -> None:
 
 
 @pytest.mark.usefixtures("java")
-def test_a_library_is_fetched_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_library_is_fetched_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "penstock")
     pool = SPARK_KAFKA[-1]
     (jar,) = fetch(pool, cache=tmp_path)
@@ -31,14 +31,14 @@ def test_a_library_is_fetched_once(tmp_path: Path, caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.usefixtures("java")
-def test_a_library_that_is_not_there_is_one_clear_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_missing_library_raises_and_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(CannotFetch, match="no-such-thing:1 cannot be fetched"):
         fetch(Library("org.apache.commons", "no-such-thing", "1"), cache=tmp_path)
     assert [path.name for path in (tmp_path / "jars").iterdir() if path.is_dir()] == []
 
 
 @pytest.mark.usefixtures("java")
-def test_without_a_way_out_the_error_names_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_an_unreachable_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=1")
-    with pytest.raises(CannotFetch, match=r"cannot be fetched \(is there a way out.*refused"):
+    with pytest.raises(CannotFetch, match=r"cannot be fetched \(is Maven's repository reachable.*refused"):
         fetch(Library("org.apache.commons", "commons-pool2", "2.13.1", alone=True), cache=tmp_path)

@@ -1,4 +1,4 @@
-"""Finding a Java that runs Spark."""
+"""Search for a Java that runs Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.java import runtime
 
 
 def fake_java(folder: Path, version: int, *, vector: bool = True) -> Path:
-    """A Java home whose ``java`` only answers what is asked of it here."""
+    """Create a Java home whose ``java`` answers only version queries."""
     script = folder / "bin" / "java"
     script.parent.mkdir(parents=True)
     refuse = "" if vector else f'case "$*" in *{runtime.VECTOR_MODULE}*) exit 1;; esac\n'
@@ -22,44 +22,46 @@ def fake_java(folder: Path, version: int, *, vector: bool = True) -> Path:
     return folder
 
 
-def test_the_java_of_java_home_comes_first(tmp_path: Path) -> None:
-    home, other = fake_java(tmp_path / "home", 21), fake_java(tmp_path / "other", 17)
-    found = runtime.system_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
-    assert found == runtime.Java(home, 21)
+def test_java_home_is_preferred(tmp_path: Path) -> None:
+    home, other_home = fake_java(tmp_path / "home", 21), fake_java(tmp_path / "other", 17)
+    java = runtime.system_java({"JAVA_HOME": str(home), "PATH": str(other_home / "bin")})
+    assert java == runtime.Java(home, 21)
 
 
-def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
-    home, other = fake_java(tmp_path / "home", 11), fake_java(tmp_path / "other", 17)
-    assert runtime.system_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == runtime.Java(other, 17)
+def test_old_java_is_skipped(tmp_path: Path) -> None:
+    home, other_home = fake_java(tmp_path / "home", 11), fake_java(tmp_path / "other", 17)
+    assert runtime.system_java({"JAVA_HOME": str(home), "PATH": str(other_home / "bin")}) == runtime.Java(
+        other_home, 17
+    )
     assert runtime.system_java({"JAVA_HOME": str(home), "PATH": str(tmp_path)}) is None
 
 
-def test_a_java_without_the_vector_module_is_passed_over(tmp_path: Path) -> None:
+def test_java_without_vector_module_is_skipped(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "home", 21, vector=False)
     assert runtime.system_java({"JAVA_HOME": str(home), "PATH": str(tmp_path)}) is None
 
 
-def test_without_a_system_java_the_packaged_one_starts_through_the_wrapper(tmp_path: Path) -> None:
-    found = runtime.find_java({"PATH": str(tmp_path)}, tmp_path / "cache")
-    assert found.home.is_relative_to(tmp_path / "cache")
+def test_packaged_java_starts_through_the_wrapper(tmp_path: Path) -> None:
+    java = runtime.find_java({"PATH": str(tmp_path)}, tmp_path / "cache")
+    assert java.home.is_relative_to(tmp_path / "cache")
     answer = subprocess.run(
-        [found.home / "bin" / "java", runtime.VECTOR_MODULE, "-version"], capture_output=True, text=True, check=True
+        [java.home / "bin" / "java", runtime.VECTOR_MODULE, "-version"], capture_output=True, text=True, check=True
     )
-    assert f'"{found.version}.' in answer.stderr
+    assert f'"{java.version}.' in answer.stderr
 
 
-def test_the_wrapper_keeps_all_other_arguments_as_they_are(tmp_path: Path) -> None:
+def test_wrapper_keeps_all_other_arguments(tmp_path: Path) -> None:
     real = tmp_path / "a folder" / "java"
     real.parent.mkdir()
-    real.write_text('#!/bin/sh\nfor one in "$@"; do echo "<$one>"; done\n')
+    real.write_text('#!/bin/sh\nfor option in "$@"; do echo "<$option>"; done\n')
     real.chmod(0o755)
     script = runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java"
-    given = ["-cp", "a b", runtime.VECTOR_MODULE, "", "x*"]
-    answer = subprocess.run([script, *given], capture_output=True, text=True, check=True)
+    arguments = ["-cp", "a b", runtime.VECTOR_MODULE, "", "x*"]
+    answer = subprocess.run([script, *arguments], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines() == ["<-cp>", "<a b>", "<>", "<x*>"]
 
 
-def test_the_wrapper_is_written_once(tmp_path: Path) -> None:
+def test_wrapper_is_written_once(tmp_path: Path) -> None:
     real = tmp_path / "java"
     first = runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java"
     written = os.stat(first).st_mtime_ns

@@ -110,8 +110,8 @@ def test_lines_that_no_ledger_wrote_are_refused_and_never_break_anything(lines: 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (sealed(packed([]), b"0"), "it has format 0, this Penstock knows 1"),
-        (sealed(packed([]), b"2"), "it has format 2, this Penstock knows 1"),
+        (sealed(packed([]), b"0"), "it has format 0, this version of Penstock reads 1"),
+        (sealed(packed([]), b"2"), "it has format 2, this version of Penstock reads 1"),
         (sealed(zlib.compress(b"[]")), "it says what no checkpoint says"),
         (sealed(packed([["unheard-of", 1]])), "it says what no checkpoint says"),
     ],

@@ -53,7 +53,7 @@ def test_without_a_copy_that_can_be_read_the_topic_is_refused(tmp_path):
 def test_another_format_is_refused_by_its_number(tmp_path):
     text = json.dumps({"format": 7, "settings": {}}).encode()
     (tmp_path / "settings.json").write_bytes(b"%08x" % crc32c(text) + text)
-    with pytest.raises(UnknownFormat, match=r"settings\.json has format 7, this Penstock knows 1"):
+    with pytest.raises(UnknownFormat, match=r"settings\.json has format 7, this version of Penstock reads 1"):
         topic_state.read_changes(OS, tmp_path)
 
 

@@ -19,7 +19,7 @@ def newer(topics: Path) -> str:
     """A transaction that a later version has left."""
     data = encode({"format": FORMAT + 1, "places": {}})
     topics.joinpath("TRANSACTION-x.intent").write_bytes(data)
-    return f"TRANSACTION-x.intent has format {FORMAT + 1}, this Penstock knows {FORMAT}"
+    return f"TRANSACTION-x.intent has format {FORMAT + 1}, this version of Penstock reads {FORMAT}"
 
 
 @pytest.mark.parametrize("held", [True, False], ids=["open elsewhere", "of a later version"])

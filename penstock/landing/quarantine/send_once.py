@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.files.checked_lines import Damage, append_lines, read_lines, report
+from penstock.files.checked_lines import Damage, append_lines, log_damage, read_lines
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS, replace_durably
 from penstock.records import BODY
@@ -130,7 +130,7 @@ def _told(damage: Damage) -> None:
     """A torn end names nothing that was sent; another damaged line does."""
     if not damage.torn:
         raise DamagedFile(f"{damage}; rows that it names would be sent again. Take the line out of the file to go on")
-    report(damage)
+    log_damage(damage)
 
 
 def _write_body(path: Path, body: pa.RecordBatch) -> int:

@@ -113,7 +113,7 @@ def _parse(data: pa.Buffer, position: int) -> Message:
     if described.get("at", position) != position:
         raise BadBatch("another place")
     if described["v"] != VERSION:
-        raise UnknownFormat(f"a batch has format version {described['v']}, this Penstock knows {VERSION}")
+        raise UnknownFormat(f"a batch has format version {described['v']}, this version of Penstock reads {VERSION}")
     first, last = map(int, described["ts"])
     base, rows = int(described["base"]), int(described["rows"])
     return Message(position, length, base, rows, first, last, crc, Origin.of(described), _producers(described))

@@ -123,7 +123,7 @@ def _old_line(text: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     if (version := document.pop("v", VERSION)) != VERSION:
-        raise UnknownFormat(f"{FILE_NAME} has format {version}, this Penstock knows {VERSION}")
+        raise UnknownFormat(f"{FILE_NAME} has format {version}, this version of Penstock reads {VERSION}")
     return document
 
 

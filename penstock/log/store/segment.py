@@ -137,7 +137,7 @@ def read_synced(fs: FileSystem, files: Files) -> tuple[int, int] | None:
     except (FileNotFoundError, struct.error):
         return None
     if version != SYNCED_FORMAT:
-        raise UnknownFormat(f"{files.synced.name} has format {version}, this Penstock knows {SYNCED_FORMAT}")
+        raise UnknownFormat(f"{files.synced.name} has format {version}, this version of Penstock reads {SYNCED_FORMAT}")
     return length, end
 
 

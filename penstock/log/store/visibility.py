@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from penstock.files.checked_word import MOST, decode_word, encode_word
+from penstock.files.checked_word import MAX_WORD, decode_word, encode_word
 from penstock.files.file_system import FileSystem, SharedIntegers, replace_durably
 
 FILE_NAME = "BARRIER"
@@ -80,7 +80,7 @@ class CommitBarrier:
 
 def _whole(word: int) -> int | None:
     """The number and phase in the file's word; None where it is damaged. Without a check it is one of before 0.2."""
-    return decode_word(word) if word > MOST else word
+    return decode_word(word) if word > MAX_WORD else word
 
 
 class ReaderGate:
@@ -98,7 +98,7 @@ class ReaderGate:
                     self._map = mmap.mmap(file.fileno(), SIZE, prot=mmap.PROT_READ)
             except (OSError, ValueError):
                 return FREE  # no transaction yet, or a topic's folder by itself
-        return int.from_bytes(self._map[:SIZE], "little") & MOST
+        return int.from_bytes(self._map[:SIZE], "little") & MAX_WORD
 
     def _pass(self) -> int | None:
         """The number of the last transaction; None when one does not end."""

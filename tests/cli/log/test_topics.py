@@ -95,7 +95,7 @@ def test_a_topic_that_cannot_be_opened_hides_no_other(tmp_path: Path) -> None:
     try:
         listed = CliRunner().invoke(app, ["topics", "--json", "--rpc", running.bound.grpc])
         assert [one["name"] for one in json.loads(listed.stdout)] == ["good"]
-        said = "penstock: topic 'newer' is not opened: reader.cursor has format 2, this Penstock knows 1\n"
+        said = "penstock: topic 'newer' is not opened: reader.cursor has format 2, this version of Penstock reads 1\n"
         assert listed.stderr == said
         listed = CliRunner().invoke(app, ["topics", "-o", f"log.http={running.bound.http}"])
         assert (listed.stderr, "good" in listed.stdout) == (said, True)

@@ -140,7 +140,7 @@ def test_lines_of_another_format_are_refused_by_its_number(tmp_path):
     for data in (old_line(ONE, 2), b"%08x%s\n" % (crc32c(text), text)):
         (tmp_path / "gaps.jsonl").write_bytes(data)
         for read in (lambda: Gaps(OS, tmp_path), lambda: load(tmp_path / "gaps.jsonl")):
-            with pytest.raises(UnknownFormat, match=r"gaps\.jsonl has .*format 2, this Penstock knows 1"):
+            with pytest.raises(UnknownFormat, match=r"gaps\.jsonl has .*format 2, this version of Penstock reads 1"):
                 read()
 
 

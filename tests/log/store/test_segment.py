@@ -190,7 +190,7 @@ def test_helper_files_of_another_format_are_refused_and_damaged_ones_are_not_tak
     files.known.write_bytes(b"%08x" % crc32c(text) + text)
     files.synced.write_bytes(struct.pack("<qqq", *segment.synced_words(300, 5, 2)))
     for read in (segment.read_known, segment.read_synced):
-        with pytest.raises(UnknownFormat, match=r"0\.(state|synced) has format 2, this Penstock knows 1"):
+        with pytest.raises(UnknownFormat, match=r"0\.(state|synced) has format 2, this version of Penstock reads 1"):
             read(OS, files)
     segment.write_synced(OS, files, 300, 5)
     for position in range(24):
