@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-from penstock.files.checked_word import MOST
+from penstock.files.checked_word import MAX_WORD
 from penstock.logbuffer.aeron.publication import ExclusivePublication
 from penstock.logbuffer.descriptor import FRAME_ALIGNMENT
 
-GONE: Final = MOST * FRAME_ALIGNMENT
+GONE: Final = MAX_WORD * FRAME_ALIGNMENT
 """The floor of a reader that is gone, the largest there can be: nothing is kept for it."""
 
 
