@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -85,15 +87,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(NONE, yellow=True)
 
 
-class OneWorkerEach(LoadScopeScheduling):
-    """For `pytest -n`: a file's tests run in one process, and so do all that share a Spark session or a broker."""
+SHARED = {"spark": re.compile(r"\bspark: SparkSession"), "kafka": re.compile(r"\bkafka_broker\b|\btopics: Topics\b")}
+"""What in a file's text shows that its tests use the run's Spark session or Kafka broker, ten seconds each to start."""
+
+
+@functools.cache
+def shared_service(file: str) -> str | None:
+    """Return the shared service that the tests of a file use; Spark where both are used, as it takes longer to start."""
+    text = (Path(__file__).parents[1] / file).read_text()
+    return next((service for service, use in SHARED.items() if use.search(text)), None)
+
+
+class OneWorkerPerService(LoadScopeScheduling):
+    """Scheduler for `pytest -n`: one process runs all tests of a file, and all tests that share a started service."""
 
     def _split_scope(self, nodeid: str) -> str:
-        room = Path(nodeid).parts[1]
-        return {"spark": "spark", "landing": "spark", "kafka": "kafka"}.get(room, nodeid.partition("::")[0])
+        file = nodeid.partition("::")[0]
+        return shared_service(file) or file
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneWorkerEach:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneWorkerPerService:
     """The scheduler above, whatever --dist says."""
-    return OneWorkerEach(config, log)
+    return OneWorkerPerService(config, log)
