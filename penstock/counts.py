@@ -112,15 +112,17 @@ LOST_BEFORE = (
     Name.REFUSED,
 )
 """Ends of what was sent and not accepted; with a dot, all that begin so."""
-LOST = (*LOST_BEFORE, Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT, Name.GAP)
-"""Ends of what reaches neither a table nor a handler."""
-READ_AND_GONE = f"{Name.GAP}expired_read"
-"""What retention dropped after all who registered had read it: no loss."""
+LOST_GAPS = tuple(f"{Name.GAP}{reason}" for reason in ("expired_unread", "corrupt", "absent"))
+"""Gaps that are losses; an operator's deletion of a topic and expiry after reading are not (docs/accounting.md, 13)."""
+LOST = (*LOST_BEFORE, Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT, *LOST_GAPS)
+"""Prefixes of the names of all losses."""
+EXPIRED_READ = f"{Name.GAP}expired_read"
+GAP_DELETED = f"{Name.GAP}deleted"
 
 
 def lost(counts: Mapping[str, int]) -> Counts:
-    """What ``counts`` says was lost, by name. All that counts losses counts them with this."""
-    return Counts({name: n for name, n in counts.items() if n and name.startswith(LOST) and name != READ_AND_GONE})
+    """Return the losses in ``counts`` by name: the only definition of *lost* (docs/accounting.md, section 13)."""
+    return Counts({name: count for name, count in counts.items() if count and name.startswith(LOST)})
 
 
 def summed(many: Iterable[Mapping[str, int]]) -> Counts:

@@ -93,7 +93,7 @@ SHARED = {"spark": re.compile(r"\bspark: SparkSession"), "kafka": re.compile(r"\
 
 @functools.cache
 def shared_service(file: str) -> str | None:
-    """Return the shared service that the tests of a file use; Spark where both are used, as it takes longer to start."""
+    """Return the shared service that the tests of a file use; Spark if both, as it takes longer to start."""
     text = (Path(__file__).parents[1] / file).read_text()
     return next((service for service, use in SHARED.items() if use.search(text)), None)
 

@@ -218,7 +218,7 @@ def receipt_lines(document: dict[str, Any], last: str = "", stretch: bool = Fals
     """
     seen, width = receipt(document), min(WIDTH, console.width)
     lines = [verdict(seen), *textwrap.wrap(sentence(seen), width), bar(seen, width)]
-    lost = f"lost: {reasons(seen.reasons())}" if seen.lost else ""
+    lost = f"lost: {reasons(seen.losses_by_reason())}" if seen.lost else ""
     senders = "" if stretch else unknown(seen)
     for line in (document.get("clock", ""), lost, senders, last):
         if line and len(lines) < LINES:

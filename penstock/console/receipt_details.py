@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from penstock.console.cures import cure
 from penstock.console.theme import table
 from penstock.console.wording import clock, exact, meaning
-from penstock.counts import READ_AND_GONE, Name
+from penstock.counts import EXPIRED_READ, GAP_DELETED, Name
 from penstock.landing.quarantine.send_back import Row
 from penstock.ledger.receipt import PARTS, Receipt
 from penstock.ledger.receipt_words import share, verdict
@@ -112,8 +112,9 @@ def _places(part: str, balance: Mapping[str, Any]) -> list[tuple[str, int]]:
         return [(t["topic"], t["logged"]) for t in topics if not t["read_by_pipeline"]]
     if part == "unaccounted":
         return [(f"topic {t['topic']}", t["unaccounted"]) for t in topics]
-    fate = {"expired": READ_AND_GONE, "dropped": Name.DROPPED}.get(part, part)
-    return [(t["topic"], t["fates"].get(fate, 0)) for t in topics]
+    prefixes = {"expired": (EXPIRED_READ,), "dropped": (Name.DROPPED,), "deleted": (Name.DELETED, GAP_DELETED)}
+    prefix = prefixes.get(part, (part,))
+    return [(t["topic"], sum(n for name, n in t["fates"].items() if name.startswith(prefix))) for t in topics]
 
 
 def samples(found: list[Row]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from penstock.counts import READ_AND_GONE, lost
+from penstock.counts import EXPIRED_READ, lost
 
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -113,7 +113,7 @@ def fate_of(name: str) -> str | None:
     """The end, as in FATES, that a count of the balance over time belongs to; None for one that is no end."""
     if name in FATES:
         return name
-    if name == READ_AND_GONE:
+    if name == EXPIRED_READ:
         return "expired"
     if name.partition(".")[0] == "quarantined":
         return "quarantined"

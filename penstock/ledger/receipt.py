@@ -1,8 +1,8 @@
-"""The receipt: what became of all that is known to have been sent, as one sum whose terms exclude each other.
+"""The receipt: the balance as one sum of disjoint terms, one fate per message.
 
-It is computed from a balance (as JSON), so that the daemon, the console and the commands say the same numbers. What was
-lost is what ``counts.lost`` calls so, by where and what. A message counts once, by the way to the log where its
-listener has one, else by its first other handler; what further handlers missed is told beside the sum.
+Built from a balance in its JSON form, so that daemon, console and commands show the same numbers. A message counts
+once: on its route to the log if its listener has one, otherwise on the listener's first other route. What further
+handlers missed is reported next to the sum. Losses are defined by ``counts.lost`` alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.counts import READ_AND_GONE, Counts, Name, lost, summed
+from penstock.counts import EXPIRED_READ, GAP_DELETED, Counts, Name, lost, summed
 
 LOG = "log"
 ROUTE_LOSSES = (Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT)
@@ -28,19 +28,21 @@ PARTS = {
     "unaccounted": "unaccounted for",
     "on_the_way": "on the way",
 }
-"""The terms of the sum in the order in which they are shown, in words."""
-ALWAYS = ("lost", "on_the_way")
-"""Terms that are told of where they are 0, too."""
+"""Terms of the sum in display order, with their labels."""
+ALWAYS_SHOWN = ("lost", "on_the_way")
 Losses = dict[str, Counts]
-"""By listener or topic."""
+"""Losses by listener, API or topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """``parts`` add up to ``sent``; ``losses`` to the part ``lost``, ``quarantined`` by topic to that of its name.
+    """One sum of fates.
 
-    ``unreported``: listeners of whose senders nobody reports what they sent; ``network``: by listener what those who
-    report sent and what never arrived. ``missed``: by listener and handler what handlers beside the log missed.
+    Invariant: ``parts`` add up to ``sent``, ``losses`` to the part ``lost``, and ``quarantined`` (by topic) to the part
+    of that name. ``unreported`` names listeners whose senders do not report what they sent; ``network`` has the
+    messages that reporting senders sent and that never arrived, by listener. ``missed`` has what handlers other than
+    the log missed. ``refused_requests`` were refused as a whole, so the number of their messages is unknown and no term
+    of the sum.
     """
 
     sent: int
@@ -50,84 +52,98 @@ class Receipt:
     unreported: list[str] = field(default_factory=list)
     network: dict[str, int] = field(default_factory=dict)
     missed: Losses = field(default_factory=dict)
+    refused_requests: int = 0
 
     @property
     def lost(self) -> int:
         return self.parts["lost"]
 
-    def reasons(self) -> Counts:
-        """What was lost by name alone."""
+    def losses_by_reason(self) -> Counts:
+        """Return the losses summed over all listeners and topics."""
         return summed(self.losses.values())
 
-    def shown(self) -> dict[str, int]:
-        """The parts that are told of."""
-        always = ALWAYS if self.parts["kept"] else ("landed", *ALWAYS)
-        return {name: n for name in PARTS if (n := self.parts[name]) or name in always}
+    def visible_parts(self) -> dict[str, int]:
+        """Return the parts to display: those that are not 0, and those that are shown in any case."""
+        always = ALWAYS_SHOWN if self.parts["kept"] else ("landed", *ALWAYS_SHOWN)
+        return {name: count for name in PARTS if (count := self.parts[name]) or name in always}
 
     def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping."""
-        told = {name: getattr(self, name) for name in ("sent", "parts", "unreported", "network")}
-        by_place = {name: getattr(self, name) for name in ("losses", "quarantined", "missed")}
-        return told | {name: {at: counts.pruned() for at, counts in of.items()} for name, of in by_place.items()}
+        """Return the receipt as a JSON-ready mapping."""
+        plain = {name: getattr(self, name) for name in ("sent", "parts", "unreported", "network", "refused_requests")}
+        by_origin = {name: getattr(self, name) for name in ("losses", "quarantined", "missed")}
+        return plain | {
+            name: {origin: counts.pruned() for origin, counts in losses.items()} for name, losses in by_origin.items()
+        }
 
 
 def receipt(balance: Mapping[str, Any]) -> Receipt:
-    """The receipt of a balance."""
+    """Return the receipt of a balance."""
     losses = losses_of(balance)
     fates = summed(topic["fates"] for topic in balance["topics"])
-    main = _main_routes(balance)
+    main_routes = _main_routes(balance)
     parts = {
         "landed": fates.total(Name.LANDED),
         "quarantined": fates.total(Name.QUARANTINED),
         "duplicate": fates[Name.DUPLICATE],
-        "deleted": fates.total(Name.DELETED),
+        "deleted": fates.total(Name.DELETED) + fates[GAP_DELETED],
         "dropped": fates[Name.DROPPED],
-        "kept": sum(_kept(topic) for topic in balance["topics"]),
-        "handed_on": _handed_on(balance, main),
-        "expired": fates[READ_AND_GONE],
+        "kept": sum(_in_log_only(topic) for topic in balance["topics"]),
+        "handed_on": _handed_on(balance, main_routes),
+        "expired": fates[EXPIRED_READ],
         "lost": sum(counts.total() for counts in losses.values()),
         "unaccounted": balance["unaccounted"],
-        "on_the_way": _on_the_way(balance, main),
+        "on_the_way": _on_the_way(balance, main_routes),
     }
-    quarantined = {topic["topic"]: _of(topic["fates"], Name.QUARANTINED) for topic in balance["topics"]}
+    quarantined = {
+        topic["topic"]: Counts(
+            {name: count for name, count in topic["fates"].items() if name.startswith(Name.QUARANTINED)}
+        )
+        for topic in balance["topics"]
+    }
     listeners = balance["listeners"]
     return Receipt(
         sum(parts.values()),
         parts,
         losses,
-        {topic: counts for topic, counts in quarantined.items() if counts},
-        [one["name"] for one in listeners if one.get("sent") is None],
-        {one["name"]: one["network_lost"] for one in listeners if one.get("network_lost") is not None},
-        _missed(balance, main),
+        {topic: counts for topic, counts in quarantined.items() if counts.total()},
+        [listener["name"] for listener in listeners if listener.get("sent") is None],
+        {
+            listener["name"]: listener["network_lost"]
+            for listener in listeners
+            if listener.get("network_lost") is not None
+        },
+        _missed_by_other_handlers(balance, main_routes),
+        sum(Counts(listener["counts"]).total(Name.REQUEST) for listener in listeners),
     )
 
 
 def losses_of(balance: Mapping[str, Any]) -> Losses:
-    """What was lost by where (a listener, an API, a topic) and by name."""
-    found: Losses = {}
+    """Return what was lost, by listener, API or topic, and by reason."""
+    losses: Losses = {}
 
-    def add(place: str, counts: Mapping[str, int]) -> None:
+    def add(origin: str, counts: Mapping[str, int]) -> None:
         if counts:
-            found.setdefault(place, Counts()).absorb(counts)
+            losses.setdefault(origin, Counts()).absorb(counts)
 
     for listener in balance["listeners"]:
         add(listener["name"], lost(listener["counts"]))
-    counted = {listener["name"] for listener in balance["listeners"]}
+    listener_names = {listener["name"] for listener in balance["listeners"]}
     for source, route in _main_routes(balance).items():
-        if route["handler"] != LOG or source not in counted:  # those of listeners to the log stand in their counts
+        # The losses of a listener's route to the log are part of the listener's own counts.
+        if route["handler"] != LOG or source not in listener_names:
             add(source, _route_losses(route))
     for topic in balance["topics"]:
         add(topic["topic"], lost(topic["fates"]))
-    return found
+    return losses
 
 
 def _main_routes(balance: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """By source the way that its messages are counted on."""
-    found: dict[str, Mapping[str, Any]] = {}
+    """Return for each source the route on which its messages are counted."""
+    main: dict[str, Mapping[str, Any]] = {}
     for route in balance["routes"]:
-        if route["source"] not in found or route["handler"] == LOG:
-            found[route["source"]] = route
-    return found
+        if route["source"] not in main or route["handler"] == LOG:
+            main[route["source"]] = route
+    return main
 
 
 def _route_losses(route: Mapping[str, Any]) -> Counts:
@@ -135,37 +151,33 @@ def _route_losses(route: Mapping[str, Any]) -> Counts:
     return lost({names[name]: route.get(name.rstrip("."), 0) for name in ROUTE_LOSSES})
 
 
-def _kept(topic: Mapping[str, Any]) -> int:
-    """What a topic that no pipeline reads holds."""
+def _in_log_only(topic: Mapping[str, Any]) -> int:
+    """Return the rows of a topic that no pipeline reads."""
     return 0 if topic["read_by_pipeline"] else int(topic["logged"]) - Counts(topic["fates"]).rows()
 
 
-def _handed_on(balance: Mapping[str, Any], main: Mapping[str, Mapping[str, Any]]) -> int:
-    """What went to other handlers than the log; not where the pipeline reads it from Kafka and counts it there."""
+def _handed_on(balance: Mapping[str, Any], main_routes: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return what handlers other than the log delivered; 0 if the pipeline reads it from Kafka and counts it there."""
     if any("/" in topic["topic"] for topic in balance["topics"]):
         return 0
-    elsewhere = (one["counts"].get(f"{Name.NOT_ROUTED}{LOG}", 0) for one in balance["listeners"] if _logs(one, main))
-    delivered = (route["delivered"] for route in main.values() if route["handler"] != LOG)
-    return int(sum(elsewhere) + sum(delivered))
+    routed_elsewhere = (
+        listener["counts"].get(f"{Name.NOT_ROUTED}{LOG}", 0)
+        for listener in balance["listeners"]
+        if main_routes.get(listener["name"], {"handler": LOG})["handler"] == LOG
+    )
+    delivered = (route["delivered"] for route in main_routes.values() if route["handler"] != LOG)
+    return int(sum(routed_elsewhere) + sum(delivered))
 
 
-def _logs(listener: Mapping[str, Any], main: Mapping[str, Mapping[str, Any]]) -> bool:
-    return bool(main.get(listener["name"], {"handler": LOG})["handler"] == LOG)
-
-
-def _on_the_way(balance: Mapping[str, Any], main: Mapping[str, Mapping[str, Any]]) -> int:
-    """What waits in log buffers and topics, or for the rest of its fragments."""
-    buffered = sum(route.get("in_buffer", 0) for route in main.values())
+def _on_the_way(balance: Mapping[str, Any], main_routes: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return what waits in log buffers, in topics, or for missing fragments."""
+    buffered = sum(route.get("in_buffer", 0) for route in main_routes.values())
     pending = sum(topic["pending"] for topic in balance["topics"])
-    opened = sum(max(0, listener["counts"].get(Name.OPEN, 0)) for listener in balance["listeners"])
-    return int(buffered + pending + opened)
+    incomplete = sum(max(0, listener["counts"].get(Name.OPEN, 0)) for listener in balance["listeners"])
+    return int(buffered + pending + incomplete)
 
 
-def _missed(balance: Mapping[str, Any], main: Mapping[str, Mapping[str, Any]]) -> Losses:
-    others = [route for route in balance["routes"] if route is not main[route["source"]]]
-    found = {f"{route['source']} to {route['handler']}": _route_losses(route) for route in others}
-    return {way: counts for way, counts in found.items() if counts}
-
-
-def _of(counts: Mapping[str, int], prefix: str) -> Counts:
-    return Counts({name: n for name, n in counts.items() if name.startswith(prefix) and n})
+def _missed_by_other_handlers(balance: Mapping[str, Any], main_routes: Mapping[str, Mapping[str, Any]]) -> Losses:
+    other_routes = [route for route in balance["routes"] if route is not main_routes[route["source"]]]
+    missed = {f"{route['source']} to {route['handler']}": _route_losses(route) for route in other_routes}
+    return {route: counts for route, counts in missed.items() if counts}

@@ -1,4 +1,4 @@
-"""The receipt in words: the same ones on the page and in the terminal."""
+"""The receipt in words, shared by console and terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from penstock.counts import Counts
 from penstock.ledger.receipt import PARTS, Receipt
 
-MOST_REASONS = 3
+MAX_REASONS = 3
 WORDS = {
     "kernel_dropped": "dropped by the kernel",
     "bad_checksum": "with a bad checksum",
@@ -15,54 +15,61 @@ WORDS = {
     "line.overlong": "overlong",
     "line.evicted": "unfinished and evicted",
     "gap.expired_unread": "expired unread",
-    "gap.deleted": "deleted unread",
     "gap.corrupt": "corrupt in the log",
     "gap.absent": "absent in Kafka",
 }
 BAR = {"landed": "█", "quarantined": "▓", "lost": "x", "unaccounted": "!", "on_the_way": "░"}
-"""A sign for each part of a bar of text; the others have that of ``landed``."""
+"""Character for each part of a text bar; other parts use that of ``landed``."""
 
 
 def reason(name: str) -> str:
-    """A loss in a word or two, after its number: ``invalid header``."""
+    """Return a loss in a few words that follow its number, for example ``invalid header``."""
     if name in WORDS:
         return WORDS[name]
-    stem, _, rest = name.partition(".")
+    stem, _, detail = name.partition(".")
     if stem == "policy_drop":
-        return f"too fast for handler {rest}"
+        return f"too fast for handler {detail}"
     if stem == "handler_failed":
-        return f"failed in handler {rest}"
-    return f"{stem} {rest}".replace("_", " ").strip()
+        return f"failed in handler {detail}"
+    return f"{stem} {detail}".replace("_", " ").strip()
 
 
-def reasons(counts: Mapping[str, int], most: int = MOST_REASONS) -> str:
-    """Losses by reason, most first: ``3,200 invalid header, 2,718 dropped by the kernel``."""
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    shown = [f"{n:,} {reason(name)}" for name, n in ordered[:most]]
-    rest = sum(n for _, n in ordered[most:])
-    return ", ".join([*shown, f"{rest:,} for other reasons"] if rest else shown)
+def reasons(counts: Mapping[str, int], limit: int = MAX_REASONS) -> str:
+    """Return losses by reason, largest first: ``3,200 invalid header, 2,718 dropped by the kernel``."""
+    ordered = sorted(counts.items(), key=lambda loss: (-loss[1], loss[0]))
+    named = [f"{count:,} {reason(name)}" for name, count in ordered[:limit]]
+    unnamed = sum(count for _, count in ordered[limit:])
+    return ", ".join([*named, f"{unnamed:,} for other reasons"] if unnamed else named)
 
 
-def verdict(told: Receipt) -> str:
-    """What matters most."""
-    if wrong := told.parts["unaccounted"]:
-        return f"{wrong:,} messages are unaccounted for"
-    if not told.sent:
-        return "No message has come yet"
-    lost = f"{told.lost:,} {'is' if told.lost == 1 else 'are'} lost" if told.lost else "none is lost"
-    return f"Every message is accounted for; {lost}"
+def verdict(receipt: Receipt) -> str:
+    """Return the most important fact of a receipt: an open balance, then the losses, then refused requests."""
+    unaccounted = receipt.parts["unaccounted"]
+    if unaccounted:
+        return f"{unaccounted:,} {_plural('message', unaccounted)} unaccounted for"
+    refused = receipt.refused_requests
+    also = f"; {refused:,} {_plural('request', refused)} refused" if refused else ""
+    if not receipt.sent:
+        return f"No message has arrived yet{also}"
+    if receipt.lost:
+        return f"{receipt.lost:,} {_plural('message', receipt.lost)} lost of {receipt.sent:,}, all explained{also}"
+    return f"No message lost of {receipt.sent:,}{also}"
 
 
-def sentence(told: Receipt) -> str:
-    """``1,800,000 sent = landed 98.1 % + quarantined 1.5 % + lost 0.4 % + on the way 12``."""
-    shown = told.shown()
-    way = f"on the way {shown.pop('on_the_way'):,}"
-    terms = [f"{PARTS[name]} {share(n, told.sent)}" for name, n in shown.items()]
-    return f"{told.sent:,} sent = {' + '.join([*terms, way])}"
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
+def sentence(receipt: Receipt) -> str:
+    """Return the sum: ``1,800,000 sent = landed 98.1 % + quarantined 1.5 % + lost 0.4 % + on the way 12``."""
+    parts = receipt.visible_parts()
+    on_the_way = f"on the way {parts.pop('on_the_way'):,}"
+    terms = [f"{PARTS[name]} {share(count, receipt.sent)}" for name, count in parts.items()]
+    return f"{receipt.sent:,} sent = {' + '.join([*terms, on_the_way])}"
 
 
 def share(part: int, whole: int) -> str:
-    """``98.1 %``; what is there is never 0 %, and what lacks something never 100 %."""
+    """Return a percentage that never rounds a small part to 0 % or an incomplete whole to 100 %: ``98.1 %``."""
     if part in (0, whole):
         return "100 %" if part else "0 %"
     percent = 100 * part / whole
@@ -71,25 +78,25 @@ def share(part: int, whole: int) -> str:
     return f"{min(percent, 99.9):.1f} %"
 
 
-def bar(told: Receipt, width: int) -> str:
-    """The parts as so many characters in proportion; one for the smallest at least."""
-    whole = {name: n for name, n in told.parts.items() if n > 0}
-    if not whole:
+def bar(receipt: Receipt, width: int) -> str:
+    """Return the parts as ``width`` characters in proportion, at least one for each part."""
+    parts = {name: count for name, count in receipt.parts.items() if count > 0}
+    if not parts:
         return "·" * width
-    room = width - len(whole)
-    total = sum(whole.values())
-    cells = {name: 1 + room * n // total for name, n in whole.items()}
-    cells[max(whole, key=lambda name: whole[name])] += width - sum(cells.values())
-    return "".join(BAR.get(name, BAR["landed"]) * n for name, n in cells.items())
+    free_cells = width - len(parts)
+    total = sum(parts.values())
+    cells = {name: 1 + free_cells * count // total for name, count in parts.items()}
+    cells[max(parts, key=lambda name: parts[name])] += width - sum(cells.values())
+    return "".join(BAR.get(name, BAR["landed"]) * count for name, count in cells.items())
 
 
-def unknown(told: Receipt) -> str:
-    """What is not known of what was sent."""
-    parts = []
-    if told.network:
-        gone = Counts({name: n for name, n in told.network.items() if n})
-        lost = ", ".join(f"{n:,} of {name}" for name, n in gone.items()) or "none"
-        parts.append(f"the network lost {lost}, by the senders' reports")
-    if told.unreported:
-        parts.append(f"not known: what senders of {', '.join(told.unreported)} sent (they do not report)")
-    return "; ".join(parts)
+def unknown(receipt: Receipt) -> str:
+    """Return what is not known about what was sent; empty if everything is."""
+    sentences = []
+    if receipt.network:
+        by_listener = Counts({name: count for name, count in receipt.network.items() if count})
+        lost = ", ".join(f"{count:,} of {name}" for name, count in by_listener.items()) or "none"
+        sentences.append(f"the network lost {lost}, by the senders' reports")
+    if receipt.unreported:
+        sentences.append(f"not known: what senders of {', '.join(receipt.unreported)} sent (they do not report)")
+    return "; ".join(sentences)

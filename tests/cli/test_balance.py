@@ -115,7 +115,7 @@ def test_the_receipt_is_six_lines_of_eighty_columns_verdict_first(running: Daemo
     status, text = run(running, tmp_path)
     lines = text.splitlines()
     assert (status, len(lines) <= 6, max(map(len, lines)) <= 80) == (0, True, True)
-    assert lines[0] == "Every message is accounted for; 3 are lost"
+    assert lines[0] == "3 messages lost of 12, all explained"
     assert lines[1] == "12 sent = landed 25.0 % + lost 25.0 % + on the way 6"
     assert len(lines[2]) == 80
     assert lines[3:5] == ["lost: 3 refused oversize", "not known: what senders of udp sent (they do not report)"]
@@ -139,12 +139,12 @@ def test_whatever_there_is_to_say_the_receipt_is_six_lines(running: Daemon, tmp_
     lines = receipt_lines(document, "last event: " + "x" * 99)
     assert len(lines) == 6
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "1,000,000 messages are unaccounted for"
+    assert lines[0] == "1,000,000 messages unaccounted for"
 
 
 def test_the_books_are_shown_in_full_where_asked_for(running: Daemon, tmp_path: Path) -> None:
     text = run(running, tmp_path, "--full")[1]
-    assert text.splitlines()[0] == "Every message is accounted for; 3 are lost"
+    assert text.splitlines()[0] == "3 messages lost of 12, all explained"
     assert "routes: accepted = what became of it + in_buffer" in text
     assert "refused.oversize" in text
     assert "unaccounted: 0" in text

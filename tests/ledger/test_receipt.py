@@ -95,6 +95,17 @@ def test_nothing_is_counted_twice_or_left_out_of_the_sum(topics: list[dict[str, 
     assert told.lost == 4 + sum(one["gone"] for one in topics) == sum(c.total() for c in told.losses.values())
 
 
+def test_deleted_topic_is_deleted_and_not_lost() -> None:
+    told = receipt(balance([], [], [topic(logged=9, landed__event=3, gap__deleted=4, deleted__asked=2)]))
+    assert of(told) == {"landed": 3, "deleted": 6}
+
+
+def test_receipt_counts_refused_requests_outside_the_sum() -> None:
+    refused = {"request_refused.busy": 2, "request_refused.syntax": 1}
+    told = receipt(balance([listener(**refused)], [route(accepted=1)], [topic(logged=1, landed__event=1)]))
+    assert (told.refused_requests, told.sent) == (3, 1)
+
+
 def test_what_all_had_read_before_it_expired_is_not_lost() -> None:
     told = receipt(balance([], [], [topic(logged=9, read=False, gap__expired_read=4, gap__expired_unread=2)]))
     assert of(told) == {"kept": 3, "expired": 4, "lost": 2}

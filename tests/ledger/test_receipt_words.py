@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.counts import LOST, Counts
@@ -20,12 +22,17 @@ def test_the_sentence_is_a_sum() -> None:
     assert sentence(told(kept=9, on_the_way=1)) == "10 sent = in the log only 90.0 % + lost 0 % + on the way 1"
 
 
-def test_the_verdict_names_the_lost_beside_the_accounted_for() -> None:
-    assert verdict(told(landed=9, lost=1)) == "Every message is accounted for; 1 is lost"
-    assert verdict(told(landed=9, lost=2_718)) == "Every message is accounted for; 2,718 are lost"
-    assert verdict(told(landed=9)) == "Every message is accounted for; none is lost"
-    assert verdict(told(landed=9, lost=3, unaccounted=2)) == "2 messages are unaccounted for"
-    assert verdict(told()) == "No message has come yet"
+def test_verdict_names_loss_first() -> None:
+    assert verdict(told(landed=9, lost=1)) == "1 message lost of 10, all explained"
+    assert verdict(told(landed=9, lost=2_718)) == "2,718 messages lost of 2,727, all explained"
+    assert verdict(told(landed=9)) == "No message lost of 9"
+    assert verdict(told(landed=9, lost=3, unaccounted=2)) == "2 messages unaccounted for"
+    assert verdict(told()) == "No message has arrived yet"
+
+
+def test_verdict_names_refused_requests() -> None:
+    assert verdict(replace(told(landed=9), refused_requests=2)) == "No message lost of 9; 2 requests refused"
+    assert verdict(replace(told(), refused_requests=1)) == "No message has arrived yet; 1 request refused"
 
 
 @pytest.mark.parametrize(

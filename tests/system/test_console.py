@@ -35,7 +35,7 @@ def test_a_message_that_was_sent_is_found_on_the_pages(one_pipe: Pipe, console: 
     one_pipe.datagrams(mine, b"another")
     one_pipe.settled()
     page, wrong = opened(chromium, console)
-    expect(page.get_by_text("Every message is accounted for")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("No message lost of 2")).to_be_visible(timeout=WAIT)
     expect(page.locator("svg.pipe:visible")).to_contain_text("events-udp", timeout=WAIT)
     expect(page.locator("svg.pipe:visible")).to_contain_text("2 accepted", timeout=WAIT)
     expect(page.locator("svg.pipe:visible")).to_contain_text("2 logged", timeout=WAIT)

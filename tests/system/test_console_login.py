@@ -68,7 +68,7 @@ def test_a_token_that_may_watch_logs_in_and_sees_its_topics(console: str, chromi
     page.get_by_label("Token").fill(WATCHER)
     wrong.clear()  # the browser reports the refusals
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_text("Every message is accounted for")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("No message")).to_be_visible(timeout=WAIT)
     page.goto(f"{console}/topics")
     expect(page.get_by_role("link", name="open-a")).to_be_visible(timeout=WAIT)
     expect(page.get_by_text("payroll")).to_have_count(0)

@@ -62,7 +62,7 @@ class ReceiptPanel:
             return
         self._head.show(head(told))
         self._note.show(f'<div class="dim">{escape(unknown(told))}</div>')
-        shown = told.shown()
+        shown = told.visible_parts()
         for part, n in told.parts.items():
             self._show(self._bar[part], part, n > 0, f"flex-grow:{n / max(told.sent, 1):.6f}", "")
             self._show(self._chips[part], part, part in shown, "", chip(part, n, told.sent))
