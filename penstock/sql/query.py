@@ -20,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.from_kafka.rows import LOG_ROW
 from penstock.landing.rows.engine import quoted
+from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
@@ -39,6 +40,8 @@ _TEXTS = re.compile(r"'(?:[^']|'')*'")
 _BOUNDS = ("SET memory_limit = '2GB'", "SET max_temp_directory_size = '8GB'")
 """For queries that have to end in time: who asks is somebody else."""
 _CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
+_REPEATED_NAMES = ("Map keys must be unique", "Arrow map contains duplicate key")
+"""What DuckDB says of files that landed before names of annotations were made unique."""
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -204,7 +207,8 @@ class Query:
         store = self._tables.store
         for name, view in store.views(["*"]).items() if store is not None else ():
             if words.issuperset(re.findall(r"\w+", name.casefold())) and self._tables.may_read(name):
-                batches = store.read(Range(name, view.start, view.end), LOG_ROW) if store is not None else iter(())
+                rows = store.read(Range(name, view.start, view.end), LOG_ROW) if store is not None else iter(())
+                batches = map(with_unique_annotations, rows)
                 self._keep(f'{TOPICS}."{name}"', pa.RecordBatchReader.from_batches(LOG_ROW, batches))
 
     def _keep(self, name: str, rows: pa.RecordBatchReader | pa.Table) -> None:
@@ -247,6 +251,8 @@ def _words(error: duckdb.Error, text: str, seconds: float | None, views: Sequenc
     if isinstance(error, duckdb.InterruptException):
         return f"stopped after {seconds or 0:.0f} s: ask for less, by date or topic"
     words = str(error).strip().replace("\n\n", "\n")
+    if any(sign in words for sign in _REPEATED_NAMES):
+        return "a row has an annotation's name twice, and DuckDB takes no such map: run `penstock tables repair` once"
     if isinstance(error, duckdb.CatalogException):
         words = f"{words.splitlines()[0]} There are landed, {', '.join(views)}, watermarks and {TOPICS}.NAME."
     elif isinstance(error, duckdb.ParserException) and re.search(r"\boffset\b", text, re.IGNORECASE):

@@ -40,7 +40,7 @@ def append(
     codec: str = "plog",
     source: str = "events-udp",
     bucket: int = BUCKET,
-    annotations: Sequence[dict[str, str]] | None = None,
+    annotations: Sequence[dict[str, str] | list[tuple[str, str]]] | None = None,
 ) -> int:
     """Append batches to a topic in a log of its own; the topic's end."""
     log = Log(topics)
@@ -49,7 +49,11 @@ def append(
         for payloads in batches:
             counts = dict.fromkeys(("taken", "unboxed", "seen", "accepted"), len(payloads))
             origin = Origin(source, bucket, bucket * 1_000_000 + 5, bucket * 1_000_000 + 9, codec, counts)
-            said = pa.array([list(each.items()) for each in annotations], ANNOTATIONS) if annotations else None
+            said = (
+                pa.array([list(each.items()) if isinstance(each, dict) else each for each in annotations], ANNOTATIONS)
+                if annotations
+                else None
+            )
             opened.append(body(list(payloads), annotations=said), origin).result(20)
         return opened.end
     finally:

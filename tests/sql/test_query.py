@@ -106,6 +106,17 @@ def test_without_a_table_the_log_is_asked_alone(topics: Path, tables: Tables) ->
         assert (query.batch, query.newer) == (-1, 4)
 
 
+def test_a_name_that_a_sender_repeats_is_joined_in_topics_and_before_and_after_landing(
+    topics: Path, tables: Tables, pipeline: Pipeline
+) -> None:
+    append(topics, "t", [event(0), b"plain"], codec="gelf", annotations=[[("_a", "1"), ("_a", "2")]] * 2)
+    for landed in (0, 1, 2):
+        pipeline.land(0, landed) if landed else None
+        assert ask(tables, 'select annotations from landed order by "offset"') == [([("_a", "1\0002")],)] * 2
+        assert ask(tables, "select annotations['_a'] from events") == [("1\0002",)]
+        assert ask(tables, "select annotations from topics.t") == [([("_a", "1\0002")],)] * 2
+
+
 def test_topics_that_the_pipeline_does_not_read_are_not_in_the_views(topics: Path, tables: Tables) -> None:
     append(topics, "t", [event(0)])
     append(topics, "other", [event(1)])

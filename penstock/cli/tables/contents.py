@@ -110,6 +110,16 @@ def upgrade(settings: Configured) -> None:
     console.print(f"{done:,} batches carried over" if done else "nothing to do: these tables are of this version")
 
 
+@tables.command()
+def repair(settings: Configured) -> None:
+    """Rewrite files in which a row has an annotation's name twice: DuckDB, Spark and Ibis cannot read those."""
+    from penstock.landing.writing.annotation_repair import repair_annotations
+
+    with Progress("looking for repeated names"):
+        repaired = repair_annotations(Layout.of(settings.tables))
+    console.print(f"{repaired:,} files rewritten" if repaired else "nothing to do: every name is unique within its row")
+
+
 def rows_by_view(tables: TablesPlace) -> dict[str, int]:
     """The number of rows of each view."""
     layout = Layout.of(tables)

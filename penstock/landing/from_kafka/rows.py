@@ -119,11 +119,7 @@ def _scattered(count: int, rows: Rows, values: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _maps(count: int, rows: Rows, names: pa.Array[Any], values: pa.Array[Any]) -> pa.MapArray[Any, Any]:
-    """A map for each row of its names and values; of a name that stands there twice the last."""
-    last = {pair: number for number, pair in enumerate(zip(rows.tolist(), names.to_pylist(), strict=True))}
-    if len(last) < len(names):
-        kept = sorted(last.values())
-        rows, names, values = rows[kept], names.take(kept), values.take(kept)
+    """A map for each row of its names and values, as sent: ``table_rows`` makes repeated names unique."""
     sizes = np.bincount(rows, minlength=count)
     offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
     kind = ROW.field("annotations").type

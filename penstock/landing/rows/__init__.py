@@ -1,7 +1,8 @@
 """Messages as rows of the table, whole Arrow columns at a time.
 
 Read ``table_rows`` (what kind a message is, and its columns), ``json_events`` with ``strict_json``, ``json_places``,
-``data_text`` and ``type_schemas``, ``key_hashes``, ``engine``. Imports ``landing`` and ``wire``. Needs duckdb.
+``data_text`` and ``type_schemas``, ``key_hashes``, ``unique_annotations``, ``engine``. Imports ``landing`` and
+``wire``. Needs duckdb.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -12,5 +13,6 @@ __all__ = [  # noqa: RUF022 reading order
     "data_text",
     "type_schemas",
     "key_hashes",
+    "unique_annotations",
     "engine",
 ]

@@ -19,6 +19,7 @@ from penstock.landing.event_rules import (
 )
 from penstock.landing.rows.engine import compute, pc
 from penstock.landing.rows.json_events import EventRules, event_columns
+from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.table_schema import FILE_SCHEMA, FOREIGN_COLUMNS, MICROS, SYSLOG_COLUMNS
 from penstock.wire.syslog.columns import syslog_messages
 
@@ -121,7 +122,9 @@ def _shaped(batch: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
         cast: pa.Array[Any] = found if found.type.equals(one.type) else found.cast(one.type)
         return cast
 
-    return pa.RecordBatch.from_arrays([column(one) for one in FILE_SCHEMA], schema=FILE_SCHEMA)
+    shaped = pa.RecordBatch.from_arrays([column(one) for one in FILE_SCHEMA], schema=FILE_SCHEMA)
+    # Order: after the columns, which take the last of several annotations of one name, as duplicates and proofs do.
+    return with_unique_annotations(shaped)
 
 
 def _syslog_columns(batch: pa.RecordBatch) -> Columns:

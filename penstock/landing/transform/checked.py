@@ -25,6 +25,7 @@ from penstock.landing.event_rules import (
     Reason,
 )
 from penstock.landing.rows.engine import as_mask, pc
+from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.records import concatenated
 
@@ -83,7 +84,8 @@ class Checked:
             self.error = self.error or f"{type(error).__name__}: {error}".partition("\n")[0]
             failed.append(given)
         else:
-            yield from _by_kind(_marked(given, made, places))
+            # A function, or a redaction of names, may give two annotations one name.
+            yield from _by_kind(_marked(given, with_unique_annotations(made), places))
             dropped = np.ones(given.num_rows, bool)
             dropped[places] = False
             if dropped.any():

@@ -21,10 +21,11 @@ import pyarrow as pa
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.data_text import without_blanks
 from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc, quoted
-from penstock.landing.table_schema import SYSLOG_COLUMNS
+from penstock.landing.table_schema import FOREIGN_COLUMNS, SYSLOG_COLUMNS
 from penstock.landing.transform.json_texts import with_contents, with_members
+from penstock.records import annotation_maps
 
-TEXTS = ("host", "message", *SYSLOG_COLUMNS)
+TEXTS = ("host", "message", "type_url", *SYSLOG_COLUMNS, *(FOREIGN_COLUMNS.keys() - SYSLOG_COLUMNS.keys()))
 """Columns of plain text that patterns are looked for in, besides payload, key, data and annotations."""
 HASH_LETTERS = 32
 """128 bits: enough to tell values apart."""
@@ -89,14 +90,14 @@ class Patterns:
         return with_contents(text, change)
 
     def _in_annotations(self, column: Any) -> pa.Array[Any]:
-        if self._replaced(column.items).equals(column.items):
+        """Names and texts. Names that become the same are joined by ``Checked``."""
+        sent_names, sent_texts = column.keys, column.items
+        names, texts = self._replaced(sent_names), self._replaced(sent_texts)
+        if names is sent_names and texts is sent_texts:
             unchanged: pa.Array[Any] = column
             return unchanged
-        pairs = [pair for row in column.to_pylist() for pair in row or ()]
-        new: Any = iter(self._replaced(pa.array([value for _, value in pairs], pa.string())).to_pylist())
-        rows = [None if row is None else [(key, next(new)) for key, _ in row] for row in column.to_pylist()]
-        redacted: pa.Array[Any] = pa.array(rows, column.type)
-        return redacted
+        nulls = as_mask(pc.is_null(column))
+        return annotation_maps(np.asarray(column.offsets), names, texts, nulls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
+from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.storage.parquet_files import NewParquet, parquet_file
 from penstock.landing.table_paths import place_of
@@ -147,13 +148,13 @@ def without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFi
 
 
 def with_rows(
-    table: TablePath, name: str, kept: Any, seen: EventsSeen | None = None, form: FileForm = OF_LANDED
+    table: TablePath, name: str, kept: Any = None, seen: EventsSeen | None = None, form: FileForm = OF_LANDED
 ) -> WrittenFile:
-    """Some rows of a file (a mask), as another one; ``seen``: the events of all of them."""
+    """Some rows of a file (a mask; None for all), as another one; ``seen``: the events of all of them."""
     at = 0
     with FileWriter(table, *place_of(name), form=form) as writer, parquet_file(table / name) as old:
         for batch in old.iter_batches(ROW_GROUP):
-            here = np.flatnonzero(kept[at : at + batch.num_rows])
+            here = np.arange(batch.num_rows) if kept is None else np.flatnonzero(kept[at : at + batch.num_rows])
             if len(here):
                 rows = in_columns_of_today(batch, form.schema).take(here)
                 writer.write(rows, seen.take(at + here) if seen is not None else None)
@@ -175,4 +176,5 @@ def in_columns_of_today(batch: pa.RecordBatch, schema: pa.Schema = FILE_SCHEMA) 
     known = set(batch.schema.names)
     arrays = [batch[f.name] if f.name in known else pa.nulls(batch.num_rows, f.type) for f in schema]
     cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(arrays, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(cast, schema=schema)
+    # Files may be older than the rule for repeated names of annotations, or a foreign writer's.
+    return with_unique_annotations(pa.RecordBatch.from_arrays(cast, schema=schema))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.topics.topic_store import Range, TopicStore
 
 TASK_ROWS = 10_000
@@ -59,7 +60,7 @@ def read_slice(
     """The rows of ``ranges`` of the topics in ``store``, with the columns of ``schema``; see ``TopicStore.read``."""
     for part in ranges:
         for batch in store.read(part, schema, wanted=wanted, fail=fail):
-            yield from _pieces(batch)
+            yield from _pieces(with_unique_annotations(batch))  # Spark takes no map with a repeated key
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

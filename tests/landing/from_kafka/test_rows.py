@@ -23,7 +23,7 @@ def test_the_codec_travels_in_a_header_and_odd_headers_do_no_harm() -> None:
         "headers": [{"key": "a", "value": b"\xff"}, {"key": "a", "value": None}, {"key": "codec", "value": b"syslog"}]
     }
     (row,) = rows_of(batch([{**record(b"<1>x"), **odd}])).to_pylist()
-    assert (row["codec"], row["annotations"]) == ("syslog", [("a", None)])
+    assert (row["codec"], row["annotations"]) == ("syslog", [("a", "\ufffd"), ("a", None)])
 
 
 def test_a_time_that_no_table_can_hold_is_the_nearest_that_it_can() -> None:

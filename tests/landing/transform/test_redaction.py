@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from datetime import UTC
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.landing.transform.json_texts import with_contents, with_members
 from penstock.landing.transform.rules import BadTransform, Transformation, TransformRules
+from penstock.wire.syslog.codec import annotations_of
 from tests.landing.writing.messages import AT, source, stamp
 
 MAIL = r"[a-z.]+@[a-z.]+"
@@ -125,6 +128,35 @@ def test_annotations_and_key_are_redacted() -> None:
     assert rows["annotations"].to_pylist() == [[("a", "***"), ("b", "c")], None]
     assert rows["key"].to_pylist() == [b"***", None]
     assert rows["timestamp"].to_pylist() == [stamp(AT)] * 2
+
+
+def test_names_of_annotations_and_all_texts_of_a_row_are_redacted() -> None:
+    given_rows = source([(0, b"x")]).rows
+    names = [("jim@example.com", "1"), ("ann@example.org", "2"), ("trace_id", "t@example.org")]
+    texts = [("span_id", "s@example.org"), ("host", "h@example.org"), ("severity_text", "v@example.org")]
+    columns = {
+        "annotations": pa.array([[*names, *texts]], given_rows.schema.field("annotations").type),
+        "type_url": pa.array(["u@example.org"]),
+        "codec": pa.array(["hec"]),
+    }
+    for name, column in columns.items():
+        given_rows = given_rows.set_column(given_rows.schema.get_field_index(name), name, column)
+    ((_, rows),) = Transformation(patterns(MAIL).steps()).apply(table_rows(given_rows, Rules(), AT))
+    (row,) = rows.to_pylist()
+    assert row["annotations"][0] == ("***", "1\0002")
+    assert [row[name] for name in ("type_url", "trace_id", "span_id", "host", "severity")] == ["***"] * 5
+    assert "example" not in str(row)
+
+
+def test_a_syslog_parameter_and_all_columns_of_syslog_are_redacted() -> None:
+    header = b'<34>1 - h@x.org a@x.org p@x.org m@x.org [o who@x.org="w@x.org"] from f@x.org'
+    given_rows = source([(0, header)], codec="syslog").rows
+    said = annotations_of(pa.array([header]), np.array([AT]), UTC)
+    given_rows = given_rows.set_column(given_rows.schema.get_field_index("annotations"), "annotations", said)
+    ((_, rows),) = Transformation(patterns(r"[a-z]+@[a-z.]+").steps()).apply(table_rows(given_rows, Rules(), AT))
+    (row,) = rows.to_pylist()
+    assert [row[name] for name in ("host", "app_name", "procid", "msgid", "message")] == ["***"] * 4 + ["from ***"]
+    assert "x.org" not in str(row)
 
 
 def test_fields_become_keyed_hashes_in_payload_data_and_column_alike() -> None:
