@@ -1,4 +1,4 @@
-"""The base of all errors, and the tree of them, each with the module that defines it.
+"""The base of all errors, and the tree of all errors, each with the module that defines it.
 
 PenstockError
     NoAnswer  (cli.listener.listener_commands)
@@ -166,4 +166,4 @@ from __future__ import annotations
 
 
 class PenstockError(Exception):
-    """Base of every error that Penstock raises on purpose."""
+    """Base of every error that Penstock raises deliberately."""

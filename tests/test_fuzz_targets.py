@@ -47,7 +47,7 @@ CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_ends_the_comman
 HASHES = "kafka/client/test_java_partitioner.py::test_many_keys_at_once_have_the_same_hashes"
 CERTIFICATES = "config/keys/test_security.py::test_certificates_of_any_bytes_are_refused_naming_the_key"
 PROTOBUF = "slogd/columns/test_decode.py::test_any_bytes_are_read_as_protobuf_reads_them_or_refused"
-VALUES = "files/test_json_values.py::test_any_bytes_are_a_value_or_a_value_error"
+VALUES = "files/test_json_values.py::test_arbitrary_bytes_raise_only_value_errors"
 POSTS = "ledger/test_posts.py::test_any_document_is_a_post_or_a_bad_post"
 KAFKA_RECORDS = "server/kafka/records/test_decode.py::test_any_bytes_with_a_good_checksum_are_records_or_refused"
 KAFKA_REQUESTS = "server/kafka/test_messages.py::test_any_bytes_are_a_request_or_refused"
@@ -71,9 +71,9 @@ TARGETS = {
     "config/sources.py": TOML,
     "console/login.py": "console/test_login.py::test_any_cookie_is_a_session_or_none",
     "console/message_view.py": "console/test_message_view.py::test_any_message_is_shown",
-    "files/checked_document.py": "files/test_checked_document.py::test_a_file_that_is_no_document_is_named",
-    "files/checked_lines.py": "files/test_checked_lines.py::test_bytes_of_any_kind_raise_nothing",
-    "files/checked_word.py": "files/test_checked_word.py::test_a_flipped_bit_anywhere_is_found",
+    "files/checked_document.py": "files/test_checked_document.py::test_error_names_a_damaged_file",
+    "files/checked_lines.py": "files/test_checked_lines.py::test_arbitrary_bytes_raise_nothing",
+    "files/checked_word.py": "files/test_checked_word.py::test_decode_detects_any_flipped_bit",
     "files/json_values.py": VALUES,
     "handover/frame.py": "handover/test_frame.py::test_any_payload_with_a_good_checksum_is_a_frame_or_bad",
     "handover/held_frames.py": "handover/test_held_frames.py::test_of_a_file_of_any_bytes_nothing_is_invented",
@@ -291,8 +291,8 @@ NO_PARSERS = {
     "kafka/broker.py": "a test broker's log, shown when it does not start",
     "logbuffer/aeron/appender.py": OWN,
     "logbuffer/aeron/publication.py": OWN,
-    "process/boot_id.py": KERNEL,
-    "process/freed_memory.py": KERNEL,
+    "process/kernel.py": KERNEL,
+    "process/tuning.py": KERNEL,
     "server/daemon.py": PARENT,
     "server/grpc/reflection.py": PACKAGE,
     "sinks/forwarder.py": PARENT,

@@ -20,7 +20,7 @@ PACKAGE, TESTS = ROOT / "penstock", ROOT / "tests"
 
 # fmt: off
 REWRITTEN = [
-    "compact_json", "files", "java", "lazy_names",
+    "compact_json", "files", "java", "lazy_names", "process",
 ]
 # fmt: on
 """Rooms of the package that follow the rules, with their tests."""
@@ -34,11 +34,17 @@ SHORT_FILES: dict[str, str] = {
     "penstock/files/checked_word.py": "a memory format of its own",
     "penstock/files/json_values.py": "strict JSON without the dependencies of the file formats",
     "penstock/compact_json.py": "the encoder of every room, below all of them",
+    "penstock/process/in_flight_bytes.py": "one limit of two servers",
+    "penstock/process/kernel.py": "the calls of Linux",
+    "penstock/process/process_end.py": "a workaround of its own",
+    "penstock/process/terminal.py": "two functions on texts, without dependencies",
     "penstock/lazy_names.py": "a helper of every room's __init__, below all of them",
 }
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
-TESTED_BY: dict[str, str] = {}
+TESTED_BY: dict[str, str] = {
+    "penstock/process/http_limits.py": "tests/server/http/test_body_limits.py",
+}
 """Test of a module that has no test file of its own name."""
 
 NAME_WORDS = """

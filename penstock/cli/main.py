@@ -110,7 +110,7 @@ def build(arguments: Sequence[str] | None) -> typer.Typer:
     app.command("version")(_version)
     asked = next((word for word in arguments or () if not word.startswith("-")), "")
     if asked != NEEDS_PANDAS:
-        importlib.import_module("penstock.process.without_pandas")
+        importlib.import_module("penstock.process.tuning").tune("command")
     for name in COMMANDS:
         if arguments is None or name == asked:
             _add(app, name)

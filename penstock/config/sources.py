@@ -18,6 +18,8 @@ from penstock.config.units import ConfigError
 
 DEFAULT_FILE = "penstock.toml"
 ENVIRONMENT_PREFIX = "PENSTOCK_"
+NOT_SETTINGS = {"PENSTOCK_SKIP_TUNING"}
+"""Variables with the prefix that processes read before the configuration, see ``process.tuning``."""
 INHERITED = "defaults"
 """Who gave what a listener or topic takes from the defaults of all."""
 
@@ -46,7 +48,7 @@ def gather(
     tree.setdefault("listener", default_listener_tables())
     _check_listener_names(tree["listener"], read)
     for name, text in sorted((os.environ if environment is None else environment).items()):
-        if name.startswith(ENVIRONMENT_PREFIX):
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in NOT_SETTINGS:
             _set(given, name[len(ENVIRONMENT_PREFIX) :].lower().split("__"), _value(text), name)
     for override in overrides:
         key, equals, text = override.partition("=")

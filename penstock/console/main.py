@@ -31,7 +31,7 @@ from penstock.console.pages import (
     topics,
 )
 from penstock.console.theme import STATIC
-from penstock.process.parent_death import die_with_parent
+from penstock.process.kernel import die_with_parent
 from penstock.sql.quarantined import Selection
 
 NAME = "Penstock"

@@ -29,7 +29,7 @@ from penstock.logbuffer import (
     Subscription,
     mtu_for,
 )
-from penstock.process.boot_id import boot_id
+from penstock.process.kernel import boot_id
 from penstock.records import BadBatch
 
 STREAM_ID = 1

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from penstock.counts import Counts, Name
-from penstock.process.reporting import REPEAT_EVERY
+from penstock.process.reporting import REPEAT_INTERVAL_S
 
 REASONS: Mapping[str, str] = {
     Name.EMPTY: "empty datagrams",
@@ -40,7 +40,7 @@ REASONS: Mapping[str, str] = {
     Name.KERNEL_DROPPED: "datagrams that the kernel dropped for want of room (so_rcvbuf)",
 }
 """What is reported, and how it is called."""
-REPORT_EVERY = REPEAT_EVERY + 1
+REPORT_EVERY = REPEAT_INTERVAL_S + 1
 """Seconds; sooner, the same number would be held back as a repeat."""
 _LOGGER = logging.getLogger(__name__)
 

@@ -6,6 +6,10 @@ memory belong to the supervisor, so that killing it loses nothing that the kerne
 
 from __future__ import annotations
 
+from penstock.process.tuning import freeze_loaded_objects, tune
+
+tune("receiver")  # first, see penstock.process.tuning
+
 import contextlib
 import json
 import logging
@@ -20,8 +24,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-import penstock.process.warm_heap
-import penstock.process.without_pandas  # noqa: F401
 from penstock.config import BufferConfig, ListenerConfig
 from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.paths import slots_file, state_file
@@ -34,8 +36,7 @@ from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
 from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import Decoder, UdpReceiver
-from penstock.process.loaded_for_good import keep_what_is_loaded
-from penstock.process.parent_death import die_with_parent
+from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.wire.codecs import codec_of
 
@@ -162,7 +163,7 @@ def main() -> None:
     configure(f"receiver {task['listener']['name']}")
     with starting(f"cannot start in {task['folder']}"):
         receiver = Receiver(task)
-    keep_what_is_loaded()
+    freeze_loaded_objects()
     receiver.run()
 
 

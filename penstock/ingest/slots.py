@@ -29,7 +29,7 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 
-from penstock.process.boot_id import boot_id
+from penstock.process.kernel import boot_id
 from penstock.wire.datagrams import Datagrams
 
 SLOT_SIZE = 2112

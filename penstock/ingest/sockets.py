@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
-from penstock.process.boot_id import boot_id
+from penstock.process.kernel import boot_id
 
 SO_MEMINFO = 55
 DROPS = 8

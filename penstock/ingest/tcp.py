@@ -25,7 +25,7 @@ from penstock.ingest.connections import Connection, Connections, joiner_of, spli
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FILL_TIME, FINISH_TIME, LEAST_PAUSE
-from penstock.process.file_limit import raise_file_limit
+from penstock.process.kernel import raise_file_limit
 from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
 from penstock.wire.decoded import Decoded

@@ -22,7 +22,7 @@ from types import TracebackType
 from penstock.errors import PenstockError
 from penstock.java.jars import KAFKA_BROKER, fetch_all
 from penstock.java.runtime import find_java
-from penstock.process.parent_death import die_with_parent
+from penstock.process.kernel import die_with_parent
 
 HOST = "127.0.0.1"
 DEFAULT_MEMORY = "512m"

@@ -1,28 +1,18 @@
-"""What every process of Penstock does: it starts, dies with its parent, keeps small, and reports.
+"""The life of a process: tuning, child processes, the end, reports, and the limits of servers.
 
-Read ``child`` (a process that is started again), ``forked`` (one that shares what is loaded), ``process_end``,
-``parent_death``, ``reporting``, ``boot_id``, ``allocator``, ``terminal`` (what messages may do to one), ``file_limit``,
-``bytes_under_way`` (of requests), ``http_limits`` (of servers that speak it), then ``small_heap``, ``without_pandas``
-and ``grpc_without_threads``, which are imported first by processes that stay small, ``warm_heap``, by those that use
-memory again, ``loaded_for_good`` and ``freed_memory``. Imports ``errors`` of Penstock.
+Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
+shares loaded code), ``process_end``, ``kernel`` (requests to Linux), ``reporting`` (log lines), ``terminal`` (text that
+is safe to print), ``in_flight_bytes`` and ``http_limits`` (limits of servers). Imports ``errors`` only.
 """
 
 __all__ = [  # noqa: RUF022 reading order
+    "tuning",
     "child",
     "forked",
     "process_end",
-    "parent_death",
+    "kernel",
     "reporting",
-    "boot_id",
-    "allocator",
     "terminal",
-    "file_limit",
-    "bytes_under_way",
+    "in_flight_bytes",
     "http_limits",
-    "grpc_without_threads",
-    "small_heap",
-    "warm_heap",
-    "loaded_for_good",
-    "freed_memory",
-    "without_pandas",
 ]

@@ -1,4 +1,4 @@
-"""A process by fork: it shares what its parent has loaded, where one that is started anew would load it again."""
+"""A child process by fork: it shares the code and data that its parent has loaded."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ from setproctitle import setproctitle, setthreadtitle
 
 from penstock.process.process_end import exit_status, flush_output
 
-LOOK_EVERY = 0.005
-CRASHED = 70
-"""The status of a child that could not even begin (EX_SOFTWARE of sysexits.h)."""
+POLL_INTERVAL_S = 0.005
+EXIT_SOFTWARE = 70
+"""EX_SOFTWARE of sysexits.h: the child failed before its ``main``."""
 
 
 class Forked:
-    """A child that runs ``main`` of ``module``, as ``python -m module *arguments`` would, its task on standard input.
+    """A child that runs ``main`` of ``module`` as ``python -m module *arguments`` would, its task on standard input.
 
-    ``descriptors`` are handed down, all others are closed there; what it prints goes to ``output`` where given. It is
-    listed as ``module: title``. Call this from the main thread, where no other one of Python's runs. Raises OSError.
+    ``descriptors`` are inherited, all others are closed in the child; output goes to ``output`` if there is one. ``ps``
+    lists it as ``module: title``. Only the main thread may create one, while no other Python thread runs. Raises
+    OSError.
 
-    For Penstock's own code: it ends without the interpreter's end, which writes what open files still hold.
+    For Penstock's own code: the child skips the interpreter's end, which would flush files that are still open.
     """
 
     def __init__(
@@ -46,58 +47,60 @@ class Forked:
     ) -> None:
         self.returncode: int | None = None
         flush_output()
-        stdin = _written(task)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # its parent's handlers get none
+        stdin = _task_file(task)
+        # Order: blocked before the fork, so that no handler of the parent runs in the child before they are removed.
+        signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             with warnings.catch_warnings():
-                # Arrow has a thread of its own, which comes through it.
+                # Python warns of threads; the only one is native and Arrow's, which restarts it after a fork.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self.pid = os.fork()
             if not self.pid:
-                _run(module, arguments, (stdin, output), set(descriptors), title, before)
+                _run_child(module, arguments, (stdin, output), set(descriptors), title, signal_mask)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
             os.close(stdin)
 
     def poll(self) -> int | None:
-        """How it has ended: its status, or the signal as a negative number; None while it runs."""
+        """Return the exit status, or the signal as a negative number; None while the process runs."""
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # who started this process ignores SIGCHLD: nobody knows how it ended
+            except ChildProcessError:
+                # SIGCHLD is ignored here (inherited from the parent), so the kernel discarded the status.
                 pid, status = self.pid, 0
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. Raises subprocess.TimeoutExpired."""
-        until = None if timeout is None else time.monotonic() + timeout
+        """Wait for the end. Raises subprocess.TimeoutExpired."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         while (status := self.poll()) is None:
-            if until is not None and time.monotonic() >= until:
+            if deadline is not None and time.monotonic() >= deadline:
                 raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL_S)
         return status
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Send SIGTERM."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it."""
+        """Send SIGKILL."""
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
-        if self.poll() is None:  # else its id may be another's by now
+        if self.poll() is None:  # once it was waited for, the pid may belong to another process
             os.kill(self.pid, number)
 
 
 def short_name(module: str) -> str:
-    """How the kernel calls a process that was forked for ``module``: it has 15 bytes for it."""
+    """Return the kernel's name of a process that was forked for ``module``, limited to 15 bytes."""
     return module.removeprefix("penstock.")[:15]
 
 
-def _written(task: dict[str, Any]) -> int:
+def _task_file(task: dict[str, Any]) -> int:
     file = os.memfd_create("penstock-task")
     with os.fdopen(os.dup(file), "wb") as writing:
         writing.write(json.dumps(task).encode())
@@ -105,31 +108,34 @@ def _written(task: dict[str, Any]) -> int:
     return file
 
 
-def _run(
+def _run_child(
     module: str,
     arguments: Sequence[str],
     streams: tuple[int, IO[bytes] | None],
-    kept: set[int],
+    inherited: set[int],
     title: str,
     mask: Collection[int],
 ) -> NoReturn:
-    """Be the child, and never come back to what the parent was doing."""
-    status = CRASHED
+    """Run the child, and never return into the parent's code."""
+    status = EXIT_SOFTWARE
     try:
-        _forget_the_parent(streams, kept)
-        setthreadtitle(short_name(module))  # there is always room for it
+        _detach_from_parent(streams, inherited)
+        setthreadtitle(short_name(module))  # unlike the title it always fits; lock holders are recognised by it
         setproctitle(f"{module}: {title}")
         sys.argv = [module, *arguments]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        status = _status_of(module)
-    except BaseException:  # noqa: BLE001 - there is nobody else to tell
+        status = _run_main(module)
+    except BaseException:  # noqa: BLE001 - the last frame of this process
         traceback.print_exc()
     finally:
+        # Skips the interpreter's end: native threads do not survive it, see process_end.
         os._exit(status)
 
 
-def _forget_the_parent(streams: tuple[int, IO[bytes] | None], kept: set[int]) -> None:
-    """Its signals, files, and what it wants to do at its end."""
+def _detach_from_parent(streams: tuple[int, IO[bytes] | None], inherited: set[int]) -> None:
+    """Drop the parent's signal handlers, files and exit functions."""
+    # Workaround: CPython 3.11 to 3.13 have no public way to drop exit functions or to wait for threads
+    # (`threading._shutdown`).
     atexit._clear()
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
@@ -141,16 +147,17 @@ def _forget_the_parent(streams: tuple[int, IO[bytes] | None], kept: set[int]) ->
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor not in kept:
-            with contextlib.suppress(OSError):  # the one by which they were listed is gone already
+        if descriptor > 2 and descriptor not in inherited:
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed already
                 os.close(descriptor)
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the process's own, to its end
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
 
 
-def _status_of(module: str) -> int:
-    """Run it to its end, with all that a Python process does then."""
+def _run_main(module: str) -> int:
+    """Run ``main`` to its end, including the steps of a normal Python exit."""
     status = exit_status(lambda: importlib.import_module(module).main())
-    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as at the end of any process
+    # Order as in CPython: threads first, because exit functions may stop what threads still use.
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     flush_output()
     return status

@@ -1,4 +1,4 @@
-"""Limits of HTTP: connections, bodies of requests under way in all, and how long a slow client may take."""
+"""Limits of HTTP servers: connections, bytes of request bodies in flight, and the time of slow clients."""
 
 from __future__ import annotations
 
@@ -14,95 +14,92 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.errors import PenstockError
-from penstock.process.bytes_under_way import BytesUnderWay, Held
+from penstock.process.in_flight_bytes import InFlightBytes, RequestBytes
 
-TIMEOUT = 30.0
+REQUEST_TIMEOUT_S = 30.0
 CONNECTION, BODY, SLOW = "connection", "body", "slow"
-"""Why something is refused."""
+"""Reasons of refusals."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class BodyTooSlow(PenstockError, TimeoutError):
-    """The body of a request did not come in time."""
+    """The body of a request did not arrive in time."""
 
 
 class TooManyBodies(PenstockError, RuntimeError):
-    """More is being sent at once than is taken."""
+    """The bodies in flight exceed the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """``most`` bytes of bodies under way; ``timeout``: seconds for a request's head, and for a body that is small.
+    """Limits of one server: ``max_bytes`` of bodies in flight, ``timeout`` in seconds for a head or a small body.
 
-    ``refused`` counts by reason what was refused: ``connection``, ``body``, ``slow``. ``keys``: what is to be changed
-    where bodies, connections or times are refused.
+    ``refused`` counts refusals by reason: ``connection``, ``body``, ``slow``. ``keys`` are the configuration keys that
+    a log line names for bodies, connections and times.
     """
 
-    most: int = 256 << 20
-    timeout: float = TIMEOUT
+    max_bytes: int = 256 << 20
+    timeout: float = REQUEST_TIMEOUT_S
     connections: int = 1000
     keys: tuple[str, str, str] = ("log.max_bodies", "log.max_connections", "log.request_timeout")
     refused: Counter[str] = field(default_factory=Counter)
 
 
 class LimitedBodies:
-    """Middleware: bodies that are read by the application, within limits.
+    """Middleware that limits the request bodies which the application reads.
 
-    Where there is no room for all, the body that holds most of it and is not whole yet goes first (503). One that
-    comes too slowly is given up (408).
+    Over the limit the largest incomplete body is refused (503); a body that arrives too slowly is refused, too (408).
+    ``translate`` maps BodyTooSlow and TooManyBodies to the application's own errors.
     """
 
     def __init__(
-        self, app: ASGIApp, limits: HttpLimits, told: Callable[[Exception], Exception] = lambda error: error
+        self, app: ASGIApp, limits: HttpLimits, translate: Callable[[Exception], Exception] = lambda error: error
     ) -> None:
-        """``told``: what the application is to be told in the place of BodyTooSlow and TooManyBodies."""
-        self._app, self.limits, self.told = app, limits, told
-        self.under_way = BytesUnderWay(limits.most, limits.timeout)
+        self._app, self.limits, self.translate = app, limits, translate
+        self.in_flight = InFlightBytes(limits.max_bytes, limits.timeout)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(receive, send, self)
+        body = _LimitedBody(receive, send, self)
         try:
             await self._app(scope, body.receive, body.send)
         finally:
-            self.under_way.released(body.held)
+            self.in_flight.release(body.bytes)
 
 
-class _Body:
-    """The body of one request; it is ``held.whole`` when its end has come, or it was refused."""
+class _LimitedBody:
+    """The body of one request; ``bytes.complete`` is set when it ended or was refused."""
 
     def __init__(self, receive: Receive, send: Send, bodies: LimitedBodies) -> None:
         self._receive, self._send, self._bodies = receive, send, bodies
-        self._began = asyncio.get_running_loop().time()
-        self._waiting: asyncio.Timeout | None = None
+        self._started_at = asyncio.get_running_loop().time()
+        self._pending_receive: asyncio.Timeout | None = None
         self._refused: Exception | None = None
-        self.held = Held(self._give_up)
+        self.bytes = RequestBytes(self._give_up)
 
     async def receive(self) -> Message:
-        """Raises BodyTooSlow and TooManyBodies."""
+        """Return the next part. Raises BodyTooSlow and TooManyBodies."""
         if self._refused:
             raise self._refused
-        if self.held.whole:
+        if self.bytes.complete:
             return await self._receive()
-        until = self._began + self._bodies.under_way.time_for(self.held.size)
+        deadline = self._started_at + self._bodies.in_flight.time_for(self.bytes.size)
         try:
-            async with asyncio.timeout_at(until) as self._waiting:
+            async with asyncio.timeout_at(deadline) as self._pending_receive:
                 message = await self._receive()
         except TimeoutError:
-            self._waiting = None
+            self._pending_receive = None
             if not self._refused:
                 self._bodies.limits.refused[SLOW] += 1
-                _LOGGER.warning(
-                    "a request of HTTP is given up: its body comes too slowly (%s)", self._bodies.limits.keys[2]
-                )
-                self._refuse(self._bodies.told(BodyTooSlow("The body of the request does not come")))
+                _LOGGER.warning("HTTP request refused: its body arrives too slowly (%s)", self._bodies.limits.keys[2])
+                self._refuse(self._bodies.translate(BodyTooSlow("The body of the request did not arrive in time")))
             assert self._refused
             raise self._refused from None
-        self._waiting = None
-        self.held.whole = not message.get("more_body", False)
-        self._bodies.under_way.grown(self.held, len(message.get("body", b"")))
+        self._pending_receive = None
+        self.bytes.complete = not message.get("more_body", False)
+        self._bodies.in_flight.grow(self.bytes, len(message.get("body", b"")))
         if self._refused:
             raise self._refused
         return message
@@ -110,84 +107,91 @@ class _Body:
     def _give_up(self) -> None:
         bodies = self._bodies
         bodies.limits.refused[BODY] += 1
-        size, key = bodies.under_way.size, bodies.limits.keys[0]
-        _LOGGER.warning("a request of HTTP is refused: bodies of %d bytes are under way (%s)", size, key)
-        self._refuse(bodies.told(TooManyBodies("Too much is being sent at once; try again")))
+        size, key = bodies.in_flight.size, bodies.limits.keys[0]
+        _LOGGER.warning("HTTP request refused: %d bytes of bodies are in flight (%s)", size, key)
+        self._refuse(bodies.translate(TooManyBodies("Too many request bodies at once; retry later")))
 
-    def _refuse(self, why: Exception) -> None:
-        """Read no more of it, also where it is waited for just now."""
-        self._refused, self.held.whole = why, True
-        if self._waiting is not None:
-            self._waiting.reschedule(0)
+    def _refuse(self, error: Exception) -> None:
+        """Stop reading, also when a read is pending."""
+        self._refused, self.bytes.complete = error, True
+        if self._pending_receive is not None:
+            # The reader is suspended in receive(): an expired timeout wakes it without cancelling its task.
+            self._pending_receive.reschedule(0)
 
     async def send(self, message: Message) -> None:
-        """Of a refused one the rest is not wanted: the connection ends with the answer."""
+        """Send a part of the response; that of a refused request closes the connection."""
         if self._refused and message["type"] == "http.response.start":
+            # The rest of the body is never read, so the connection cannot carry another request.
             message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         await self._send(message)
 
 
 class LimitedProtocol(H11Protocol):
-    """Closes a connection whose client is waited for too long, and one where there are too many.
+    """HTTP/1.1 connection that closes when its client is silent for too long or there are too many connections.
 
-    It is waited for the head of a request, or for the rest of one that is answered already. What a body may take that
-    is being read, ``LimitedBodies`` knows.
+    It times the head of a request and the unread rest of an answered one; ``LimitedBodies`` times bodies that are read.
+    Workaround: uvicorn has no limit for heads and no hook, so this subclasses its H11Protocol (as of 0.54).
     """
 
     limits = HttpLimits()
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._patience: asyncio.TimerHandle | None = None
-        self._heard = self.loop.time()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_received = self.loop.time()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._look()
+        self._watch_idle()
         if len(self.connections) > self.limits.connections:
-            self._make_room()
+            self._close_idlest()
 
-    def _make_room(self) -> None:
-        """Close the one that is silent for the longest time, with no request that is being answered; else this one."""
-        idle = [one for one in self.connections if isinstance(one, LimitedProtocol) and one.is_idle]
-        first = min(idle, key=lambda one: one._heard, default=self)
+    def _close_idlest(self) -> None:
+        """Close the connection that is silent longest and has no request in progress, or else this one."""
+        idle = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, LimitedProtocol) and connection.is_idle
+        ]
+        victim = min(idle, key=lambda connection: connection._last_received, default=self)
         self.limits.refused[CONNECTION] += 1
-        text = "a connection of HTTP is closed: there are more than %d (%s)"
+        text = "HTTP connection closed: more than %d are open (%s)"
         _LOGGER.warning(text, self.limits.connections, self.limits.keys[1])
-        first.transport.abort()
-        first.connections.discard(first)
+        victim.transport.abort()
+        victim.connections.discard(victim)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being read or answered."""
+        """No request is being read or answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
-        self._heard = self.loop.time()
+        self._last_received = self.loop.time()
         super().data_received(data)
-        self._look()
+        self._watch_idle()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._calm()
+        self._stop_timer()
 
-    def _look(self) -> None:
+    def _watch_idle(self) -> None:
         answered = self.cycle is not None and self.is_idle
         if self.conn.their_state is not h11.IDLE and not answered:
-            self._calm()
-        elif self._patience is None:
-            self._patience = self.loop.call_later(self.limits.timeout, self._give_up)
+            self._stop_timer()
+        elif self._timer is None:
+            # One timer from the first to the last byte of a head, so a client cannot extend it by sending single bytes.
+            self._timer = self.loop.call_later(self.limits.timeout, self._give_up)
 
     def _give_up(self) -> None:
         self.limits.refused[SLOW] += 1
         self.transport.close()
 
-    def _calm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def limited_protocol(limits: HttpLimits) -> type[LimitedProtocol]:
-    """The protocol with these limits."""
+    """Return a protocol class with these limits; uvicorn creates the instances itself."""
     return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})

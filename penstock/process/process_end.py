@@ -1,4 +1,4 @@
-"""The end of a process that may have threads in native code: there the interpreter's own end is a crash."""
+"""The end of a process whose threads may be in native code, where the interpreter's own end crashes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,38 @@ from typing import Any, NoReturn
 
 
 def end_process(status: int) -> NoReturn:
-    """End it now, with what it has printed written out.
+    """End the process now, after flushing its output.
 
-    The interpreter ends a thread that comes back from native code by unwinding it, and delta-rs or Arrow do not
-    survive that: the process would end by SIGSEGV or SIGABRT instead of with its status.
+    Workaround: at its end the interpreter unwinds threads that return from native code. delta-rs 1.6 and Arrow 26 do
+    not survive this, so that the process would end by SIGSEGV or SIGABRT instead of with its status.
     """
     flush_output()
     os._exit(status)
 
 
-def ends(thread: threading.Thread, stop: threading.Event, patience: float) -> bool:
-    """Have a thread end; whether it has, which is waited for so many seconds, and not again by another call."""
+def stop_thread(thread: threading.Thread, stop: threading.Event, timeout: float) -> bool:
+    """Set ``stop``, wait up to ``timeout`` seconds for the thread, and report whether it ended; a second call does not
+    wait.
+    """
     if thread.is_alive() and not stop.is_set():
         stop.set()
-        thread.join(patience)
+        # Only the first call waits: a thread in native code may never return, and shutdown has one deadline for all.
+        thread.join(timeout)
     return not thread.is_alive()
 
 
 def exit_status(main: Callable[[], object]) -> int:
-    """The status with which ``sys.exit(main())`` would end the process; an exception is printed."""
+    """Return the status with which ``sys.exit(main())`` would end the process; an exception is printed."""
     try:
-        return _status(main())
+        return _exit_code(main())
     except SystemExit as end:
-        return _status(end.code)
-    except BaseException:  # noqa: BLE001 - as the interpreter does it
+        return _exit_code(end.code)
+    except BaseException:  # noqa: BLE001 - as the interpreter does
         traceback.print_exc()
         return 1
 
 
-def _status(code: Any) -> int:
+def _exit_code(code: Any) -> int:
     if code is None or isinstance(code, int):
         return (code or 0) & 0xFF
     print(code, file=sys.stderr)
@@ -48,8 +51,9 @@ def _status(code: Any) -> int:
 
 
 def flush_output() -> None:
-    """Write out what was printed, where somebody still reads it."""
+    """Flush standard output and error, unless they are closed."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # it is None where it was closed at the start
+        if stream is not None:  # None when the process was started without it
+            # A pipe without a reader or a full disk must not change the exit status.
             with contextlib.suppress(OSError):
                 stream.flush()

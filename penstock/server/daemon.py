@@ -5,6 +5,10 @@ It empties the listeners' log buffers into topics, keeps the ledger, and serves 
 
 from __future__ import annotations
 
+from penstock.process.tuning import freeze_loaded_objects, tune
+
+tune("log daemon")  # first, see penstock.process.tuning
+
 import asyncio
 import json
 import logging
@@ -13,9 +17,6 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-import penstock.process.grpc_without_threads
-import penstock.process.small_heap
-import penstock.process.without_pandas  # noqa: F401
 from penstock.config import OtelConfig, Settings, split_address
 from penstock.config.daemon_access import internal_token
 from penstock.config.keys.alarms import AlarmsConfig
@@ -25,10 +26,8 @@ from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
-from penstock.process.file_limit import raise_file_limit
 from penstock.process.http_limits import HttpLimits
-from penstock.process.loaded_for_good import keep_what_is_loaded
-from penstock.process.parent_death import die_with_parent
+from penstock.process.kernel import die_with_parent, raise_file_limit
 from penstock.process.process_end import end_process
 from penstock.process.reporting import configure, starting
 from penstock.server.alarms.delivery import AlarmDelivery
@@ -103,7 +102,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         kafka_advertised=settings.log.kafka_advertised,
         security=settings.security,
         stop=stop,
-        ready=lambda _: keep_what_is_loaded(),
+        ready=lambda _: freeze_loaded_objects(),
         http_limits=limits,
     )
     await asyncio.to_thread(drains.stop)

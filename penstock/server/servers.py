@@ -15,8 +15,8 @@ from starlette.types import ASGIApp
 
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
-from penstock.process.freed_memory import give_back_what_is_freed
 from penstock.process.http_limits import HttpLimits, limited_protocol
+from penstock.process.tuning import release_freed_memory
 from penstock.server.auth.server_tls import ServerTls
 from penstock.server.entries_api import EntriesApi
 from penstock.server.grpc.call_server import CallServer
@@ -86,7 +86,7 @@ async def serve(
         await rpc.start()
         web = _Uvicorn(_config(app, tls, http_limits))
         served = asyncio.create_task(web.serve(sockets=[listener]))
-        tidying = [asyncio.create_task(work) for work in (api.pages.forget_when_idle(), give_back_what_is_freed())]
+        tidying = [asyncio.create_task(work) for work in (api.pages.forget_when_idle(), release_freed_memory())]
         _LOGGER.debug("gRPC on %s, HTTP on %s, Flight on %s", bound.grpc, bound.http, bound.flight or "nothing")
         if ready is not None:
             ready(bound)
@@ -173,7 +173,7 @@ def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimi
     from penstock.server.kafka.door import KafkaDoor
     from penstock.server.kafka.limits import KafkaLimits
 
-    return KafkaDoor(api, KafkaLimits(limits.most, limits.timeout, limits.connections), advertised)
+    return KafkaDoor(api, KafkaLimits(limits.max_bytes, limits.timeout, limits.connections), advertised)
 
 
 def _bind(server: CallServer, address: str, tls: ServerTls) -> str:

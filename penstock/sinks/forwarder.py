@@ -6,6 +6,10 @@ of each message. Killed at any moment it gives the handler a batch again, and co
 
 from __future__ import annotations
 
+from penstock.process.tuning import freeze_loaded_objects, tune
+
+tune("forwarder")  # first, see penstock.process.tuning
+
 import contextlib
 import faulthandler
 import json
@@ -19,7 +23,6 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-import penstock.process.without_pandas  # noqa: F401
 from penstock.config.keys.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
@@ -31,8 +34,7 @@ from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
-from penstock.process.loaded_for_good import keep_what_is_loaded
-from penstock.process.parent_death import die_with_parent
+from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.records import BadBatch, concatenated
 from penstock.sinks.handler import Delivered, Handler
@@ -280,7 +282,7 @@ def main() -> None:
         forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)
     signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keep_what_is_loaded()
+    freeze_loaded_objects()
     forwarder.run()
     close = getattr(made, "close", None)
     if close:

@@ -6,6 +6,10 @@ checkpoint is held by this process and by its JVM, which ends when this process 
 
 from __future__ import annotations
 
+from penstock.process.tuning import tune
+
+tune("pipeline")  # first, see penstock.process.tuning
+
 import argparse
 import logging
 import os
@@ -22,7 +26,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-import penstock.process.warm_heap  # noqa: F401
 from penstock import config
 from penstock.errors import PenstockError
 from penstock.landing.checkpoint_repair import mend, sweep

@@ -19,8 +19,8 @@ from penstock.files.file_system import OS, replace_durably
 from penstock.handover.frame_size import frame_length, least_frame
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
-from penstock.process.file_limit import raise_file_limit
-from penstock.process.loaded_for_good import keep_what_is_loaded
+from penstock.process.kernel import raise_file_limit
+from penstock.process.tuning import freeze_loaded_objects
 from penstock.supervise.daemon_channel import Channel
 from penstock.supervise.endpoints import ENDPOINTS
 from penstock.supervise.handler_checks import check_handlers
@@ -252,7 +252,7 @@ def _load_what_they_share(listeners: Sequence[ListenerConfig]) -> None:
     for listener in listeners:
         if listener.codec in CODECS:
             decoder_of(listener)
-    keep_what_is_loaded()
+    freeze_loaded_objects()
 
 
 def make_folders(settings: Settings) -> None:

@@ -1,11 +1,9 @@
-"""Children: started again when they die, never left behind."""
+"""Children are restarted when they die."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,16 +13,16 @@ import pytest
 from penstock.process.child import Child
 
 
-def until(done: Callable[[], object], seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 10) -> None:
     end = time.monotonic() + seconds
-    while not done():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A module ``task`` that writes what it was told, and waits; ``quick`` ends at once."""
+    """Write a module ``task`` that stores its task and waits, and a module ``quick`` that ends at once."""
     code = "import json, pathlib, sys, time\ntask = json.load(sys.stdin)\n"
     (tmp_path / "task.py").write_text(
         code + "pathlib.Path(task['file']).write_text(task['text'])\nprint('hello', flush=True)\ntime.sleep(60)\n"
@@ -34,72 +32,42 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_child_gets_its_task_and_its_output_a_file(module: Path) -> None:
-    task = {"file": str(module / "told"), "text": "x"}
+def test_child_receives_its_task_and_writes_to_its_output_file(module: Path) -> None:
+    task = {"file": str(module / "stored"), "text": "x"}
     child = Child("task", "task", task, output=module / "output")
     child.start()
-    until(lambda: (module / "output").read_bytes() == b"hello\n")
-    assert (module / "told").read_text() == "x"
+    wait_until(lambda: (module / "output").read_bytes() == b"hello\n")
+    assert (module / "stored").read_text() == "x"
     child.stop()
     assert child.wait(time.monotonic() + 10)
     assert child.pid is None
 
 
-def test_a_killed_child_is_started_again(module: Path) -> None:
-    child = Child("task", "task", {"file": str(module / "told"), "text": "x"})
+def test_killed_child_is_restarted(module: Path) -> None:
+    child = Child("task", "task", {"file": str(module / "stored"), "text": "x"})
     child.start()
     pid = child.pid
     assert pid
     os.kill(pid, signal.SIGKILL)
-    said: list[str] = []
-    until(lambda: said.append(line) if (line := child.check()) else child.pid not in (None, pid))
-    assert said == ["task was killed by signal 9; it is started again"]
+    lines: list[str] = []
+    wait_until(lambda: lines.append(line) if (line := child.check()) else child.pid not in (None, pid))
+    assert lines == ["task was killed by signal 9; restarting it"]
     assert child.restarts == 1
     child.stop()
     child.wait(time.monotonic() + 10)
 
 
-def test_a_child_that_keeps_dying_is_started_more_and_more_seldom(module: Path) -> None:
+def test_restart_delay_grows(module: Path) -> None:
     child = Child("quick", "quick", {})
     child.start()
     pauses: list[float] = []
-    died, end = 0.0, time.monotonic() + 60
+    died_at, end = 0.0, time.monotonic() + 60
     while len(pauses) < 3:
         assert time.monotonic() < end
         if child.check():
-            died = time.monotonic()
+            died_at = time.monotonic()
         elif child.restarts > len(pauses):
-            pauses.append(time.monotonic() - died)
+            pauses.append(time.monotonic() - died_at)
         time.sleep(0.005)
     assert all(pause > 0.09 * 2**number for number, pause in enumerate(pauses))
     child.wait(time.monotonic() + 10)
-
-
-PARENT = """
-import sys, time
-from penstock.process.child import Child
-child = Child("c", "grandchild", {})
-child.start()
-print(child.pid, flush=True)
-time.sleep(60)
-"""
-
-
-def test_a_child_dies_with_its_parent(module: Path) -> None:
-    (module / "grandchild.py").write_text(
-        "import time\nfrom penstock.process.parent_death import die_with_parent\ndie_with_parent()\ntime.sleep(60)\n"
-    )
-    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout
-        pid = int(parent.stdout.readline())
-        until(lambda: b"grandchild" in Path(f"/proc/{pid}/cmdline").read_bytes())
-        time.sleep(0.5)  # until it has said so to the kernel
-        parent.kill()
-    until(lambda: not _runs(pid))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -1,4 +1,4 @@
-"""A child by fork is what a process that is started anew would be: nothing of its parent's is left in it."""
+"""A forked child is like a new process: it inherits only loaded code."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ shared.loaded = "by the parent"
 signal.signal(signal.SIGTERM, lambda *_: print("a parent's handler", flush=True))
 atexit.register(print, "the parent ends")
 secret = os.open("/dev/null", os.O_RDONLY)
-given = os.open("/dev/null", os.O_RDONLY)
+inherited = os.open("/dev/null", os.O_RDONLY)
 print("said before", end="")
 output = open(sys.argv[2], "ab")
-child = Forked("childs", ["1", sys.argv[1]], {"text": "x" * 200_000, "given": given}, [given], output, "a title")
+task = {"text": "x" * 200_000, "inherited": inherited}
+child = Forked("childs", ["1", sys.argv[1]], task, [inherited], output, "a title")
 ACTION
 print(json.dumps({"status": child.wait(20), "again": child.poll()}), flush=True)
 """
@@ -35,16 +36,16 @@ import atexit, json, os, signal, sys, threading, time
 import shared
 def main():
     task = json.load(sys.stdin)
-    told = {"argv": sys.argv, "length": len(task["text"]), "loaded": shared.loaded}
-    told["term"] = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    told["mask"] = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
-    open_ones = {int(one) for one in os.listdir("/proc/self/fd")} - {0, 1, 2}
-    told["open"] = sorted(one for one in open_ones if os.path.exists(f"/proc/self/fd/{one}")) == [task["given"]]
-    told["title"] = open("/proc/self/cmdline").read().rstrip(chr(0))
-    print(json.dumps(told), flush=True)
+    report = {"argv": sys.argv, "length": len(task["text"]), "loaded": shared.loaded}
+    report["term"] = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    report["mask"] = sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    descriptors = {int(name) for name in os.listdir("/proc/self/fd")} - {0, 1, 2}
+    report["open"] = sorted(fd for fd in descriptors if os.path.exists(f"/proc/self/fd/{fd}")) == [task["inherited"]]
+    report["title"] = open("/proc/self/cmdline").read().rstrip(chr(0))
+    print(json.dumps(report), flush=True)
     ACTION
 """
-ENDS = {
+STATUSES = {
     "return": 0,
     "sys.exit(3)": 3,
     "sys.exit('because')": 1,
@@ -54,7 +55,7 @@ ENDS = {
     "os.kill(os.getpid(), 9)": -9,
     "time.sleep(30)": -15,
 }
-SAYS = {
+OUTPUTS = {
     "sys.exit('because')": "because",
     "raise ValueError('unexpected')": "ValueError: unexpected",
     "threading.Thread(target=lambda: (time.sleep(0.2), print('a thread ends'))).start()": "a thread ends",
@@ -63,22 +64,22 @@ SAYS = {
 
 
 def run(folder: Path, ends: str) -> tuple[dict[str, Any], list[str], str]:
-    """What the child said of itself, what else it printed, and what its parent printed."""
+    """Return the report of the child, the rest of its output, and the output of its parent."""
     waits = 'while not Path(sys.argv[2]).read_text().endswith("\\n"): time.sleep(0.01)\nchild.terminate()'
     (folder / "shared.py").write_text("loaded = None\n")
     (folder / "childs.py").write_text(CHILD.replace("ACTION", ends))
     code = PARENT.replace("ACTION", waits if "sleep(30)" in ends else "")
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-c", code, "again", str(folder / "output")]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
     first, *rest = (folder / "output").read_text().splitlines()
-    return json.loads(first), rest, done.stdout
+    return json.loads(first), rest, process.stdout
 
 
-@pytest.mark.parametrize("ends", ENDS)
-def test_it_has_its_task_and_what_is_loaded_and_nothing_else_and_ends_as_any_process(tmp_path: Path, ends: str) -> None:
-    told, rest, parents = run(tmp_path, ends)
-    assert told == {
+@pytest.mark.parametrize("ends", STATUSES)
+def test_child_has_only_its_task_and_loaded_code_and_ends_normally(tmp_path: Path, ends: str) -> None:
+    report, rest, parents = run(tmp_path, ends)
+    assert report == {
         "argv": ["childs", "1", "again"],
         "length": 200_000,
         "loaded": "by the parent",
@@ -87,17 +88,17 @@ def test_it_has_its_task_and_what_is_loaded_and_nothing_else_and_ends_as_any_pro
         "open": True,
         "title": "childs: a title",
     }
-    assert SAYS.get(ends, "") in "\n".join(rest)
-    assert bool(rest) == (ends in SAYS)
-    said, _, end = parents.partition("\n")
-    assert json.loads(said.removeprefix("said before")) == {"status": ENDS[ends], "again": ENDS[ends]}
+    assert OUTPUTS.get(ends, "") in "\n".join(rest)
+    assert bool(rest) == (ends in OUTPUTS)
+    report_line, _, end = parents.partition("\n")
+    assert json.loads(report_line.removeprefix("said before")) == {"status": STATUSES[ends], "again": STATUSES[ends]}
     assert end == "the parent ends\n"
 
 
 WAITS = """
 import subprocess, sys
 from penstock.process.forked import Forked
-child = Forked("childs", [], {"text": "", "given": 0}, [], open(sys.argv[2], "ab"), "title")
+child = Forked("childs", [], {"text": "", "inherited": 0}, [], open(sys.argv[2], "ab"), "title")
 try:
     child.wait(0.2)
 except subprocess.TimeoutExpired:
@@ -107,13 +108,13 @@ child.terminate()
 """
 
 
-def test_one_that_does_not_end_is_waited_for_no_longer_than_was_asked(tmp_path: Path) -> None:
+def test_wait_ends_at_its_timeout(tmp_path: Path) -> None:
     (tmp_path / "childs.py").write_text("import time\ndef main():\n    time.sleep(30)\n")
     command = [sys.executable, "-c", WAITS, "", str(tmp_path / "output")]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     began = time.monotonic()
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
-    assert done.stdout == f"{-signal.SIGKILL}\n"
+    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    assert process.stdout == f"{-signal.SIGKILL}\n"
     assert time.monotonic() - began < 20
 
 
@@ -128,30 +129,30 @@ print(child.wait(20))
 """
 
 
-def test_where_nobody_knows_how_it_ended_it_has_ended(tmp_path: Path) -> None:
+def test_ignored_sigchld_counts_as_status_zero(tmp_path: Path) -> None:
     (tmp_path / "childs.py").write_text("import time\ndef main():\n    time.sleep(30)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", IGNORES]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
-    assert done.stdout == "0\n"
+    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    assert process.stdout == "0\n"
 
 
-def test_one_that_cannot_begin_says_why(tmp_path: Path) -> None:
+def test_child_that_fails_before_main_prints_the_cause(tmp_path: Path) -> None:
     code = "import os\nfrom penstock.process import forked\nforked.setproctitle = None\n"
     code += "print(forked.Forked('childs', [], {}, [], None, 'title').wait(20))"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "70\n"
-    assert "TypeError" in done.stderr
+    process = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert process.stdout == "70\n"
+    assert "TypeError" in process.stderr
 
 
-def test_one_whose_module_cannot_be_imported_ends_as_any_process(tmp_path: Path) -> None:
+def test_failed_import_ends_with_its_status(tmp_path: Path) -> None:
     (tmp_path / "childs.py").write_text("import sys\nsys.exit('this machine lacks it')\n")
     code = "from penstock.process.forked import Forked\n"
     code += "print(Forked('childs', [], {}, [], None, 'title').wait(20))"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
-    assert (done.stdout, done.stderr) == ("1\n", "this machine lacks it\n")
+    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    assert (process.stdout, process.stderr) == ("1\n", "this machine lacks it\n")
 
 
 CLOSED = """
@@ -162,7 +163,7 @@ os._exit(Forked("childs", [], {}, [], None, "title").wait(20))
 """
 
 
-def test_where_nothing_can_be_printed_it_runs_too(tmp_path: Path) -> None:
+def test_child_runs_without_standard_streams(tmp_path: Path) -> None:
     (tmp_path / "childs.py").write_text("import sys\ndef main():\n    sys.exit(4)\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     assert subprocess.run([sys.executable, "-c", CLOSED], timeout=60, env=environment, check=False).returncode == 4

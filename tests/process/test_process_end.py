@@ -1,4 +1,4 @@
-"""A process that ends while its threads are in native code."""
+"""The end of a process with threads in native code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process.process_end import ends, exit_status, flush_output
+from penstock.process.process_end import exit_status, flush_output, stop_thread
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 BUSY = """
@@ -32,12 +32,12 @@ time.sleep(0.5)
 print("written")
 END
 """
-"""Most often a crash, where END is the interpreter's end."""
+"""Crashes most of the time when END is the interpreter's end."""
 
 
-def test_it_ends_with_its_status_and_what_it_printed(tmp_path: Path) -> None:
+def test_process_with_native_threads_ends_with_its_status_and_output(tmp_path: Path) -> None:
     program = BUSY.replace("END", "end_process(exit_status(lambda: sys.exit(3)))")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
@@ -46,42 +46,42 @@ def test_it_ends_with_its_status_and_what_it_printed(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=BUFFERED,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (3, "written\n", "")
+    assert (process.returncode, process.stdout, process.stderr) == (3, "written\n", "")
 
 
-def test_the_status_that_main_returns_is_the_process_s() -> None:
+def test_status_is_what_main_returns() -> None:
     assert (exit_status(lambda: 3), exit_status(lambda: None)) == (3, 0)
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "said"), [(None, 0, ""), (3, 3, ""), (-1, 255, ""), ("no such file", 1, "no such file\n")]
+    ("code", "status", "output"), [(None, 0, ""), (3, 3, ""), (-1, 255, ""), ("no such file", 1, "no such file\n")]
 )
-def test_the_status_is_what_the_interpreter_would_give(
-    code: object, status: int, said: str, capsys: pytest.CaptureFixture[str]
+def test_status_of_sys_exit_is_that_of_the_interpreter(
+    code: object, status: int, output: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_status(lambda: sys.exit(code)) == status  # type: ignore[arg-type]
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == output
 
 
-def test_an_exception_is_printed_and_ends_it_with_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exception_is_printed_and_gives_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(lambda: 1 // 0) == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_output_that_was_closed_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flush_ignores_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     flush_output()
 
 
-def test_a_thread_is_told_to_end_and_one_that_does_not_is_waited_for_once() -> None:
-    stop, go_on = threading.Event(), threading.Event()
-    thread = threading.Thread(target=go_on.wait)
-    assert ends(thread, stop, 60), "it was never started"
+def test_stop_thread_waits_only_in_the_first_call() -> None:
+    stop, release = threading.Event(), threading.Event()
+    thread = threading.Thread(target=release.wait)
+    assert stop_thread(thread, stop, 60), "it was never started"
     thread.start()
-    assert not ends(thread, stop, 0.01)
+    assert not stop_thread(thread, stop, 0.01)
     begin = time.monotonic()
-    assert not ends(thread, stop, 60)
+    assert not stop_thread(thread, stop, 60)
     assert (stop.is_set(), time.monotonic() - begin < 30) == (True, True)
-    go_on.set()
+    release.set()
     thread.join(20)
-    assert ends(thread, stop, 0)
+    assert stop_thread(thread, stop, 0)

@@ -1,4 +1,4 @@
-"""Control characters are shown."""
+"""Control characters are escaped."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.process.terminal import visible, visible_bytes
         ("\u202edrah".encode(), "\\u202edrah"),
     ],
 )
-def test_controls_are_shown_and_text_stays(data: bytes, shown: str) -> None:
+def test_controls_are_escaped_and_text_stays(data: bytes, shown: str) -> None:
     assert visible_bytes(data) == shown.encode()
 
 
 @given(st.binary())
-def test_no_bytes_reach_a_terminal_as_controls(data: bytes) -> None:
+def test_no_control_character_is_left(data: bytes) -> None:
     shown = visible_bytes(data).decode()
     assert shown == visible(shown)
     assert not any(ord(character) < 32 and character != "\t" for character in shown)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.counts import Counts, open_books
-from penstock.process.file_limit import raise_file_limit
+from penstock.process.kernel import raise_file_limit
 from penstock.testing.pipe import Pipe, until
 
 LISTENER = """

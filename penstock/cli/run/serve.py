@@ -17,7 +17,7 @@ from penstock.cli.options import Config, Override, settings_of
 from penstock.config import ConfigError, Settings, ignored_keys, load, split_address
 from penstock.config.daemon_access import reachable
 from penstock.ingest.sockets import CannotListen
-from penstock.process.parent_death import die_with_parent
+from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens

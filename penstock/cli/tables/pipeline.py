@@ -23,7 +23,7 @@ from penstock.cli.tables.spark_session import need_spark, tables_session
 from penstock.cli.tables.wait import wait
 from penstock.config import Settings
 from penstock.errors import PenstockError
-from penstock.process.parent_death import die_with_parent
+from penstock.process.kernel import die_with_parent
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 

@@ -13,7 +13,7 @@ from penstock.landing.deletion.removal import carry_out, expire
 from penstock.landing.table.begun_table import DELTA, begun_as
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.upkeep import compact_all, remove_old
-from penstock.process.process_end import ends
+from penstock.process.process_end import stop_thread
 
 LOOK = 2.0
 """Seconds between looks whether somebody asked for a deletion: one listing of a folder."""
@@ -51,7 +51,7 @@ class Maintenance:
 
     def stop(self, patience: float) -> bool:
         """End; whether it has, which is waited for so many seconds, once. What is cut off then has changed nothing."""
-        return ends(self._thread, self._stop, patience)
+        return stop_thread(self._thread, self._stop, patience)
 
     def _run(self) -> None:
         pause = LOOK

@@ -9,7 +9,7 @@ What direct calls have to have done, to commit, that thread does itself as soon 
 another one costs as much as a small commit. A second thread takes its place where that takes long, and then the
 committers do it for a while.
 
-In the log daemon that thread also reads and writes the sockets, where grpc can (see ``grpc_without_threads``).
+In the log daemon that thread also reads and writes the sockets, where grpc can (see ``process.tuning``).
 """
 
 from __future__ import annotations

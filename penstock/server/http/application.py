@@ -59,7 +59,7 @@ def create_app(
             Middleware(HeadAsGet),
             Middleware(RequestBodies, limit=lambda: MAX_BODY),
             Middleware(CleanPaths),
-            Middleware(LimitedBodies, limits=limits or HttpLimits(), told=told),
+            Middleware(LimitedBodies, limits=limits or HttpLimits(), translate=told),
         ],
     )
     app.router.redirect_slashes = False

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.process.bytes_under_way import Held
+from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.kafka.calls import Answer, Later, Soon
 from penstock.server.kafka.frames import Frames
 from penstock.server.kafka.limits import KafkaLimits
@@ -24,7 +24,7 @@ class _Waiting:
     """A request, its part in what is under way, and its answer, for which ``unstored`` batches are waited for."""
 
     request: Request
-    held: Held
+    held: RequestBytes
     answer: Answer
     unstored: int = 0
 
@@ -51,7 +51,7 @@ class Answers:
             self._room = self._calls.loop.create_future()
             await self._room
 
-    def add(self, request: Request, held: Held, answered: Answer) -> None:
+    def add(self, request: Request, held: RequestBytes, answered: Answer) -> None:
         """The answer to the next request. ``held`` is released once it is there."""
         self._waiting.append(waiting := _Waiting(request, held, answered))
         if isinstance(answered, Soon):
@@ -97,7 +97,7 @@ class Answers:
         first.answer = await later.values()
 
     def _end_first(self) -> None:
-        self._limits.released(self._waiting.popleft().held)
+        self._limits.release(self._waiting.popleft().held)
 
     def _pause_for(self, waiting: Coroutine[Any, Any, None]) -> None:
         """Send no more before ``waiting`` is over."""

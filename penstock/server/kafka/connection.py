@@ -6,7 +6,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from penstock.process.bytes_under_way import Held
+from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.kafka.answers import Answers
 from penstock.server.kafka.calls import Address, Answer, Call, Handler, QuickHandler
@@ -75,9 +75,9 @@ class Connection:
                 self._tried = None
                 del octets, found
                 self._answers.add(request, held, await self._begun(request, tried))
-                held = Held(lambda: None)
+                held = RequestBytes(lambda: None)
             finally:
-                self._serving.limits.released(held)
+                self._serving.limits.release(held)
 
     async def _begun(self, request: Request, tried: bool) -> Answer:
         if request.api is Api.API_VERSIONS:
@@ -93,7 +93,7 @@ class Connection:
                 return begun
         return await self._serving.handlers[request.api](call)
 
-    def _begun_at_once(self, octets: memoryview, held: Held) -> bool:
+    def _begun_at_once(self, octets: memoryview, held: RequestBytes) -> bool:
         """Whether a request is begun already; what cannot be is read as all others are, which tells why."""
         if self._answers.full or not begun_at_once(octets):
             return False

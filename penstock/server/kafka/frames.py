@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.process.bytes_under_way import Held
+from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.limits import IDLE, LARGEST, KafkaLimits
 
@@ -17,7 +17,7 @@ SIZE = 4
 """Bytes of a length."""
 FIRST_ROOM = 1 << 20
 """Bytes that a frame gets at first, at most; where more have come, twice as many."""
-Whole = tuple[memoryview, Held]
+Whole = tuple[memoryview, RequestBytes]
 """A frame without its length, and its part in what is under way, which is to be released."""
 
 
@@ -49,7 +49,7 @@ class Frames(asyncio.BufferedProtocol):
     ) -> None:
         self._limits, self._serve, self._told, self._ahead = limits, serve, give_up, ahead
         self._loop = asyncio.get_running_loop()
-        self.offer: Callable[[memoryview, Held], bool] = lambda *_: False
+        self.offer: Callable[[memoryview, RequestBytes], bool] = lambda *_: False
         """Gets a frame that is waited for, as soon as it is whole; whether it is not to be had from ``next``, too."""
         self._rest = memoryview(b"")
         self._large: _Large | None = None
@@ -85,13 +85,13 @@ class Frames(asyncio.BufferedProtocol):
     def _drop_first(self) -> None:
         first, self._first = self._first, None
         if first is not None:
-            self._limits.released(first[1])
+            self._limits.release(first[1])
 
     def _drop_large(self) -> None:
         large, self._large = self._large, None
         if large is not None:
             large.over()
-            self._limits.released(large.held)
+            self._limits.release(large.held)
 
     def abort(self) -> None:
         """End the connection at once, whatever was not asked for yet."""
@@ -117,7 +117,7 @@ class Frames(asyncio.BufferedProtocol):
         self._idle_since = self._loop.time()
         large = self._large
         if large is not None and not large.is_whole:
-            self._limits.grown(large.held, count)
+            self._limits.grow(large.held, count)
             if self._large is large:  # there was room for it
                 large.filled(count)
         else:
@@ -155,8 +155,8 @@ class Frames(asyncio.BufferedProtocol):
     def _begin_large(self) -> None:
         """Where what has come ends within its first frame, that gets memory of its own."""
         if self._large is None and len(self._rest) >= SIZE and (size := self._size()) > len(self._rest) - SIZE:
-            self._large = _Large(size, self._rest[SIZE:], Held(self._give_up), self._timer(size))
-            self._limits.grown(self._large.held, len(self._rest) - SIZE)
+            self._large = _Large(size, self._rest[SIZE:], RequestBytes(self._give_up), self._timer(size))
+            self._limits.grow(self._large.held, len(self._rest) - SIZE)
             self._rest = memoryview(b"")
 
     def _timer(self, size: int) -> asyncio.TimerHandle:
@@ -199,10 +199,10 @@ class Frames(asyncio.BufferedProtocol):
             return large.whole(), large.held
         if not (size := self._size()):
             raise BadFrame("a request has no bytes, or too many")
-        held = Held(self._give_up)
+        held = RequestBytes(self._give_up)
         found, self._rest = self._rest[SIZE : SIZE + size], self._rest[SIZE + size :]
-        self._limits.grown(held, size)
-        held.whole = True
+        self._limits.grow(held, size)
+        held.complete = True
         return found, held
 
     def send(self, parts: Sequence[bytes | memoryview]) -> None:
@@ -281,7 +281,7 @@ class TlsFrames(asyncio.Protocol):
 class _Large:
     """A frame of which only a part has come."""
 
-    def __init__(self, size: int, begun: memoryview, held: Held, timer: asyncio.TimerHandle) -> None:
+    def __init__(self, size: int, begun: memoryview, held: RequestBytes, timer: asyncio.TimerHandle) -> None:
         self.size, self.held, self._timer, self._count = size, held, timer, len(begun)
         self._memory = _memory(min(size, max(FIRST_ROOM, len(begun))))
         self._memory[: len(begun)] = begun
@@ -300,7 +300,7 @@ class _Large:
     def filled(self, count: int) -> None:
         self._count += count
         if self.is_whole:
-            self.held.whole = True
+            self.held.complete = True
             self.over()
 
     def over(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.process.bytes_under_way import BytesUnderWay
+from penstock.process.in_flight_bytes import InFlightBytes
 
 LARGEST = 100 << 20
 """Bytes of one request; Kafka's own limit."""
@@ -13,7 +13,7 @@ IDLE = 600.0
 
 
 @dataclass(slots=True)
-class KafkaLimits(BytesUnderWay):
+class KafkaLimits(InFlightBytes):
     """Requests under way, and so many ``connections`` at once."""
 
     connections: int = 1000

@@ -15,7 +15,7 @@ from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.writing.part_writer import Job, PartResult, Source, write_part
-from penstock.process.loaded_for_good import keep_what_is_loaded
+from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.query.kafka_source import as_records
 from penstock.spark.query.part_results import packed, unpacked
 from penstock.spark.session import is_here
@@ -37,7 +37,7 @@ def written_parts(frame: DataFrame, sources: Sources, job: Job, landed_at: int, 
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part = packed(write_part(sources(batches), job, landed_at), folder)
-        keep_what_is_loaded()
+        freeze_loaded_objects()
         yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], names=["result"])
 
     with _workers_of_their_own(frame.sparkSession):

@@ -26,7 +26,7 @@ from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.watermarks import keep_watermarks
-from penstock.process.process_end import ends
+from penstock.process.process_end import stop_thread
 from penstock.spark.query.landing_query import Landing
 
 FIRST_PAUSE = 0.5
@@ -128,7 +128,7 @@ class ProofWorker:
 
     def break_off(self, patience: float) -> bool:
         """Leave undone what is not begun; whether the thread has ended, which is waited for so many seconds, once."""
-        return ends(self._thread, self._stop, patience)
+        return stop_thread(self._thread, self._stop, patience)
 
     def _run(self) -> None:
         while not self._stop.is_set():

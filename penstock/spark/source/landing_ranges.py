@@ -20,7 +20,7 @@ from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import Source
-from penstock.process.loaded_for_good import keep_what_is_loaded
+from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.source.data_source import PenstockSource, StreamReader, _ordered
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.slices import Slice, plan, read_slice
@@ -105,7 +105,7 @@ class RangeReader(StreamReader):
             for one in ranges
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
-        keep_what_is_loaded()  # Spark has a worker look for garbage after each task
+        freeze_loaded_objects()  # Spark has a worker look for garbage after each task
 
 
 def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[Source]:

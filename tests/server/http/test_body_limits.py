@@ -99,7 +99,7 @@ def test_a_body_that_comes_a_byte_at_a_time_is_given_up(
         ended.set()
         dribbling.join()
     assert (status in (408, 0), is_closed) == (True, True)
-    assert "its body comes too slowly" in caplog.text
+    assert "its body arrives too slowly" in caplog.text
 
 
 def test_the_rest_of_a_body_that_was_answered_is_not_waited_for(limited: Callable[[int, float], Running]) -> None:
@@ -160,7 +160,7 @@ def test_where_there_are_too_many_the_one_that_is_silent_for_the_longest_time_go
                 sock.sendall(rest)
                 assert answer(sock) == (200, False)
     assert running.limits.refused == {"connection": 1}
-    assert "there are more than 3 (log.max_connections)" in caplog.text
+    assert "more than 3 are open (log.max_connections)" in caplog.text
 
 
 def test_where_all_are_busy_the_newcomer_goes(limited: Callable[..., Running]) -> None:
@@ -189,7 +189,7 @@ def held(running: Running, size: int) -> None:
         app = app or running.app.middleware_stack
         while app and not isinstance(app, LimitedBodies):
             app = getattr(app, "_app", None) or app.app
-        if app and app.under_way.size == size:
+        if app and app.in_flight.size == size:
             return
         threading.Event().wait(0.01)
-    raise AssertionError(app.under_way.size)
+    raise AssertionError(app.in_flight.size)

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.log import Appended
-from penstock.process.bytes_under_way import Held
+from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.kafka.answers import UNDER_WAY, Answers
 from penstock.server.kafka.calls import Answer, Later, Soon
 from penstock.server.kafka.limits import KafkaLimits
@@ -39,8 +39,8 @@ class Asked:
         self.waited: list[Future[Appended] | asyncio.Event | None] = []
 
     def ask(self, kind: str) -> None:
-        held = Held(lambda: None, whole=True)
-        self.limits.grown(held, 10)
+        held = RequestBytes(lambda: None, complete=True)
+        self.limits.grow(held, 10)
         number = len(self.waited)
         self.answers.add(Request(Api.HEARTBEAT, 0, number, "", None), held, self._answer(kind))
 
@@ -148,8 +148,8 @@ async def test_one_that_cannot_be_told_ends_them() -> None:
         def broken(_: Request) -> Parts:
             raise ValueError("no answer")
 
-        asked.answers.add(Request(Api.HEARTBEAT, 0, 0, "", None), Held(lambda: None), Soon([], broken))
-        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), Held(lambda: None), {})
+        asked.answers.add(Request(Api.HEARTBEAT, 0, 0, "", None), RequestBytes(lambda: None), Soon([], broken))
+        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
         with pytest.raises(ValueError, match="no answer"):
             await asyncio.wait_for(asked.answers.failed, 5)
         assert not wire.sent
@@ -157,8 +157,8 @@ async def test_one_that_cannot_be_told_ends_them() -> None:
 
 async def test_where_none_is_wanted_the_next_one_goes() -> None:
     async with asking() as (asked, wire):
-        asked.answers.add(Request(Api.PRODUCE, 9, 0, "", None), Held(lambda: None), Soon([], lambda _: []))
-        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), Held(lambda: None), {})
+        asked.answers.add(Request(Api.PRODUCE, 9, 0, "", None), RequestBytes(lambda: None), Soon([], lambda _: []))
+        asked.answers.add(Request(Api.HEARTBEAT, 0, 1, "", None), RequestBytes(lambda: None), {})
         await settled()
         assert numbers(wire) == [1]
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.process.bytes_under_way import Held
+from penstock.process.in_flight_bytes import RequestBytes
 from penstock.server.kafka import frames as module
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.frames import Frames, TlsFrames
@@ -104,8 +104,8 @@ def test_frames_are_the_same_however_their_bytes_come(bodies: list[bytes], most:
                     await asyncio.sleep(0)
                 found, held = cast("module.Whole", await frames.next())
                 assert found == body
-                assert held.whole
-                limits.released(held)
+                assert held.complete
+                limits.release(held)
             frames.eof_received()
             assert await frames.next() is None
             assert limits.size == 0
@@ -120,17 +120,17 @@ def test_each_frame_is_offered_or_given_in_order(bodies: list[bytes], most: int,
     async def run() -> None:
         limits, found = KafkaLimits(), []
 
-        def take(frame: memoryview, held: Held) -> bool:
+        def take(frame: memoryview, held: RequestBytes) -> bool:
             taken = chance.random() < 0.5
             if taken:
                 found.append(bytes(frame))
-                limits.released(held)
+                limits.release(held)
             return taken
 
         async def read() -> None:
             while (one := await frames.next()) is not None:
                 found.append(bytes(one[0]))
-                limits.released(one[1])
+                limits.release(one[1])
                 if slow:
                     await asyncio.sleep(0)
 
@@ -217,7 +217,7 @@ async def test_nothing_more_is_read_while_nobody_asks() -> None:
         assert len(wire.left) > 9_800_000
         for _ in range(1000):
             _, held = cast("module.Whole", await frames.next())
-            limits.released(held)
+            limits.release(held)
         assert not wire.left
         assert limits.size == 0
 
@@ -271,7 +271,7 @@ async def test_a_large_size_takes_no_memory() -> None:
 
 
 async def test_the_largest_that_is_not_whole_goes_where_there_is_no_room() -> None:
-    limits = KafkaLimits(most=1_000_000)
+    limits = KafkaLimits(max_bytes=1_000_000)
     async with connected(limits) as (_, wire), connected(limits) as (other, second):
         wire.bring(struct.pack(">i", 5_000_000) + b"x" * 700_000)
         second.bring(framed(b"y" * 400_000))
@@ -280,7 +280,7 @@ async def test_the_largest_that_is_not_whole_goes_where_there_is_no_room() -> No
 
 
 async def test_a_frame_that_becomes_whole_where_there_is_no_room_goes_itself() -> None:
-    limits = KafkaLimits(most=1_000_000)
+    limits = KafkaLimits(max_bytes=1_000_000)
     async with connected(limits) as (frames, wire), connected(limits) as (_, second):
         second.bring(struct.pack(">i", 600_000) + b"y" * 400_000)
         wire.bring(framed(b"x" * 700_000))
@@ -291,7 +291,7 @@ async def test_a_frame_that_becomes_whole_where_there_is_no_room_goes_itself() -
 
 
 async def test_small_frames_go_where_there_is_no_room_for_them() -> None:
-    limits = KafkaLimits(most=100_000)
+    limits = KafkaLimits(max_bytes=100_000)
     async with connected(limits) as (frames, wire):
         wire.bring(framed(*[b"x" * 30_000] * 4))
         taken = [await frames.next() for _ in range(4)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process import bytes_under_way
+from penstock.process import in_flight_bytes
 from penstock.records import body
 from penstock.server.http.body_limits import HttpLimits
 from penstock.server.kafka.limits import LARGEST
@@ -20,7 +20,7 @@ from tests.server.running import Running
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[Running]:
     """With little room and no patience."""
-    server = Running(tmp_path / "topics", limits=HttpLimits(most=1 << 20, timeout=0.3, connections=3), kafka=True)
+    server = Running(tmp_path / "topics", limits=HttpLimits(max_bytes=1 << 20, timeout=0.3, connections=3), kafka=True)
     yield server
     server.stop()
 
@@ -90,7 +90,7 @@ def test_requests_are_answered_in_the_order_they_came(door: Running) -> None:
 
 
 def test_who_does_not_take_its_answers_is_disconnected(narrow: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bytes_under_way, "LEAST_RATE", 100 << 20)
+    monkeypatch.setattr(in_flight_bytes, "MIN_BYTES_PER_S", 100 << 20)
     rows = body([b"x" * 4_000_000])
     narrow.api.topics.append(narrow.log.topic("t", create=True), rows, "http").result(20)
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 8_000_000}

@@ -1,0 +1,43 @@
+"""Requests of a process to the Linux kernel: the boot id, the limit of open files, and death with its parent."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+PR_SET_PDEATHSIG = 1
+"""An option of prctl(2), from linux/prctl.h."""
+
+
+def boot_id() -> str:
+    """Return an id that changes with each start of the machine; empty when the kernel has none."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""
+
+
+def raise_file_limit() -> int:
+    """Raise the limit of open files to the hard limit, for this process and its children; return the new limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Sockets, eventfds and mapped files count too; the usual soft limit of 1,024 ends at a thousand connections.
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies; the parent's pid is the first command line argument.
+
+    A successor continues from this process's files, so SIGKILL loses nothing.
+    """
+    # Closing a terminal concerns the parent: it decides about its children.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "prctl"):
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Order: the request before the test. A parent that died before the request sends no signal.
+    if os.getppid() != int(sys.argv[1]):
+        raise SystemExit("the process that started this one is gone")

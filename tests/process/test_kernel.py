@@ -1,0 +1,51 @@
+"""The limit of open files, and the death of a child with its parent."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.process.kernel import boot_id, raise_file_limit
+from penstock.testing.pipe import until
+from penstock.testing.processes import alive
+
+
+def test_boot_id_is_stable() -> None:
+    assert boot_id() == boot_id() != ""
+
+
+def test_file_limit_becomes_the_hard_limit() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        assert raise_file_limit() == before[1]
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+PARENT = """
+import sys, time
+from penstock.process.child import Child
+child = Child("c", "grandchild", {})
+child.start()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+GRANDCHILD = "import time\nfrom penstock.process.kernel import die_with_parent\ndie_with_parent()\ntime.sleep(60)\n"
+
+
+def test_child_dies_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "grandchild.py").write_text(GRANDCHILD)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        until(lambda: b"grandchild" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        time.sleep(0.5)  # until it has asked the kernel
+        parent.kill()
+    until(lambda: not alive(pid))
