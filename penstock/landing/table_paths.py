@@ -97,6 +97,11 @@ class Layout:
         return self.tables / "_checkpoints" / "watermarks.json"
 
     @property
+    def clock(self) -> Path:
+        """The time when the pipeline last believed its clock."""
+        return self.tables / "_checkpoints" / "landed.clock"
+
+    @property
     def type_schemas(self) -> Path:
         """The schemas of event types as the pipeline read them: only Spark can."""
         return self.tables / "_checkpoints" / "landed.schemas.json"

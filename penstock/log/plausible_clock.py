@@ -41,12 +41,15 @@ _LOGGER = logging.getLogger(__name__)
 class ClockState:
     """Whether the clock is believed, by how many seconds it is ahead (negative: behind), and when it will be believed.
 
-    ``believed_in`` is in seconds; None where it never is by itself.
+    ``believed_in`` is in seconds; None where it never is by itself. ``accepted``: an operator said that the clock is
+    right, and nothing has contradicted that since. ``time``: what the clock says, seconds since the epoch.
     """
 
     right: bool
     ahead: float = 0.0
     believed_in: float | None = 0.0
+    accepted: bool = False
+    time: float = 0.0
 
     def text(self) -> str:
         """In words; empty when all is right."""
@@ -75,6 +78,7 @@ class PlausibleClock:
         self._off = 0.0
         self._since: float | None = None
         self._agrees: float | None = None
+        self._accepted = False
         self._look(OFF)
 
     def _kept(self) -> float:
@@ -102,10 +106,16 @@ class PlausibleClock:
         with self._lock:
             now = self._look(JUMP)
             if self._since is None:
-                return ClockState(True)
+                return ClockState(True, accepted=self._accepted, time=now)
             wait = self._patience(now)
             left = None if wait is None else max(0.0, wait - (self.monotonic() - self._since))
-            return ClockState(False, round(self._off, 1), left)
+            return ClockState(False, round(self._off, 1), left, time=now)
+
+    def expected(self) -> float:
+        """Return what the clock should say, in seconds since the epoch: what it says, as long as it is believed."""
+        with self._lock:
+            now = self._look(JUMP)
+            return now if self._since is None else self._should()
 
     def accept(self) -> None:
         """Believe the clock from now on."""
@@ -113,6 +123,7 @@ class PlausibleClock:
             now = self._clock.micros() / 1e6
             if self._since is not None:
                 _LOGGER.info("the clock is taken as right, as somebody said so")
+            self._accepted = True
             self._believe(now)
 
     def keep(self) -> None:
@@ -148,7 +159,7 @@ class PlausibleClock:
             return now
 
     def _doubt(self, off: float, passed: float) -> None:
-        self._off, self._since, self._agrees = off, passed, None
+        self._off, self._since, self._agrees, self._accepted = off, passed, None, False
         _LOGGER.warning("%s", self.state().text())
         self.keep()
 

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import config
 from penstock.errors import PenstockError
+from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
 from penstock.landing.deletion.maintenance import Maintenance, Upkeep
@@ -88,11 +89,12 @@ def run(
     try:
         if landing.layout.at is not None:
             through_absence(lambda: begin_table(landing.layout, landing.table_format), stop)
-        with _at_work(landing, ledger, lock) as (proof_worker, maintenance):
+        clock = BelievedClock(landing.layout, ledger)
+        with _at_work(landing, ledger, clock, lock) as (proof_worker, maintenance):
             packages = package_settings(landing.packages)
             session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
             try:
-                return _land(session, landing, proof_worker, maintenance, once, stop)
+                return _land(session, landing, proof_worker, maintenance, clock, once, stop)
             finally:
                 session.stop()
     except TablesAway:
@@ -107,12 +109,12 @@ def run(
 
 @contextmanager
 def _at_work(
-    landing: Landing, ledger: LedgerPosts | None, lock: ExitStack
+    landing: Landing, ledger: LedgerPosts | None, clock: BelievedClock, lock: ExitStack
 ) -> Iterator[tuple[ProofWorker, Maintenance]]:
     """Put in order what the pipeline before left behind, and have those at work that need no Spark."""
     for name in mend(landing.layout):
         _LOGGER.info("removed %s: it was torn, or its batch is not in the table, and is done again", name)
-    proof_worker = ProofWorker(landing, ledger)
+    proof_worker = ProofWorker(landing, ledger, clock)
     proof_worker.enter()
     if removed := sweep(landing.layout):
         _LOGGER.info("removed %d files of a batch that was never committed", removed)
@@ -120,7 +122,7 @@ def _at_work(
     shutil.rmtree(landing.layout.scratch, ignore_errors=True)
     landing.layout.scratch.mkdir()
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention)
-    maintenance = Maintenance(landing.layout, upkeep, lambda: proof_worker.settled)
+    maintenance = Maintenance(landing.layout, upkeep, clock, lambda: proof_worker.settled)
     proof_worker.start()
     maintenance.start()
     try:
@@ -136,10 +138,11 @@ def _land(
     landing: Landing,
     proof_worker: ProofWorker,
     maintenance: Maintenance,
+    clock: BelievedClock,
     once: bool,
     stop: threading.Event,
 ) -> int:
-    running, error = _query_ended(session, landing, proof_worker, once, stop)
+    running, error = _query_ended(session, landing, proof_worker, clock, once, stop)
     maintenance.stop(SHUTDOWN_PATIENCE)
     _end(running, landing.layout)
     if not proof_worker.stop(SHUTDOWN_PATIENCE):
@@ -149,12 +152,24 @@ def _land(
 
 
 def _query_ended(
-    session: SparkSession, landing: Landing, proof_worker: ProofWorker, once: bool, stop: threading.Event
+    session: SparkSession,
+    landing: Landing,
+    proof_worker: ProofWorker,
+    clock: BelievedClock,
+    once: bool,
+    stop: threading.Event,
 ) -> tuple[RunningLanding, str]:
     """Run the query until it ends or ``stop`` is set, again where only a worker was slow; and why it failed, or ""."""
     for _ in range(TRIES):
         try:
-            running = start_landing(session, landing, available_now=once, stop=stop, under_way=proof_worker.under_way)
+            running = start_landing(
+                session,
+                landing,
+                available_now=once,
+                stop=stop,
+                under_way=proof_worker.under_way,
+                latest_time=clock.expected_micros,
+            )
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
             error = _watch_closely(running, proof_worker, stop)
             if SLOW_WORKER not in error:

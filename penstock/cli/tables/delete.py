@@ -77,6 +77,7 @@ def _carry_out(settings: Settings, layout: Layout, number: int) -> None:
 
 def _here(settings: Settings, layout: Layout) -> None:
     """Prove what is not proved, delete, and tell the ledger; what it cannot be told now the pipeline tells it later."""
+    from penstock.landing.believed_clock import BelievedClock
     from penstock.landing.checkpoint_repair import mend
     from penstock.landing.deletion.removal import carry_out
     from penstock.landing.proof.ledger_posts import LedgerClient
@@ -85,9 +86,11 @@ def _here(settings: Settings, layout: Layout) -> None:
 
     landing = landing_of(settings)
     mend(layout)
-    worker = ProofWorker(landing, LedgerClient.of(settings))
+    ledger = LedgerClient.of(settings)
+    clock = BelievedClock(layout, ledger)
+    worker = ProofWorker(landing, ledger, clock)
     worker.stop(0)
     if not worker.settled:
         fail("not all that has landed is proved yet: `penstock pipeline run --once` does it, and then deletes")
-    carry_out(layout, landing.window)
+    carry_out(layout, landing.window, clock.expected_micros())
     worker.stop(0)

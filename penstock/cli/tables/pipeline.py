@@ -117,9 +117,11 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 @pipeline.command()
 def compact(settings: Configured) -> None:
     """Merge the table's small files into large ones (Delta)."""
+    from penstock.landing.believed_clock import BelievedClock
+    from penstock.landing.proof.ledger_posts import LedgerClient
     from penstock.landing.table.begun_table import DELTA, begun_as
     from penstock.landing.table_paths import Layout
-    from penstock.landing.typed.upkeep import compact_all, remove_old_typed
+    from penstock.landing.typed.upkeep import compact_all, remove_old
 
     layout = Layout.of(settings.tables)
     if begun_as(layout) != DELTA:
@@ -129,8 +131,12 @@ def compact(settings: Configured) -> None:
         )
     with errors.status("merging small files"):
         removed, added = compact_all(layout)
-        remove_old_typed(layout)
+        believed = BelievedClock(layout, LedgerClient.of(settings)).now() is not None
+        if believed:
+            remove_old(layout)
     console.print(f"{removed:,} files became {added:,}")
+    if not believed:
+        console.print("replaced files stay: the clock is not believed, or the log daemon does not answer")
 
 
 def land(settings: Settings, once: bool = False) -> int:

@@ -1,4 +1,8 @@
-"""Maintenance that runs by itself beside the landing: rows are taken out, small files are merged."""
+"""Background maintenance of a landed table: deletes rows, merges small files, removes obsolete files.
+
+Runs in one thread of the pipeline process, in parallel with the landing. Rows and files are removed by age only while
+the clock is believed (``believed_clock``).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.deletion.deletions import newest, pending
 from penstock.landing.deletion.removal import carry_out, expire
 from penstock.landing.table.begun_table import DELTA, begun_as
+from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.upkeep import compact_all, remove_old
 from penstock.process.process_end import stop_thread
@@ -34,10 +40,15 @@ class Upkeep:
 
 
 class Maintenance:
-    """Does it, in a thread of its own. ``settled``: whether all that landed is proved; rows go only then."""
+    """The maintenance thread of one table. ``settled`` reports whether every committed batch is proved.
 
-    def __init__(self, layout: Layout, upkeep: Upkeep, settled: Callable[[], bool] = lambda: True) -> None:
-        self._layout, self._upkeep, self._settled = layout, upkeep, settled
+    Order: a proof reads rows from the table again, so a row that is deleted before its proof would look like a loss.
+    """
+
+    def __init__(
+        self, layout: Layout, upkeep: Upkeep, clock: BelievedClock, settled: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
         self._expire_at = time.monotonic()
         self._merge_at = time.monotonic() + upkeep.merge_every
         self._sweep_at = time.monotonic() + SWEEP_FIRST
@@ -56,6 +67,7 @@ class Maintenance:
     def _run(self) -> None:
         pause = LOOK
         while not self._stop.wait(pause):
+            self._clock.watch()
             failed = [what for what in (self._take_out, self._put_together) if not self._done_with(what)]
             pause = min(pause * 2, EXPIRE_EVERY) if failed else LOOK
 
@@ -75,21 +87,29 @@ class Maintenance:
         self._put_together()
 
     def _take_out(self) -> None:
-        """Rows."""
+        """Turn expired retention into deletion requests, then execute open requests if every batch is proved."""
         now = time.monotonic()
-        if self._upkeep.retention and now >= self._expire_at:
+        if now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
-            if not self._waits():
-                expire(self._layout, dict(self._upkeep.retention), time.time())
-        if self._waits() and self._settled() and (done := carry_out(self._layout, self._upkeep.window)):
-            _LOGGER.info("%d deletions done", done)
+            self._clock.keep()
+            self._request_expired_rows()
+        if self._waits() and self._settled():
+            done = carry_out(self._layout, self._upkeep.window, self._clock.expected_micros())
+            if done:
+                _LOGGER.info("%d deletions done", done)
+
+    def _request_expired_rows(self) -> None:
+        if self._upkeep.retention and not self._waits() and (time_s := self._clock.now()) is not None:
+            expire(self._layout, dict(self._upkeep.retention), time_s)
 
     def _put_together(self) -> None:
-        """Small files; and remove those that nobody reads any more."""
+        """Merge small files, and remove files that no reader can need any more."""
         now = time.monotonic()
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_EVERY
-            remove_old(self._layout)
+            # delta-rs compares its own reading of the clock with times that were written when a file was replaced.
+            if self._clock.settled_now(KEEP_HOURS) is not None:
+                remove_old(self._layout)
         if self._upkeep.merge_every and now >= self._merge_at:
             self._merge_at = now + self._upkeep.merge_every
             self._merge()

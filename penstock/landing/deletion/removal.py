@@ -7,7 +7,7 @@ it, nothing. The old files stay a while for readers that are at them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -20,7 +20,7 @@ from penstock.landing.deletion.conditions import BEFORE, IN, NOT_IN, Condition, 
 from penstock.landing.deletion.deletions import RETENTION, Deleted, Deletion, ask, pending, write_record
 from penstock.landing.deletion.typed_removal import take_out
 from penstock.landing.duplicates.events_seen import EventsSeen
-from penstock.landing.duplicates.landed_keys import LandedKeys, within_window
+from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within_window
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.offset_runs import Runs, as_runs, runs_of
@@ -46,12 +46,15 @@ def count(layout: Layout, conditions: Sequence[Condition]) -> tuple[int, int]:
     return sum(found), sum(1 for rows in found if rows)
 
 
-def carry_out(layout: Layout, window: int) -> int:
-    """Do what is to be done; how many deletions. ``window``: of duplicates, in microseconds. One process at a time."""
+def carry_out(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
+    """Execute the open deletion requests and return their number. One process at a time.
+
+    ``window`` of duplicates, in microseconds; ``latest_time``: log times after it were stamped by a wrong clock.
+    """
     waiting = pending(layout) if begun_as(layout) == DELTA else []
     for one in waiting:
         with alone_at_upkeep(layout):
-            _Removal(layout, one, window).run()
+            _Removal(layout, one, window, latest_time).run()
     return len(waiting)
 
 
@@ -62,6 +65,7 @@ class _Removal:
     layout: Layout
     deletion: Deletion
     window: int
+    latest_time: int
     taken: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     uuids: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     runs: dict[str, list[Runs]] = field(default_factory=dict)
@@ -111,11 +115,14 @@ class _Removal:
                 self.uuids.setdefault(str(topic), {}).setdefault(place, Counts()).absorb(sums)
         if partition_value(name, "kind") in WITH_UUID:
             events = events_of(self.layout.landed / name, mask)
-            self.keys += [of_late for of_late in within_window([events], self.window, self.latest) if len(of_late)]
+            self.keys += [keys for keys in self._within_window([events]) if len(keys)]
 
     def _keys_of_late(self) -> EventsSeen:
         """Those that may be needed to know a duplicate by."""
-        return EventsSeen.concat(list(within_window(self.keys, self.window, self.latest)))
+        return EventsSeen.concat(list(self._within_window(self.keys)))
+
+    def _within_window(self, events: Sequence[EventsSeen]) -> Iterator[EventsSeen]:
+        return within_window(events, self.window, self.latest, self.latest_time)
 
 
 def _as_of_a_batch(table: DeltaTable) -> tuple[list[str], int]:

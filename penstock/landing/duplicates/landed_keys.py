@@ -3,14 +3,15 @@ lost.
 
 The window is of the log's time, of each topic (or partition of Kafka) by itself: a run goes when each of its topics has
 landed rows that are newer by more than the window. A topic that rests keeps its last keys, however long. Of a
-uuid in two partitions whose clocks are further apart than the window both may land.
+uuid in two partitions whose clocks are further apart than the window both may land. Rows that a wrong clock stamped
+with a time to come let no key go: a time counts as newest only up to what the clock should say.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,8 @@ LATE = 2
 """Of so many batches the runs are kept as they came: a task may not know them yet."""
 LARGE, SHARE = 32 << 20, 4
 """More keys than that become one only if they landed within this share of the window: a run goes as a whole."""
+NO_LIMIT = 1 << 62
+"""Microseconds after any time that a log stamps."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -55,19 +58,22 @@ class _Entry:
 
 
 class LandedKeys:
-    """The keys through micro-batch ``batch`` (-1 for none). ``window`` in microseconds. One process writes."""
+    """The keys through micro-batch ``batch`` (-1 for none). One process writes.
 
-    def __init__(self, folder: Path, window: int) -> None:
-        self._folder, self._window = folder, window
+    ``window`` in microseconds; ``latest_time``: what the clock should say, in microseconds.
+    """
+
+    def __init__(self, folder: Path, window: int, latest_time: Callable[[], int] = lambda: NO_LIMIT) -> None:
+        self._folder, self._window, self._latest_time = folder, window, latest_time
         self._entries: list[_Entry] = []
         self._late: dict[int, list[HashRun]] = {}
         self._number = 0
         self.batch = -1
 
     @classmethod
-    def load(cls, folder: Path, window: int) -> LandedKeys | None:
-        """What the folder has; None where it is not whole, or of another window, and has to be made again."""
-        found = cls(folder, window)
+    def load(cls, folder: Path, window: int, latest_time: Callable[[], int] = lambda: NO_LIMIT) -> LandedKeys | None:
+        """Load the folder's keys; None where it is not whole, or of another window, and has to be made again."""
+        found = cls(folder, window, latest_time)
         try:
             told = read_document(folder / MANIFEST)
             if (told["version"], told["window"]) != (VERSION, window):
@@ -129,16 +135,22 @@ class LandedKeys:
         return self._folder / f"{self._number:08d}.keys"
 
     def _expired(self) -> list[_Entry]:
-        latest = _latest(self._entries)
-        gone = [e for e in self._entries if all(at < latest[t] - self._window for t, at in e.newest.items())]
+        limit, latest = self._latest_time(), _latest(self._entries)
+        gone = [
+            e for e in self._entries if all(at < min(latest[t], limit) - self._window for t, at in e.newest.items())
+        ]
         self._entries = [entry for entry in self._entries if entry not in gone]
         return gone
 
     def _to_merge(self) -> list[_Entry]:
-        """Runs of one tier, where there are many; they are taken out."""
-        tiers: dict[int, list[_Entry]] = {}
+        """Take out and return the runs of one tier where there are many.
+
+        Runs with times to come are merged only with each other: what they are merged with goes as late as they go.
+        """
+        limit = self._latest_time()
+        tiers: dict[tuple[int, bool], list[_Entry]] = {}
         for entry in self._entries:
-            tiers.setdefault(entry.tier, []).append(entry)
+            tiers.setdefault((entry.tier, max(entry.newest.values(), default=0) > limit), []).append(entry)
         many = (entries for entries in tiers.values() if len(entries) >= MERGED_AT)
         several = next((entries for entries in many if not self._would_stay_for_long(entries)), [])
         self._entries = [entry for entry in self._entries if entry not in several]
@@ -188,15 +200,16 @@ def _mapped(path: Path, checksum: int) -> HashRun:
 
 
 def within_window(
-    parts: Iterable[EventsSeen], window: int, latest: dict[str, int] | None = None
+    parts: Iterable[EventsSeen], window: int, latest: dict[str, int] | None = None, latest_time: int = NO_LIMIT
 ) -> Iterator[EventsSeen]:
-    """Of events in any order those that are no more than the window older than the newest of their topic so far;
-    ``latest``: what that is to begin with, and is kept up to date.
+    """Yield the events, in any order, that are at most the window older than the newest of their topic so far.
+
+    ``latest`` is the newest to begin with, and is kept up to date; it counts only up to ``latest_time``.
     """
     latest = {} if latest is None else latest
     for part in parts:
         for topic, micros in part.newest().items():
             latest[topic] = max(latest.get(topic, micros), micros)
         names, place = part.places()
-        floors = np.array([latest[name] - window for name in names], np.int64)
+        floors = np.array([min(latest[name], latest_time) - window for name in names], np.int64)
         yield part.take(part.micros >= floors[place])

@@ -95,6 +95,10 @@ class LedgerClient:
         except (KeyError, TypeError) as error:
             raise LedgerAway(f"GET /watermarks: unexpected answer ({error!r})") from None
 
+    def clock(self) -> dict[str, Any]:
+        """Return the daemon's judgement on its clock. Raises LedgerAway."""
+        return dict(self._ask("GET", "/clock"))
+
     def verify(self, topic: str, begin: int, end: int) -> None:
         """Have the daemon check offsets [begin, end) of a topic, so that corrupt batches become gaps.
 

@@ -6,7 +6,6 @@ in its line or in a stretch for whoever reads, and what was done is done again w
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -33,8 +32,11 @@ MINUTES_FOR = timedelta(days=32)
 """After which the counts of a day are kept by day."""
 
 
-def roll_up(layout: Layout, through: int, fs: FileSystem = OS, now: Callable[[], float] = time.time) -> int:
-    """Roll up the batches through ``through``, which are proved and posted; how many. By the one process that lands."""
+def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: FileSystem = OS) -> int:
+    """Roll up the batches through ``through``, which are proved and posted; how many. By the one process that lands.
+
+    ``now`` returns None while the clock is not believed: then minutes of old days stay.
+    """
     before = read_sum(layout)
     added = [one for one in _single(layout) if before.batch < one.batch <= through]
     new_day = False
@@ -48,8 +50,8 @@ def roll_up(layout: Layout, through: int, fs: FileSystem = OS, now: Callable[[],
         write_sum(layout, before.plus(added), fs)
     for journal in (layout.journal, layout.proofs):
         _drop_lines(journal, through, fs)
-    if new_day:
-        _without_minutes(layout, datetime.fromtimestamp(now(), UTC).date() - MINUTES_FOR, fs)
+    if new_day and (time_s := now()) is not None:
+        _without_minutes(layout, datetime.fromtimestamp(time_s, UTC).date() - MINUTES_FOR, fs)
     return len(added)
 
 

@@ -184,7 +184,6 @@ class DeltaTable:
             with asking_at(self.folder):
                 table.create_checkpoint()
                 self._sync([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
-                table.cleanup_metadata()
 
     def _write(
         self, table: deltalake.DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties
@@ -241,11 +240,15 @@ class DeltaTable:
         self._sync_since(before)
 
     def vacuum(self, keep_hours: int) -> None:
-        """Remove files that are not in the table, and have not been for so many hours."""
+        """Remove files that left the table so many hours ago, and commits that a checkpoint stands for.
+
+        Both go by age: call it only while the clock is believed.
+        """
         # Full: what checkpoints have forgotten is found, too.
         table = self._table
         self._check_writer()
         with asking_at(self.folder):
+            table.cleanup_metadata()
             table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
 
     def sizes(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.landing.duplicates.decision import reconsidered
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import HashRun
-from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs, within_window
+from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, mapped_runs, within_window
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.storage.parquet_files import parquet_file
@@ -42,7 +42,8 @@ class TableMovedOn(PenstockError, RuntimeError):
 class BatchCommit:
     """Commits micro-batches into a table, each once. ``keys``: the folder of the keys that landed; ``window`` in
     microseconds; ``deleted``: the keys of late whose rows were taken out of the table; ``beside``: has the tables
-    committed that stand beside this one, with the files that are about to be. One process at a time.
+    committed that stand beside this one, with the files that are about to be; ``latest_time``: what the clock should
+    say, in microseconds. One process at a time.
     """
 
     def __init__(
@@ -52,9 +53,10 @@ class BatchCommit:
         window: int,
         deleted: Keys = tuple,
         beside: Beside = lambda batch, files: None,
+        latest_time: Callable[[], int] = lambda: NO_LIMIT,
     ) -> None:
         self._table, self._window, self._beside = table, window, beside
-        self._known = partial(known_keys, table, keys, window, deleted)
+        self._known = partial(known_keys, table, keys, window, deleted, latest_time)
         self._keys = self._known()
 
     def has(self, batch: int) -> bool:
@@ -101,15 +103,21 @@ class BatchCommit:
                 yield left
 
 
-def known_keys(table: Table, folder: Path, window: int, deleted: Keys = tuple) -> LandedKeys:
-    """The keys of what landed, through the table's newest batch: as they were kept, else from the table."""
+def known_keys(
+    table: Table,
+    folder: Path,
+    window: int,
+    deleted: Keys = tuple,
+    latest_time: Callable[[], int] = lambda: NO_LIMIT,
+) -> LandedKeys:
+    """Return the keys of what landed, through the table's newest batch: as they were kept, else from the table."""
     newest = table.newest()
-    keys = LandedKeys.load(folder, window)
+    keys = LandedKeys.load(folder, window, latest_time)
     if keys is None or keys.batch > newest:
-        keys = LandedKeys(folder, window)
+        keys = LandedKeys(folder, window, latest_time)
         if newest >= 0:
             _LOGGER.info("reading the keys that landed from the table")
-            keys.add(newest, events_within(table, window, deleted))
+            keys.add(newest, events_within(table, window, deleted, latest_time()))
     for batch, files in table.files(keys.batch + 1):
         keys.add(batch, EventsSeen.concat(list(_events(table, files))))
     return keys
@@ -126,11 +134,11 @@ def runs_through(table: Table, folder: Path, window: int, batch: int, deleted: K
     return [*runs, *(HashRun.of(one) for one in _events(table, later))]
 
 
-def events_within(table: Table, window: int, deleted: Keys) -> EventsSeen:
-    """The events that landed no more than the window (microseconds) before the newest of their topic."""
+def events_within(table: Table, window: int, deleted: Keys, latest_time: int = NO_LIMIT) -> EventsSeen:
+    """Return the events that landed at most the window (microseconds) before the newest of their topic."""
     parts = chain(deleted(), _events(table, reversed(table.active())))
-    kept = EventsSeen.concat(list(within_window(parts, window)))
-    return next(within_window([kept], window))
+    candidates = EventsSeen.concat(list(within_window(parts, window, latest_time=latest_time)))
+    return next(within_window([candidates], window, latest_time=latest_time))
 
 
 def _events(table: Table, files: Iterable[str]) -> Iterator[EventsSeen]:

@@ -36,12 +36,10 @@ MUCH_LARGER = 2
 
 
 def compact_table(folder: TablePath) -> tuple[int, int]:
-    """Merge what is small, and remove what was merged long ago; how many files became how many."""
+    """Merge the small files of a table; return how many files became how many."""
     with alone_at_upkeep(Layout.around(folder)):
         table = DeltaTable(folder)
-        removed, added = merge(table, table.sizes())
-    remove_old_files(folder)
-    return removed, added
+        return merge(table, table.sizes())
 
 
 def merge(table: DeltaTable, sizes: Mapping[str, int], form: FileForm = OF_LANDED) -> tuple[int, int]:

@@ -9,7 +9,7 @@ passed over: so each message lands once.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -21,6 +21,7 @@ from penstock.config.tables_url import TablesPlace
 from penstock.landing.checkpoint_repair import check_batches, check_source, take_back
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.deletion.deletions import Record
+from penstock.landing.duplicates.landed_keys import NO_LIMIT
 from penstock.landing.journal import UnderWay
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
@@ -138,9 +139,11 @@ def start_landing(
     available_now: bool = False,
     stop: Event | None = None,
     under_way: UnderWay | None = None,
+    latest_time: Callable[[], int] = lambda: NO_LIMIT,
 ) -> RunningLanding:
     """Start the query from its checkpoint. ``available_now``: it ends when it has landed what there is. A store that is
     away is waited for until ``stop`` is set. ``under_way`` is kept up to date for who enters what is committed.
+    ``latest_time`` returns what the clock should say, in microseconds: log times after it let no key of duplicates go.
 
     Raises FormatDiffers where the table was begun with another ``table_format``, CheckpointLost where the checkpoint is
     not the table's, SchemaDiffers and TypedTableAhead of typed tables, SourceDiffers where the table is landed from
@@ -154,7 +157,7 @@ def start_landing(
     check_batches(layout)
     typed = TypedTables(layout, table, landing.typed)
     typed.begin()
-    commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys(), typed.commit)
+    commit = BatchCommit(table, layout.keys, landing.window, lambda: Record(layout).keys(), typed.commit, latest_time)
     commits = CommitBeside(commit, stop or Event(), under_way or UnderWay())
     frame, sources = _planned(spark, landing)
     job = Job(table.folder, layout.keys, landing.window, landing.rules(spark), landing.transform)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.files.checked_lines import read_lines, read_lines_from
+from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.deletion.deletions import Record
 from penstock.landing.deletion.deletions import newest as newest_deletion
 from penstock.landing.history import read_sum
@@ -56,6 +57,8 @@ class LedgerPosts(Protocol):
 
     def watermarks(self) -> list[dict[str, Any]]: ...
 
+    def clock(self) -> Mapping[str, Any]: ...
+
 
 @dataclass(slots=True)
 class Progress:
@@ -78,9 +81,10 @@ class ProofWorker:
     has to wait for it, because it must be a gap before it can be counted.
     """
 
-    def __init__(self, landing: Landing, ledger: LedgerPosts | None) -> None:
+    def __init__(self, landing: Landing, ledger: LedgerPosts | None, clock: BelievedClock | None = None) -> None:
         self._layout: Layout = landing.layout
         self._ledger = ledger
+        self._clock = clock or BelievedClock(landing.layout, ledger)
         self.progress = Progress()
         self.under_way = UnderWay()
         self._journal = Journal(self._layout, self.under_way)
@@ -252,7 +256,8 @@ class ProofWorker:
         """Take old lines out of journal and proofs, now that all of them are posted."""
         if self._journal.lines >= ROLL_AT:
             rolled, since = latest_proofs(self._layout)
-            roll_up(self._layout, since[-KEEP - 1].batch if len(since) > KEEP else rolled.batch)
+            through = since[-KEEP - 1].batch if len(since) > KEEP else rolled.batch
+            roll_up(self._layout, through, self._clock.now)
             self._journal.lines, self._position = min(len(since), KEEP), 0
 
     def _publish(self) -> None:

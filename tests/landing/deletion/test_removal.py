@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.landing.backfill.planner import BackfillPlanner
+from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.deletion import maintenance, removal
 from penstock.landing.deletion.conditions import parse
 from penstock.landing.deletion.deletions import ASKED, Record, all_deletions, ask, pending
@@ -36,6 +37,7 @@ from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, line
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from tests.landing.clocks import DaemonAnswers, Later, believed
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, landed_event, landed_message
 
@@ -261,7 +263,7 @@ def test_a_rebuild_agrees_when_the_log_has_expired_and_all_is_rolled_up(
 ) -> None:
     with daemon(tmp_path) as running:
         made = worker(topics, table, running)
-        roll_up(table.layout, 1)
+        roll_up(table.layout, 1, time.time)
         for where in ("host = 'x'", "kind = 'quarantine'"):
             ask(table.layout, ASKED, parse(where))
             carry_out(table.layout, WINDOW)
@@ -403,7 +405,7 @@ def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None
 
 def test_maintenance_takes_nothing_out_that_is_not_proved(topics: Path, table: HandWritten) -> None:
     settled = False
-    upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW, {"event": 0.0}), lambda: settled)
+    upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW, {"event": 0.0}), believed(table.layout), lambda: settled)
     ask(table.layout, ASKED, parse("host = 'x'"))
     upkeep.step()
     assert len(read(table.layout)) == 8
@@ -414,7 +416,7 @@ def test_maintenance_takes_nothing_out_that_is_not_proved(topics: Path, table: H
 
 
 def test_a_deletion_that_is_still_being_written_is_not_taken_for_done(topics: Path, table: HandWritten) -> None:
-    upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW))
+    upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW), believed(table.layout))
     table.layout.deletions.mkdir(parents=True)
     being_written = table.layout.deletions / "000001.json.new"
     being_written.write_bytes(b"")
@@ -432,33 +434,54 @@ def test_a_deletion_of_before_that_is_damaged_is_named(topics: Path, table: Hand
         all_deletions(table.layout)
 
 
-def test_maintenance_takes_out_by_itself_what_is_old(
-    tmp_path: Path, topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+def test_maintenance_deletes_expired_rows_while_clock_is_believed(
+    tmp_path: Path, topics: Path, table: HandWritten
 ) -> None:
-    later = time.time() + 40 * DAY
     with daemon(tmp_path) as running:
         made = worker(topics, table, running)
-        monkeypatch.setattr(maintenance, "time", FakeTime(later))
-        upkeep = Maintenance(table.layout, Upkeep(0.0, WINDOW, {"quarantine": 30.0 * DAY}), lambda: made.settled)
-        for _ in range(3):
-            upkeep.step()
+        upkeep = Upkeep(0.0, WINDOW, {"quarantine": 30.0 * DAY})
+        clock = believed(table.layout, 40 * DAY)
+        Maintenance(table.layout, upkeep, clock, lambda: made.settled).step()
         assert made.step()
         assert fates(running) == {"landed.event": 6, "landed.message": 1, "duplicate": 1, "deleted.retention": 1}
         assert kept(running) == rebuilt(topics, table.layout)
     assert len(all_deletions(table.layout)) == 1
 
 
-class FakeTime:
-    """Both clocks at one moment."""
+def test_maintenance_deletes_no_row_by_a_clock_that_is_not_believed(
+    tmp_path: Path, topics: Path, table: HandWritten
+) -> None:
+    worker(topics, table)
+    ages = dict.fromkeys(("event", "message", "quarantine"), 400.0 * DAY)
+    for answers in (
+        DaemonAnswers(Later(730 * DAY), right=False),
+        DaemonAnswers(Later(730 * DAY), is_away=True),
+        DaemonAnswers(Later(0)),
+        DaemonAnswers(Later(730 * DAY)),  # its folder is new: it cannot know that its clock is wrong
+    ):
+        clock = BelievedClock(table.layout, answers, Later(730 * DAY))
+        Maintenance(table.layout, Upkeep(0.0, WINDOW, ages), clock).step()
+        assert all_deletions(table.layout) == []
+    assert len(read(table.layout)) == 8
 
-    def __init__(self, now: float) -> None:
-        self._now = now
 
-    def time(self) -> float:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._now
+@pytest.mark.parametrize("right", [True, False])
+def test_maintenance_removes_replaced_files_only_while_clock_is_believed(
+    table: HandWritten, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "SWEEP_FIRST", 0.0)
+    replaced = {path for path in table.layout.landed.rglob("*.parquet") if "kind=event" in str(path)}
+    ask(table.layout, ASKED, parse("type = 'x'"))
+    carry_out(table.layout, WINDOW)
+    delta = deltalake.DeltaTable(str(table.layout.landed))
+    delta.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    delta.create_checkpoint()
+    long_ago = time.time() - 7 * 3600
+    for path in replaced:
+        os.utime(path, (long_ago, long_ago))
+    clock = believed(table.layout) if right else BelievedClock(table.layout, None)
+    Maintenance(table.layout, Upkeep(window=WINDOW), clock).step()
+    assert any(path.exists() for path in replaced) != right
 
 
 def test_a_table_that_is_begun_later_is_maintained_too(
@@ -467,7 +490,7 @@ def test_a_table_that_is_begun_later_is_maintained_too(
     monkeypatch.setattr(maintenance, "LOOK", 0.01)
     monkeypatch.setattr(maintenance, "EXPIRE_EVERY", 0.1)  # so long it waits after looks at a table half begun
     layout = Layout.of(tmp_path / "later")
-    upkeep = Maintenance(layout, Upkeep(window=WINDOW))
+    upkeep = Maintenance(layout, Upkeep(window=WINDOW), believed(layout))
     upkeep.start()
     made = HandWritten(layout, form=DELTA)
     append(topics, "t", [event(0), event(1)])
@@ -493,7 +516,7 @@ def test_a_deletion_that_fails_leaves_no_files_and_merging_goes_on(
     damaged.write_bytes(whole[:-8] + bytes(8))
     merged: list[Layout] = []
     monkeypatch.setattr(maintenance, "compact_all", lambda layout: merged.append(layout) or (0, 0))
-    upkeep = Maintenance(table.layout, Upkeep(merge_every=0.01, window=WINDOW))
+    upkeep = Maintenance(table.layout, Upkeep(merge_every=0.01, window=WINDOW), believed(table.layout))
     upkeep.start()
     deadline = time.monotonic() + 30
     while len(merged) < 2:

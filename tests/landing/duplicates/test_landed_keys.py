@@ -94,6 +94,27 @@ def test_a_topic_that_goes_on_leaves_its_old_keys_behind(tmp_path: Path, monkeyp
     assert all(known(keys, batch(299) + batch(290)))
 
 
+def test_keys_stay_when_a_wrong_clock_stamped_rows_with_a_time_to_come(tmp_path: Path) -> None:
+    now = 0
+    keys = LandedKeys(tmp_path, WINDOW, lambda: now)
+    year = 1000 * WINDOW
+    for number in range(5 * MERGED_AT):
+        now = 10 * number
+        ahead = year if 5 <= number < 25 else 0
+        keys.add(number, seen([One((number, 0), now + ahead, offset=number)]))
+        in_window = range(max(0, number - WINDOW // 10), number + 1)
+        assert all(known(keys, [One((n, 0), 10 * n) for n in in_window if not 5 <= n < 25]))
+    now = 3 * WINDOW + 10 * number
+    keys.add(number + 1, seen([One((number + 1, 0), now)]))
+    assert sum(map(len, keys.runs)) == 20 + 1, "those of the right clock have gone, those with a time to come stay"
+
+
+def test_keys_are_read_from_a_table_with_times_to_come() -> None:
+    rows = [seen([One((1, 0), 5)]), seen([One((2, 0), 1000 * WINDOW)])]
+    assert sum(map(len, within_window(rows, WINDOW, latest_time=10))) == 2
+    assert sum(map(len, within_window([rows[1], rows[0]], WINDOW, latest_time=10))) == 2
+
+
 def test_many_keys_of_times_far_apart_stay_in_files_of_their_own_so_that_the_first_go_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ MIDNIGHT = LANDED_AT // DAY * DAY
 
 def roll_up(layout: Layout, through: int, fs: FileSystem = OS, day: int = 0) -> int:
     """As it is done on the day of the first batch, or days later."""
-    return rollup.roll_up(layout, through, fs, lambda: MIDNIGHT / 1000 + day * DAY / 1000)
+    return rollup.roll_up(layout, through, lambda: MIDNIGHT / 1000 + day * DAY / 1000, fs)
 
 
 def proved(topics: Path, table: HandWritten) -> None:
@@ -184,6 +184,14 @@ def test_of_days_long_past_minutes_are_not_told_apart(topics: Path, table: HandW
     assert sorted(bucket for _, _, bucket in written(table.layout)) == [BUCKET, BUCKET + 60]
     roll_up(table.layout, 1, day=40)
     assert written(table.layout)["a", "events-udp", BUCKET // 86_400 * 86_400] == {"landed.message": 2}
+
+
+def test_minutes_of_old_days_stay_while_the_clock_is_not_believed(topics: Path, table: HandWritten) -> None:
+    table.commit({"a": 1}, [landed_message(0, "a")], MIDNIGHT)
+    table.commit({"a": 2}, [landed_message(1, "a")], MIDNIGHT + 40 * DAY)
+    proved(topics, table)
+    rollup.roll_up(table.layout, 1, lambda: None)
+    assert ("a", "events-udp", BUCKET) in written(table.layout)
 
 
 def seen(layout: Layout, topics: Path) -> tuple[object, ...]:
