@@ -2,9 +2,9 @@
 
 Read ``sockets`` and ``slots`` (what the supervisor hands down), ``networks`` (who may send), ``udp`` and ``tcp`` with
 ``connections``, ``acknowledgements`` and ``tls`` (a receive round), ``submissions`` (requests whose senders wait) with
-``admission``, ``http`` and ``otlp_grpc``, ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and
-``loss_reports``, then ``receiver`` (the process). Imports ``config``, ``counts``, ``records``, ``errors``, ``process``,
-``wire`` and ``handover``; only ``supervise`` and ``cli`` import it.
+``admission``, ``large_requests``, ``http`` and ``otlp_grpc``, ``plog_commands`` with ``handler_statistics`` (PING,
+STAT, ENVI, KILL) and ``loss_reports``, then ``receiver`` (the process). Imports ``config``, ``counts``, ``records``,
+``errors``, ``process``, ``wire`` and ``handover``; only ``supervise`` and ``cli`` import it.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -18,6 +18,7 @@ __all__ = [  # noqa: RUF022 reading order
     "tcp",
     "submissions",
     "admission",
+    "large_requests",
     "http",
     "otlp_grpc",
     "plog_commands",

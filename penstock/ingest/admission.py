@@ -29,6 +29,16 @@ def unpacked(data: bytes, encoding: str, most: int) -> bytes:
         raise Refused(400, "encoding", f"the body is no {encoding}: {error}") from None
 
 
+def unpacked_if_small(data: bytes, encoding: str, most: int, small: int) -> bytes | None:
+    """Return ``data`` unpacked as by ``unpacked``, None where that has more than ``small`` bytes. Raises Refused."""
+    try:
+        return unpacked(data, encoding, min(most, small))
+    except Refused as why:
+        if why.status == 413 and small < most:
+            return None
+        raise
+
+
 def check_token(tokens: Sequence[str], headers: Mapping[str, str], query: Mapping[str, str]) -> None:
     """Whether a request brings one of ``tokens``, in whatever form its protocol has for it. Raises Refused."""
     if not tokens:

@@ -16,11 +16,20 @@ from starlette.types import Receive, Scope, Send
 from penstock.config import ListenerConfig
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.admission import check_token, unpacked
+from penstock.ingest.admission import check_token, unpacked, unpacked_if_small
+from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
 from penstock.ingest.submissions import Sender, Submissions
 from penstock.ingest.tls import ListenerTls
-from penstock.process.http_limits import BodyTooSlow, HttpLimits, LimitedBodies, LimitedProtocol, TooManyBodies
+from penstock.process.http_limits import (
+    CHUNKS,
+    BodyTooSlow,
+    HttpLimits,
+    LimitedBodies,
+    LimitedProtocol,
+    TinyChunks,
+    TooManyBodies,
+)
 from penstock.wire.doors import DOORS
 from penstock.wire.requests import Answer, Door, Received, Refused, Request, dumped, first_door
 
@@ -46,9 +55,9 @@ class HttpReceiver:
         self._submissions = Submissions(listener, writer, readers, wake)
         self._tls = ListenerTls(listener) if listener.tls_cert else None
         self._loop = asyncio.new_event_loop()
-        self._sock = sock
+        self._sock, self._large = sock, LargeRequests()
         limits = HttpLimits(listener.max_unfinished, listener.request_timeout, listener.max_connections, LIMIT_KEYS)
-        app = LimitedBodies(DoorsApp(listener, self._submissions, [make() for make in DOORS]), limits)
+        app = LimitedBodies(DoorsApp(listener, self._submissions, [make() for make in DOORS], self._large), limits)
         protocol = admitting(listener, limits, self._tls, self._submissions.refused)
         self._server = _Uvicorn(_config(app, protocol, listener, self._tls))
         self._served: asyncio.Task[None] | None = None
@@ -76,6 +85,7 @@ class HttpReceiver:
         if self._served is not None:
             with contextlib.suppress(TimeoutError):
                 self._loop.run_until_complete(asyncio.wait_for(self._served, FINISH_TIME + 1))
+        self._large.close()
 
 
 class _Uvicorn(uvicorn.Server):
@@ -131,8 +141,10 @@ def admitting(
 class DoorsApp:
     """The ASGI application: finds a request's door, reads and unpacks its body, and waits for the log."""
 
-    def __init__(self, listener: ListenerConfig, submissions: Submissions, doors: Sequence[Door]) -> None:
-        self._listener, self._submissions, self._doors = listener, submissions, doors
+    def __init__(
+        self, listener: ListenerConfig, submissions: Submissions, doors: Sequence[Door], large: LargeRequests
+    ) -> None:
+        self._listener, self._submissions, self._doors, self._large = listener, submissions, doors, large
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -140,7 +152,9 @@ class DoorsApp:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         path = scope["path"].rstrip("/") or "/"
-        asked = Request(scope["method"], path, b"", query, headers, self._listener.max_line, self._listener.max_body)
+        listener = self._listener
+        sizes = (listener.max_line, listener.max_body, listener.max_messages)
+        asked = Request(scope["method"], path, b"", query, headers, *sizes)
         answer = await self._answer(asked, receive, scope["state"]["sender"])
         if answer is not None:
             await _send(send, answer)
@@ -155,21 +169,27 @@ class DoorsApp:
             body = await _body(receive, asked.headers, self._listener.max_body)
             if body is None:
                 return None
-            return await self._through(door, replace(asked, body=body), sender)
+            received = await self._receive(door, replace(asked, body=body))
+            if isinstance(received, Answer):
+                return received
+            await self._submissions.stored(received, door.codec, sender)
+            return received.answer
         except Refused as why:
             self._submissions.refused(why.reason)
             return door.refusal(why, asked) if door else dumped({"error": str(why)}, why.status)
 
-    async def _through(self, door: Door, request: Request, sender: Sender) -> Answer:
-        received = door.receive(request)
-        if isinstance(received, Received):
-            await self._submissions.stored(received, door.codec, sender)
-            return received.answer
-        return received
+    async def _receive(self, door: Door, packed: Request) -> Received | Answer:
+        """Unpack a request and read it: here where it is small, else on a thread. Raises Refused."""
+        encoding, most = packed.headers.get("content-encoding", ""), self._listener.max_body
+        if len(packed.body) * getattr(door, "inner_growth", 1) <= INLINE_BYTES:
+            small = unpacked_if_small(packed.body, encoding, most, INLINE_BYTES)
+            if small is not None:
+                return door.receive(replace(packed, body=small))
+        return await self._large.run(lambda: door.receive(replace(packed, body=unpacked(packed.body, encoding, most))))
 
 
 async def _body(receive: Receive, headers: Mapping[str, str], most: int) -> bytes | None:
-    """The body of a request, unpacked; None where its client has gone. Raises Refused."""
+    """Return the body of a request as it was sent, None where its client has gone. Raises Refused."""
     if headers.get("content-length", "0").isdigit() and int(headers.get("content-length", "0")) > most:
         raise Refused(413, "oversize", f"a request may have {most} bytes (max_body)")
     parts, size, more = [], 0, True
@@ -187,7 +207,9 @@ async def _body(receive: Receive, headers: Mapping[str, str], most: int) -> byte
         raise Refused(503, "busy", str(error)) from None
     except BodyTooSlow as error:
         raise Refused(408, "late", str(error)) from None
-    return unpacked(b"".join(parts), headers.get("content-encoding", ""), most)
+    except TinyChunks as error:
+        raise Refused(413, CHUNKS, str(error)) from None
+    return b"".join(parts)
 
 
 async def _send(send: Send, answer: Answer) -> None:

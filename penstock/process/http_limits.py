@@ -17,13 +17,28 @@ from penstock.errors import PenstockError
 from penstock.process.in_flight_bytes import InFlightBytes, RequestBytes
 
 REQUEST_TIMEOUT_S = 30.0
-CONNECTION, BODY, SLOW = "connection", "body", "slow"
+CONNECTION, BODY, SLOW, CHUNKS = "connection", "body", "slow", "chunks"
 """Reasons of refusals."""
+EVENTS_PER_TURN = 256
+"""Limit: parts of a request parsed before other connections have their turn; h11 takes 30 us for each, so 8 ms."""
+FREE_CHUNKS, MIN_AVERAGE_CHUNK_BYTES = 4096, 32
+"""Limit: a body may have more chunks than FREE_CHUNKS only if they have this size on average.
+
+A chunk of one byte costs as much to parse as one of 16 KiB.
+"""
+TINY_CHUNKS_TEXT = f"Send the body in larger chunks: {FREE_CHUNKS} may be smaller than {MIN_AVERAGE_CHUNK_BYTES} bytes"
+MAX_HEAD_BYTES = 64 << 10
+PACED = "penstock.parser"
+"""Key of a connection's PacedParser in the state of its requests' scopes."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class BodyTooSlow(PenstockError, TimeoutError):
     """The body of a request did not arrive in time."""
+
+
+class TinyChunks(PenstockError, ValueError):
+    """The body of a request comes in very many very small chunks."""
 
 
 class TooManyBodies(PenstockError, RuntimeError):
@@ -34,8 +49,8 @@ class TooManyBodies(PenstockError, RuntimeError):
 class HttpLimits:
     """Limits of one server: ``max_bytes`` of bodies in flight, ``timeout`` in seconds for a head or a small body.
 
-    ``refused`` counts refusals by reason: ``connection``, ``body``, ``slow``. ``keys`` are the configuration keys that
-    a log line names for bodies, connections and times.
+    ``refused`` counts refusals by reason: ``connection``, ``body``, ``slow``, ``chunks``. ``keys`` are the
+    configuration keys that a log line names for bodies, connections and times.
     """
 
     max_bytes: int = 256 << 20
@@ -62,7 +77,7 @@ class LimitedBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _LimitedBody(receive, send, self)
+        body = _LimitedBody(receive, send, self, scope["state"].get(PACED) if "state" in scope else None)
         try:
             await self._app(scope, body.receive, body.send)
         finally:
@@ -72,15 +87,15 @@ class LimitedBodies:
 class _LimitedBody:
     """The body of one request; ``bytes.complete`` is set when it ended or was refused."""
 
-    def __init__(self, receive: Receive, send: Send, bodies: LimitedBodies) -> None:
-        self._receive, self._send, self._bodies = receive, send, bodies
+    def __init__(self, receive: Receive, send: Send, bodies: LimitedBodies, parser: PacedParser | None) -> None:
+        self._receive, self._send, self._bodies, self._parser = receive, send, bodies, parser
         self._started_at = asyncio.get_running_loop().time()
         self._pending_receive: asyncio.Timeout | None = None
         self._refused: Exception | None = None
         self.bytes = RequestBytes(self._give_up)
 
     async def receive(self) -> Message:
-        """Return the next part. Raises BodyTooSlow and TooManyBodies."""
+        """Return the next part. Raises BodyTooSlow, TooManyBodies and TinyChunks."""
         if self._refused:
             raise self._refused
         if self.bytes.complete:
@@ -100,6 +115,9 @@ class _LimitedBody:
         self._pending_receive = None
         self.bytes.complete = not message.get("more_body", False)
         self._bodies.in_flight.grow(self.bytes, len(message.get("body", b"")))
+        if self._parser is not None and self._parser.has_tiny_chunks and not self._refused:
+            self._bodies.limits.refused[CHUNKS] += 1
+            self._refuse(self._bodies.translate(TinyChunks(TINY_CHUNKS_TEXT)))
         if self._refused:
             raise self._refused
         return message
@@ -126,17 +144,59 @@ class _LimitedBody:
         await self._send(message)
 
 
+class PacedParser(h11.Connection):
+    """HTTP/1.1 parser that parses a limited number of parts per turn of the event loop, and counts small chunks."""
+
+    def __init__(self, max_incomplete_bytes: int) -> None:
+        super().__init__(h11.SERVER, max_incomplete_bytes)
+        self._events_left = EVENTS_PER_TURN
+        self._chunks = self._body_bytes = 0
+
+    @property
+    def has_tiny_chunks(self) -> bool:
+        """Whether the current request's chunks are more, and smaller, than allowed."""
+        return self._chunks > FREE_CHUNKS and self._body_bytes < self._chunks * MIN_AVERAGE_CHUNK_BYTES
+
+    @property
+    def is_out_of_turn(self) -> bool:
+        """Whether parsing stopped only because the turn is over."""
+        return self._events_left == 0
+
+    def begin_turn(self) -> None:
+        """Allow the next EVENTS_PER_TURN events."""
+        self._events_left = EVENTS_PER_TURN
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        if self._events_left == 0:
+            return h11.NEED_DATA
+        self._events_left -= 1
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._chunks += event.chunk_end
+            self._body_bytes += len(event.data)
+        elif isinstance(event, h11.Request):
+            self._chunks = self._body_bytes = 0
+        elif event is h11.NEED_DATA or event is h11.PAUSED:
+            self._events_left += 1  # nothing was parsed: the turn is not over
+        return event
+
+
 class LimitedProtocol(H11Protocol):
     """HTTP/1.1 connection that closes when its client is silent for too long or there are too many connections.
 
     It times the head of a request and the unread rest of an answered one; ``LimitedBodies`` times bodies that are read.
+    It parses in turns, so that one connection does not hold up the others.
     Workaround: uvicorn has no limit for heads and no hook, so this subclasses its H11Protocol (as of 0.54).
     """
 
     limits = HttpLimits()
+    conn: PacedParser
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.conn = PacedParser(self.config.h11_max_incomplete_event_size or MAX_HEAD_BYTES)
+        self.app_state = {**self.app_state, PACED: self.conn}
+        self._next_turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_received = self.loop.time()
 
@@ -170,8 +230,28 @@ class LimitedProtocol(H11Protocol):
         super().data_received(data)
         self._watch_idle()
 
+    def handle_events(self) -> None:
+        if self._next_turn is not None:
+            return  # Order: what has come now is parsed behind what waits for the next turn.
+        self.conn.begin_turn()
+        super().handle_events()
+        if self.conn.is_out_of_turn and not self.transport.is_closing():
+            # Limit: nothing more is read into h11's buffer before this is parsed.
+            self.transport.pause_reading()
+            self._next_turn = self.loop.call_soon(self._go_on_parsing)
+
+    def _go_on_parsing(self) -> None:
+        self._next_turn = None
+        if self.transport.is_closing():
+            return
+        if not self.flow.read_paused:
+            self.transport.resume_reading()
+        self.handle_events()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         self._stop_timer()
 
     def _watch_idle(self) -> None:

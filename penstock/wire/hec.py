@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from penstock.wire.requests import (
+    MESSAGES,
     OVERSIZE,
     SYNTAX,
     Answer,
@@ -127,7 +128,9 @@ def _take_events(request: Request, messages: Messages) -> None:
             raise _Told("Event field cannot be blank", 13, **{"invalid-event-number": number})
         try:
             messages.add(payload_of(event), _said(found))
-        except (Refused, UnicodeEncodeError):  # numbers and texts that JSON cannot have
+        except (Refused, UnicodeEncodeError) as error:  # numbers and texts that JSON cannot have
+            if isinstance(error, Refused) and error.reason == MESSAGES:
+                raise
             raise _Told("Invalid data format", 6, **{"invalid-event-number": number}) from None
     if not messages and not messages.refused:
         raise _Told("No data", 5)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.wire.protobuf import BYTES, VARINT, Malformed, Message, Values
-from penstock.wire.requests import JSON, SYNTAX, Answer, Messages, Received, Refused, Request, parsed, text_of
+from penstock.wire.requests import JSON, MESSAGES, SYNTAX, Answer, Messages, Received, Refused, Request, parsed, text_of
 from penstock.wire.sender_text import text
 
 _PUSH = ("/loki/api/v1/push", "/api/prom/push")
@@ -25,6 +25,7 @@ class LokiDoor:
     """Loki's push."""
 
     codec = "loki"
+    inner_growth = MOST_PACKED
 
     def takes(self, method: str, path: str) -> bool:
         """The two paths of pushes, and ``/ready``."""
@@ -61,6 +62,8 @@ def _take_json(data: bytes, messages: Messages) -> None:
                     said[f"metadata.{name}"] = text_of(value)
                 messages.add(line.encode(), said)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, Refused) and error.reason == MESSAGES:
+            raise
         raise Refused(400, SYNTAX, f"the body is no push: {error!r}") from None
 
 

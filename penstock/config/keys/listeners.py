@@ -122,7 +122,12 @@ class ListenerConfig(SenderTlsConfig):
         64 << 20,
         description="most bytes of unfinished lines (tcp), or requests (http, otlp_grpc), of all connections",
     )
-    max_body: Size = Field(16 << 20, ge=1024, description="largest request, also unpacked (http, otlp_grpc)")
+    max_body: Size = Field(
+        16 << 20, ge=1024, description="largest request, also unpacked (http, otlp_grpc, codec forward)"
+    )
+    max_messages: int = Field(
+        250_000, ge=1, description="most messages of one request (http, otlp_grpc, codec forward)"
+    )
     request_timeout: Seconds = Field(
         30, gt=0, description="how long a client may take for a request's head or small body, or may be silent (http)"
     )

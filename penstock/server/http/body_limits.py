@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from penstock.process.http_limits import BODY, CONNECTION, SLOW, BodyTooSlow, HttpLimits
+from penstock.process.http_limits import BODY, CHUNKS, CONNECTION, SLOW, BodyTooSlow, HttpLimits, TinyChunks
 from penstock.server.metrics.prometheus import Family
-from penstock.slogd.errors import ApiError, Busy, TooSlow
+from penstock.slogd.errors import ApiError, Busy, TooLong, TooSlow
 
 
 def refused_family(limits: HttpLimits) -> Family:
     """What was refused, as a metric."""
-    samples = [({"reason": reason}, limits.refused[reason]) for reason in (CONNECTION, BODY, SLOW)]
+    samples = [({"reason": reason}, limits.refused[reason]) for reason in (CONNECTION, BODY, SLOW, CHUNKS)]
     return Family("penstock_http_refused_total", "counter", "What HTTP clients were refused, by reason", samples)
 
 
 def told(error: Exception) -> ApiError:
-    """What a client is told that was refused (BodyTooSlow, TooManyBodies)."""
+    """Translate BodyTooSlow, TinyChunks and TooManyBodies into the API's errors."""
+    if isinstance(error, TinyChunks):
+        return TooLong(str(error))
     return TooSlow(str(error)) if isinstance(error, BodyTooSlow) else Busy(str(error))

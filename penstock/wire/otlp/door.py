@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from penstock.wire.otlp.json_requests import as_protobuf
 from penstock.wire.otlp.records import Logs, read_logs
 from penstock.wire.protobuf import Malformed
-from penstock.wire.requests import JSON, SYNTAX, Answer, Received, Refused, Request
+from penstock.wire.requests import JSON, MAX_MESSAGES, SYNTAX, Answer, Received, Refused, Request
 
 PROTOBUF = "application/x-protobuf"
 PATH = "/v1/logs"
@@ -33,7 +33,8 @@ class OtlpDoor:
     def receive(self, request: Request) -> Received:
         """The records of a request. Raises Refused."""
         in_json = _in_json(request)
-        logs = logs_of(as_protobuf(request.body) if in_json else request.body, request.most)
+        data = as_protobuf(request.body, request.max_messages) if in_json else request.body
+        logs = logs_of(data, request.most, request.max_messages)
         said = response(logs.refused)
         if in_json:
             return Received(logs.body, logs.refused, Answer(200, json_format.MessageToJson(said).encode()))
@@ -48,10 +49,10 @@ class OtlpDoor:
         return Answer(why.status, status.SerializeToString(), PROTOBUF, headers)
 
 
-def logs_of(data: bytes, most: int) -> Logs:
+def logs_of(data: bytes, most: int, max_messages: int = MAX_MESSAGES) -> Logs:
     """The records of a request in protobuf. Raises Refused."""
     try:
-        return read_logs(data, most)
+        return read_logs(data, most, max_messages)
     except Malformed as error:
         raise Refused(400, SYNTAX, f"the body is no ExportLogsServiceRequest: {error}") from None
 

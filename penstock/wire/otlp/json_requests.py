@@ -10,18 +10,19 @@ from typing import Any
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from penstock.wire.requests import SYNTAX, Refused, parsed
+from penstock.wire.requests import MAX_MESSAGES, SYNTAX, Refused, check_message_count, parsed
 
 _DEEPEST = 100
 
 
-def as_protobuf(data: bytes) -> bytes:
+def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> bytes:
     """A request in JSON as the same one in protobuf. Raises Refused."""
     document = parsed(data)
     if not isinstance(document, dict):
         raise Refused(400, SYNTAX, "the body is no object")
     try:
-        for record in _records(document):
+        for number, record in enumerate(_records(document), 1):
+            check_message_count(number, max_messages)
             for name in ("traceId", "spanId", "trace_id", "span_id"):
                 if name in record:  # hex here, and base64 in protobuf's own JSON
                     record[name] = base64.b64encode(bytes.fromhex(record[name])).decode()
@@ -29,6 +30,8 @@ def as_protobuf(data: bytes) -> bytes:
             document, ExportLogsServiceRequest(), ignore_unknown_fields=True, max_recursion_depth=_DEEPEST
         )
         return request.SerializeToString()
+    except Refused:
+        raise
     except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError, binascii.Error) as error:
         raise Refused(400, SYNTAX, f"the body is no request: {error}") from None
 

@@ -24,7 +24,7 @@ from penstock.records import EMPTY_BODY, annotation_maps, binary_array, body, fr
 from penstock.wire.datagrams import Ints
 from penstock.wire.otlp.values import Attributes, attributes, parsed_as, text_of_value, texts_of_numbers, value_texts
 from penstock.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Fields, Message, Values, chosen
-from penstock.wire.requests import GROWTH, LEAST_ROOM, OVERSIZE
+from penstock.wire.requests import GROWTH, LEAST_ROOM, MAX_MESSAGES, OVERSIZE, check_message_count
 from penstock.wire.sender_text import strings
 
 _RESOURCE, _SCOPES, _SCOPE, _RECORDS = 1, 2, 1, 2
@@ -64,8 +64,11 @@ class Logs:
     refused: Mapping[str, int]
 
 
-def read_logs(data: bytes, most: int) -> Logs:
-    """The records of a request; ``most``: bytes that one with its annotations may have. Raises Malformed."""
+def read_logs(data: bytes, most: int, max_messages: int = MAX_MESSAGES) -> Logs:
+    """The records of a request; ``most``: bytes that one with its annotations may have.
+
+    Raises Malformed, and Refused where there are more than ``max_messages``.
+    """
     message = Message(data)
     resource_logs = message.whole().of(1, BYTES)
     resources = message.fields(resource_logs.begin, resource_logs.end)
@@ -74,6 +77,7 @@ def read_logs(data: bytes, most: int) -> Logs:
     found = scopes.of(_RECORDS, BYTES).in_order()
     if not len(found.owner):
         return Logs(EMPTY_BODY, {})
+    check_message_count(len(found.owner), max_messages)
     shared = _shared(message, resources, scopes, scope_logs.owner)
     return _messages(message, found, shared, most)
 

@@ -179,7 +179,7 @@ def test_where_all_are_busy_the_newcomer_goes(limited: Callable[..., Running]) -
 def test_what_is_refused_is_a_metric() -> None:
     limits = HttpLimits()
     limits.refused["body"] += 2
-    assert [value for _, value in refused_family(limits).samples] == [0, 2, 0]
+    assert [value for _, value in refused_family(limits).samples] == [0, 2, 0, 0]
 
 
 def held(running: Running, size: int) -> None:

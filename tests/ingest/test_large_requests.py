@@ -1,0 +1,158 @@
+"""Small requests that make much work: they are refused or read in turns, and honest senders are served meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
+
+from penstock.testing.pipe import until
+from tests.ingest.requests_life import Requests, requests_to
+
+SERVED_WITHIN_S = 1.0
+"""Ten times the promise of 100 ms, as the machine that runs the tests is busy with other things."""
+EMPTY_RECORDS = ExportLogsServiceRequest(
+    resource_logs=[ResourceLogs(scope_logs=[ScopeLogs(log_records=[LogRecord()] * 1_000_000)])]
+)
+MORE_MEMORY = 600 << 20
+"""Bytes by which the process may grow during an attack."""
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Iterator[tuple[Requests, str]]:
+    with requests_to(tmp_path, "http", term_length=32 << 20) as (running, port):
+        yield running, f"http://127.0.0.1:{port}"
+
+
+def answers_during(attack: Callable[[], httpx.Response], times: int, url: str) -> tuple[list[httpx.Response], float]:
+    """Return the answers to the attack, sent so often at once, and the longest wait of an honest client."""
+    answers: list[httpx.Response] = []
+    attackers = [threading.Thread(target=lambda: answers.append(attack())) for _ in range(times)]
+    waits = []
+    with httpx.Client(base_url=url, timeout=60) as client:
+        assert client.post("/", content=b'{"honest":0}').status_code == 200
+        for attacker in attackers:
+            attacker.start()
+        while any(attacker.is_alive() for attacker in attackers) or not waits:
+            began = time.monotonic()
+            assert client.post("/", content=b'{"honest":1}').status_code == 200
+            waits.append(time.monotonic() - began)
+            time.sleep(0.01)
+    for attacker in attackers:
+        attacker.join()
+    return answers, max(waits)
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "content_type"),
+    [
+        ("/", b'{"a":1}\n' * 1_970_000, "application/json"),
+        ("/", b"[" + b"{}," * 1_970_000 + b"{}]", "application/json"),
+        ("/_bulk", b'{"index":{"_index":"i"}}\n{}\n' * 500_000, "application/x-ndjson"),
+        ("/services/collector/event", b'{"event":"a"}' * 1_000_000, "application/json"),
+        ("/services/collector/event", b'{"event":"a"}\n' * 1_000_000, "application/json"),
+        ("/services/collector/raw", b"a\n" * 5_000_000, "text/plain"),
+        (
+            "/loki/api/v1/push",
+            b'{"streams":[{"stream":{"a":"b"},"values":[' + b'["1","a"],' * 1_000_000 + b'["1","a"]]}]}',
+            "application/json",
+        ),
+        (
+            "/v1/logs",
+            b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[' + b"{}," * 1_000_000 + b"{}]}]}]}",
+            "application/json",
+        ),
+        ("/v1/logs", EMPTY_RECORDS.SerializeToString(), "application/x-protobuf"),
+    ],
+    ids=["json lines", "json array", "bulk", "hec", "hec lines", "hec raw", "loki", "otlp json", "otlp"],
+)
+def test_request_of_too_many_messages_is_refused_while_others_are_served(
+    web: tuple[Requests, str], path: str, body: bytes, content_type: str
+) -> None:
+    running, url = web
+    packed = gzip.compress(body, 1)
+    headers = {"content-type": content_type, "content-encoding": "gzip"}
+    before = resident_bytes()
+    answers, longest = answers_during(
+        lambda: httpx.post(url + path, content=packed, headers=headers, timeout=60), 3, url
+    )
+    assert [answer.status_code for answer in answers] == [413] * 3
+    assert longest < SERVED_WITHIN_S
+    assert resident_bytes() - before < MORE_MEMORY
+    assert {row["payload"] for row in running.rows} <= {b'{"honest":0}', b'{"honest":1}'}
+    until(lambda: running.counts["request_refused.messages"] == 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/", b"1\n2\n3"),
+        ("/", b"[1,2,3]"),
+        ("/", b'{"a":1}\nno\n{"a":2}'),
+        ("/_bulk", b'{"index":{"_index":"i"}}\n{}\n' * 3),
+        ("/services/collector/event", b'{"event":"a"}' * 3),
+        ("/services/collector/raw", b"a\nb\nc\n"),
+        ("/loki/api/v1/push", b'{"streams":[{"stream":{},"values":[["1","a"],["2","b"],["3","c"]]}]}'),
+        ("/v1/logs", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{},{},{}]}]}]}'),
+    ],
+)
+@pytest.mark.parametrize(("max_messages", "statuses"), [(3, (200, 204)), (2, (413,))])
+def test_request_is_refused_from_one_message_more_than_max_messages_on(
+    tmp_path: Path, path: str, body: bytes, max_messages: int, statuses: tuple[int, ...]
+) -> None:
+    with requests_to(tmp_path, "http", max_messages=max_messages) as (running, port):
+        headers = {"content-type": "application/json"}
+        answer = httpx.post(f"http://127.0.0.1:{port}{path}", content=body, headers=headers, timeout=30)
+        assert answer.status_code in statuses
+        if answer.status_code == 413:
+            assert not running.rows
+            until(lambda: running.counts["request_refused.messages"] == 1)
+
+
+def chunked(url: str, chunks: int) -> bytes:
+    head = f"POST / HTTP/1.1\r\nHost: {httpx.URL(url).host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    return head + b"1\r\n1\r\n" * chunks
+
+
+def send(url: str, octets: bytes) -> httpx.Response:
+    """Send ``octets`` on a connection and return the status of the answer; 0 where the connection is reset."""
+    with socket.create_connection((httpx.URL(url).host, httpx.URL(url).port), 60) as sock:
+        try:
+            sock.sendall(octets)
+            return httpx.Response(int(sock.recv(100).split()[1]))
+        except ConnectionError:
+            return httpx.Response(0)
+
+
+def test_bodies_of_200000_tiny_chunks_are_refused_while_others_are_served(web: tuple[Requests, str]) -> None:
+    running, url = web
+    octets = chunked(url, 200_000) + b"0\r\n\r\n"
+    _, longest = answers_during(lambda: send(url, octets), 3, url)
+    assert longest < SERVED_WITHIN_S
+    until(lambda: running.counts["request_refused.chunks"] == 3)
+
+
+def test_sender_of_tiny_chunks_is_told_so(web: tuple[Requests, str]) -> None:
+    _, url = web
+    assert send(url, chunked(url, 5000)).status_code == 413
+
+
+def test_body_of_few_tiny_chunks_is_taken(web: tuple[Requests, str]) -> None:
+    running, url = web
+    answer = httpx.post(url, content=(bytes([octet]) for octet in b'"%b"' % (b"a" * 3000)), timeout=30)
+    assert answer.status_code == 200
+    assert [row["payload"] for row in running.rows] == [b'"%b"' % (b"a" * 3000)]
