@@ -18,13 +18,19 @@ from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Daemon, one_line
 from penstock.cli.log.entries import parse_annotations
 from penstock.cli.progress import Progress
+from penstock.client import ClientError, Unavailable
+from penstock.client.log.types import Damaged, Exhausted
+from penstock.client.tail.discovery import matching_paths
 from penstock.client.tail.positions import PositionsFile
 from penstock.client.tail.tailer import Tailer
+from penstock.process.kernel import raise_file_limit
 
-LOOK_EVERY = 1000
-"""Milliseconds after which files are looked at whether or not there was an event: some file systems tell of none."""
-EVENTS_FOR = 50
-"""Milliseconds for which events are gathered before files are read."""
+POLL_INTERVAL_MS = 1000
+"""Files are looked at this often whether or not there was an event: some file systems send none."""
+EVENT_BATCH_MS = 50
+"""Time for which events are gathered before files are read."""
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
+_LOGGER = logging.getLogger(__name__)
 
 
 def tail(
@@ -41,62 +47,97 @@ def tail(
 ) -> None:
     """Follow log files: append each of their lines once, through rotations, restarts and kills."""
     logging.basicConfig(format="penstock: %(message)s", level=logging.WARNING)
+    raise_file_limit()
     stop = threading.Event()
 
     def end(*_: object) -> None:
-        if stop.is_set():  # it may be waiting for the daemon: the second time at once
+        if stop.is_set():  # it may be waiting for the daemon: the second signal ends it at once
             raise KeyboardInterrupt
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    kept = PositionsFile(state or where.settings.data_dir / "tail" / f"{topic}.json")
+    positions = PositionsFile(state or where.settings.data_dir / "tail" / f"{topic}.json")
+    patterns = [os.path.abspath(pattern) for pattern in files]
     with one_line(), where.log(math.inf) as log, Progress(f"following into {topic}") as progress:
         tailer = Tailer(
-            [os.path.abspath(each) for each in files],
+            patterns,
             lambda batch, producer: log.append_batch(topic, batch, producer),
-            kept,
+            positions,
             annotations=parse_annotations(annotate or ()),
             from_end=from_end,
         )
         try:
-            _follow(tailer, [Path(each) for each in files], stop, once, progress)
+            follow(tailer, patterns, stop, once=once, progress=progress)
         finally:
             tailer.settle()
             tailer.close()
-            print(f"{tailer.appended} messages appended to {topic}", file=sys.stderr)
+            print(summary(tailer, topic), file=sys.stderr)
 
 
-def _follow(tailer: Tailer, files: list[Path], stop: threading.Event, once: bool, progress: Progress) -> None:
-    """Until ``stop`` is set, or with ``once`` until there is nothing more."""
-    events = _events({folder for file in files for folder in _folders(file)}, stop)
+def summary(tailer: Tailer, topic: str) -> str:
+    """Return the last line that the command prints."""
+    nuls = f", {tailer.skipped_nuls} NUL bytes left out" if tailer.skipped_nuls else ""
+    return f"{tailer.appended} messages appended to {topic}{nuls}"
+
+
+def follow(tailer: Tailer, patterns: list[str], stop: threading.Event, *, once: bool, progress: Progress) -> None:
+    """Append lines until ``stop`` is set; with ``once`` until nothing is left."""
+    changes = _changes(watched_folders(patterns), stop)
+    retry_s = FIRST_RETRY_S
+    is_final = False
     while not stop.is_set():
-        while not stop.is_set() and tailer.turn():
-            progress.tell(f"{tailer.appended:,} messages")
-        tailer.settle()
-        if once:
+        try:
+            while not stop.is_set() and tailer.turn(is_final=is_final):
+                progress.tell(f"{tailer.appended:,} messages")
+                retry_s = FIRST_RETRY_S
+            tailer.settle()
+        except (ClientError, OSError) as error:
+            if not is_transient(error):
+                raise
+            _LOGGER.warning("%s; trying again in %.0f s", error, retry_s)
+            stop.wait(retry_s)
+            retry_s = min(2 * retry_s, MAX_RETRY_S)
+            continue
+        if once and is_final:
+            tailer.report_unfinished()
             return
-        next(events, None)
+        is_final = once
+        if not once:
+            next(changes, None)
 
 
-def _events(folders: set[Path], stop: threading.Event) -> Iterator[object]:
-    """One thing after the other that happens in ``folders``, or that LOOK_EVERY has passed."""
+def is_transient(error: Exception) -> bool:
+    """Whether an append may succeed later: the daemon's disk is full or fails, or that of the state file is.
+
+    A refusal (no right, no such topic, a message that is too large) is not: it ends the command.
+    """
+    return isinstance(error, OSError | Exhausted | Damaged | Unavailable) or type(error) is ClientError
+
+
+def watched_folders(patterns: list[str]) -> set[Path]:
+    """Return the folders of the files that match now. Folders below ``**`` are polled: there may be very many."""
+    parents = {os.path.dirname(pattern) for pattern in patterns if "**" not in pattern}
+    return {Path(path) for parent in parents for path in matching_paths(parent) if os.path.isdir(path)}
+
+
+def _changes(folders: set[Path], stop: threading.Event) -> Iterator[object]:
+    """Return one item for each change in ``folders``, and at least one for each ``POLL_INTERVAL_MS``."""
     from watchfiles import watch  # needed by this command alone
 
-    if not folders:
-        return iter(lambda: stop.wait(LOOK_EVERY / 1000), True)
-    return watch(
-        *folders,
-        debounce=EVENTS_FOR,
-        step=EVENTS_FOR,
-        stop_event=stop,
-        rust_timeout=LOOK_EVERY,
-        yield_on_timeout=True,
-        recursive=False,
-        raise_interrupt=False,
-    )
-
-
-def _folders(file: Path) -> list[Path]:
-    """The folders that a pattern's files are in."""
-    return [folder for folder in file.absolute().parent.parent.glob(file.absolute().parent.name) if folder.is_dir()]
+    if folders:
+        try:
+            yield from watch(
+                *folders,
+                debounce=EVENT_BATCH_MS,
+                step=EVENT_BATCH_MS,
+                stop_event=stop,
+                rust_timeout=POLL_INTERVAL_MS,
+                yield_on_timeout=True,
+                recursive=False,
+                raise_interrupt=False,
+            )
+        except (OSError, RuntimeError) as error:  # the limit of inotify is reached, or a folder was removed
+            _LOGGER.warning("no events of folders: %s; looking every %d ms", error, POLL_INTERVAL_MS)
+    while not stop.wait(POLL_INTERVAL_MS / 1000):
+        yield None

@@ -1,7 +1,8 @@
 """Following log files into a topic, each line once, through rotations and kills.
 
-Read ``positions`` (what is kept on the disk), ``followed_file`` (one file), then ``tailer`` (all of them, and the order
-of its steps). Imports ``files``, ``wire``, ``records``, ``errors`` and ``client.log``.
+Read ``positions`` (what is stored durably), ``file_content`` (encodings and lines), ``followed_file`` (one file),
+``discovery`` (which files match), then ``tailer`` (all of them, and the order of its steps). Imports ``files``,
+``wire``, ``records``, ``errors`` and ``client.log``.
 """
 
-__all__ = ["positions", "followed_file", "tailer"]  # noqa: RUF022 reading order
+__all__ = ["positions", "file_content", "followed_file", "discovery", "tailer"]  # noqa: RUF022 reading order

@@ -1,91 +1,192 @@
-"""One log file that is read as it grows, whatever it is called meanwhile."""
+"""One log file that is read as it grows, through renames and cuts."""
 
 from __future__ import annotations
 
+import errno
 import os
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.client.tail.positions import Place
-from penstock.wire.lines import LineSplitter
+from penstock.client.tail.file_content import (
+    MAX_LINE_BYTES,
+    SIGNATURE_BYTES,
+    Encoding,
+    Lines,
+    split_lines,
+)
+from penstock.client.tail.positions import FileIdentity, FilePosition
 
-READ_SIZE = 1 << 20
-"""Bytes read, and appended, at once; a line that is longer becomes several messages."""
-HEAD_SIZE = 256
-"""Bytes at its beginning by which a file is known again."""
+HEAD_BYTES = 256
+"""Bytes at its beginning by which a file is recognised."""
+WINDOW_BYTES = 4096
+"""Bytes before the offset by which a file is recognised. The head alone is the same in all files with a long header."""
+PROBE_BYTES = 16
+"""Bytes read to see whether a hole begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Whole lines that stand at [begin, end) of a file."""
+class Span:
+    """Bytes [begin, end) of a file: whole lines, or a part of a line that is too long for one message."""
 
     begin: int
     end: int
-    data: bytes
+    content: bytes
+    encoding: Encoding
 
-    def lines(self) -> pa.Array[Any]:
-        """Without their ends, type binary."""
-        splitter = LineSplitter(READ_SIZE)
-        return pa.concat_arrays([splitter.feed(self.data).lines, splitter.finish().lines])
+    @property
+    def checksum(self) -> int:
+        return crc32c(self.content)
+
+    def lines(self) -> Lines:
+        """Return the lines as UTF-8, without the file's byte order mark."""
+        mark_bytes = 0 if self.begin else self.encoding.mark_bytes
+        return split_lines(self.encoding.to_utf8(self.content[mark_bytes:]))
 
 
 class FollowedFile:
-    """An open file and its ``place``. Raises OSError where it cannot be opened.
+    """An open file and its ``position``, taken from ``positions`` if there. Raises OSError if it cannot be opened.
 
-    ``heard``: the monotonic time at which it was found longer last.
+    ``grown_at``: the monotonic time of the last change of its size. ``is_own``: the file is known not to be a copy of
+    another one. ``is_held``: it is not read before that is known. Owned by the tailer's thread.
     """
 
-    def __init__(self, path: str, now: float, place: Place | None = None) -> None:
+    def __init__(self, path: str, now: float, positions: Mapping[FileIdentity, FilePosition]) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status = os.fstat(self._descriptor)
-        known = place is not None and place.identity == (status.st_dev, status.st_ino)
-        self.place = place if place is not None and known else Place(path, status.st_dev, status.st_ino)
-        self.place.path, self.heard = path, now
-        self.truncations = 0
+        identity = status.st_dev, status.st_ino
+        self.position = positions.get(identity) or FilePosition(path, *identity)
+        self.grown_at, self.is_own, self.is_held = now, False, False
+        self._size = status.st_size
+        # Reading starts only at a change of size or time: an idle file costs one system call per poll.
+        self._exhausted_state: tuple[int, int] | None = None
+        self._compared_state: tuple[int, int] | None = None
+
+    @property
+    def is_deleted(self) -> bool:
+        """The file has no name any more."""
+        return os.fstat(self._descriptor).st_nlink == 0
+
+    @property
+    def unread_bytes(self) -> int:
+        return max(os.fstat(self._descriptor).st_size - self.position.offset, 0)
+
+    def beginning(self) -> bytes:
+        """Return the first bytes, which say whether the file is compressed."""
+        return self.bytes_at(0, SIGNATURE_BYTES)
 
     def skip_to_end(self) -> None:
-        """Leave out what is there already, but for a line that has only begun."""
-        size = os.fstat(self._descriptor).st_size
-        tail = self.bytes_at(max(size - READ_SIZE, 0), size)
-        self.moved_to(size - len(tail) + tail.rfind(b"\n") + 1)
+        """Leave out the lines that the file has now, except for a line that has only begun."""
+        size, encoding = os.fstat(self._descriptor).st_size, self._encoding()
+        begin = max(size - MAX_LINE_BYTES, 0) & ~1
+        lines_end = encoding.whole_lines(self.bytes_at(begin, size))
+        self.advance(begin + lines_end if lines_end else begin)
 
-    def next(self, now: float, is_last: bool = False) -> Stretch | None:
-        """The lines that have come, READ_SIZE bytes at most; ``is_last``: also one without an end."""
-        self._notice_truncation()
-        begin = self.place.offset
-        data = self.bytes_at(begin, begin + READ_SIZE)
-        size = data.rfind(b"\n") + 1
-        if not size and (is_last or len(data) == READ_SIZE):
-            size = len(data)
-        if not size:
+    def detect_cut(self, now: float) -> FilePosition | None:
+        """If the file was cut or written again, return what had been read of it, and start at its beginning."""
+        status = os.fstat(self._descriptor)
+        state = status.st_size, status.st_mtime_ns
+        if state == self._compared_state:
             return None
-        self.heard = now
-        return Stretch(begin, begin + size, data[:size])
+        if status.st_size != self._size:
+            self._size, self.grown_at = status.st_size, now
+        position = self.position
+        if not position.offset or self.begins_with(position):
+            self._compared_state = state
+            return None
+        before = replace(position)
+        position.restart()
+        self._exhausted_state, self.grown_at, self.is_own = None, now, False
+        return before
 
-    def moved_to(self, offset: int) -> None:
-        """Everything before ``offset`` is done."""
-        place = self.place
-        place.offset = offset
-        if place.head_length < min(offset, HEAD_SIZE):
-            place.head_length = min(offset, HEAD_SIZE)
-            place.head = crc32c(self.bytes_at(0, place.head_length))
+    def begins_with(self, other: FilePosition) -> bool:
+        """Whether this file begins with the content that was read of ``other``, by its fingerprint."""
+        return (
+            os.fstat(self._descriptor).st_size >= other.offset
+            and crc32c(self.bytes_at(0, other.head_length)) == other.head
+            and crc32c(self.bytes_at(other.offset - other.window_length, other.offset)) == other.window
+        )
+
+    def is_beginning_of(self, other: FollowedFile) -> bool:
+        """Whether all of this file is what ``other`` begins with, as of a copy that is being made."""
+        size = os.fstat(self._descriptor).st_size
+        window = max(size - WINDOW_BYTES, 0)
+        spans = ((0, min(size, HEAD_BYTES)), (window, size))
+        return all(self.bytes_at(begin, end) == other.bytes_at(begin, end) for begin, end in spans)
+
+    def next(self, now: float, *, is_last: bool = False) -> Span | None:
+        """Return the next lines, one read at most. ``is_last``: also a line without an end, as no more will come."""
+        status = os.fstat(self._descriptor)
+        state = status.st_size, status.st_mtime_ns
+        if state == self._exhausted_state and (not is_last or status.st_size == self.position.offset):
+            return None
+        encoding = self._encoding()
+        begin = self._after_nuls(self.position.offset, encoding)
+        content, window = self._read(begin, encoding.read_bytes)
+        if begin == self.position.offset and crc32c(window) != self.position.window:
+            self._compared_state = None  # cut since ``detect_cut``, which compares again
+            return None
+        size = encoding.whole_lines(content)
+        if not size and not encoding.is_padding(content):
+            if len(content) == encoding.read_bytes:
+                size = encoding.split_point(content)
+            elif is_last and (begin or len(content) > encoding.mark_bytes):
+                size = len(content)
+        if not size:
+            self._exhausted_state = state
+            return None
+        self.grown_at = now
+        return Span(begin, begin + size, content[:size], encoding)
+
+    def span(self, begin: int, end: int) -> Span:
+        """Return the span of an append that is to be made again."""
+        return Span(begin, end, self.bytes_at(begin, end), self._encoding())
+
+    def advance(self, offset: int) -> None:
+        """Set the position: everything before ``offset`` is done."""
+        position = self.position
+        position.offset = offset
+        if position.head_length < min(offset, HEAD_BYTES):
+            position.head_length = min(offset, HEAD_BYTES)
+            position.head = crc32c(self.bytes_at(0, position.head_length))
+        position.window_length = min(offset, WINDOW_BYTES)
+        position.window = crc32c(self.bytes_at(offset - position.window_length, offset))
 
     def bytes_at(self, begin: int, end: int) -> bytes:
-        """Bytes [begin, end), as far as there are any."""
+        """Return bytes [begin, end), as many of them as the file has."""
         return os.pread(self._descriptor, end - begin, begin)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def _notice_truncation(self) -> None:
-        """Begin anew where the file was cut and written again (copytruncate), also if it is as long again already."""
-        place = self.place
-        same = os.fstat(self._descriptor).st_size >= place.offset
-        if same and place.head_length:
-            same = crc32c(self.bytes_at(0, place.head_length)) == place.head
-        if not same:
-            self.truncations += 1
-            place.offset = place.head_length = place.head = 0
+    def _encoding(self) -> Encoding:
+        return Encoding.detect(self.beginning())
+
+    def _read(self, begin: int, length: int) -> tuple[bytes, bytes]:
+        """Return the bytes at ``begin`` and the window before them.
+
+        One system call reads both: what is compared and what is appended is of the same moment.
+        """
+        window_length = min(self.position.window_length, begin)
+        content = self.bytes_at(begin - window_length, begin + length)
+        return content[window_length:], content[:window_length]
+
+    def _after_nuls(self, offset: int, encoding: Encoding) -> int:
+        """Return the offset behind a hole at ``offset``; ``offset`` if there is none, or nothing behind it.
+
+        NULs at the end of a file stay unread: a writer may have reserved the space that it writes next.
+        """
+        end = offset
+        while encoding.is_padding(self.bytes_at(end, end + PROBE_BYTES)):
+            content = self.bytes_at(end, end + MAX_LINE_BYTES)
+            if not encoding.is_padding(content):
+                return end + encoding.padding_bytes(content)
+            try:  # a hole of a sparse file is not read
+                end = max(os.lseek(self._descriptor, end, os.SEEK_DATA), end + len(content))
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                return offset
+        probe = self.bytes_at(end, end + PROBE_BYTES)
+        return end + encoding.padding_bytes(probe) if probe else offset

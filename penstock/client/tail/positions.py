@@ -1,34 +1,39 @@
 """How far each file has been appended, kept durably: an append is entered before it is made.
 
-So a start after a kill knows which bytes may be in the topic already, and appends them again with the same producer's
-number: the log stores them once.
+Crash: a start after a kill knows which bytes may be in the topic already. It appends them again under the same
+producer's number, which the log stores once.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS, FileSystem
 
 FileIdentity = tuple[int, int]
 """Device and inode."""
+MAX_FINGERPRINT_BYTES = 1 << 16
+"""Limit: longest part of a file that a position may ask to compare."""
 
 
 class BadPositions(PenstockError, ValueError):
-    """The file is not one of positions."""
+    """A document that is not one of positions."""
 
 
 @dataclass(slots=True)
-class Place:
-    """A file by its identity, and how far it has been read.
+class FilePosition:
+    """How far a file has been read, and a fingerprint of what was read.
 
-    ``head``: CRC32C of its first ``head_length`` bytes, by which another file of the same inode is known.
+    ``head``: CRC32C of its first ``head_length`` bytes. ``window``: CRC32C of the ``window_length`` bytes before
+    ``offset``. Both together tell a file that was cut and written again, also behind a constant header.
+    ``renamed``: 1 once the file has had another name, so that its writer will leave it.
     """
 
     path: str
@@ -37,15 +42,27 @@ class Place:
     offset: int = 0
     head_length: int = 0
     head: int = 0
+    window_length: int = 0
+    window: int = 0
+    renamed: int = 0
 
     @property
     def identity(self) -> FileIdentity:
         return self.device, self.inode
 
+    def restart(self) -> None:
+        """Read the file from its beginning."""
+        self.offset = self.head_length = self.head = self.window_length = self.window = self.renamed = 0
+
+    def continue_from(self, other: FilePosition) -> None:
+        """Take over what was read of ``other``, whose content this file begins with."""
+        self.offset, self.head_length, self.head = other.offset, other.head_length, other.head
+        self.window_length, self.window = other.window_length, other.window
+
 
 @dataclass(frozen=True, slots=True)
 class PendingAppend:
-    """Bytes [begin, end) of a file, with their CRC32C, that are being appended; ``path`` is what it was called."""
+    """Bytes [begin, end) of a file, with their CRC32C, that are being appended; ``path``: its name at that time."""
 
     path: str
     device: int
@@ -57,25 +74,29 @@ class PendingAppend:
 
 @dataclass(slots=True)
 class Positions:
-    """The content of the file: the producer, the number of its next append, what is pending, and the places."""
+    """Content of the state file: the producer, the number of its next append, the pending append, the files.
+
+    ``cut``: what had been read of files before they were cut. A copy that was made of one (copytruncate) goes on there.
+    """
 
     producer: str
     sequence: int = 1
     pending: PendingAppend | None = None
-    places: dict[FileIdentity, Place] = field(default_factory=dict)
+    files: dict[FileIdentity, FilePosition] = field(default_factory=dict)
+    cut: list[FilePosition] = field(default_factory=list)
 
     def renew(self, new_id: Callable[[], str]) -> None:
-        """Go on as another producer: the log does not know this one any more, or what its number was for."""
+        """Continue as another producer: the log has forgotten this one, or its number stands for other rows."""
         self.producer, self.sequence = new_id(), 1
 
 
 def new_id() -> str:
-    """An id that no other producer has."""
+    """Return an id that no other producer has."""
     return uuid.uuid4().hex
 
 
 class PositionsFile:
-    """Reads and writes positions; holds a lock, so that two never follow with the same ones. Raises Locked."""
+    """The state file. Holds a lock, so that no two processes follow with the same positions. Raises Locked."""
 
     def __init__(self, path: Path, fs: FileSystem = OS) -> None:
         self._path, self._fs = path, fs
@@ -83,14 +104,21 @@ class PositionsFile:
         self._unlock = fs.lock(path.with_name(f"{path.name}.lock"))
 
     def read(self) -> Positions | None:
-        """What was written last; None at the first start. Raises DamagedFile, UnknownFormat, BadPositions, OSError."""
+        """Return what was written last; None at the first start.
+
+        Damaged positions are never replaced silently: without them each line would be appended twice, or skipped.
+        Raises DamagedFile, UnknownFormat, BadPositions and OSError.
+        """
         try:
             return positions_of(read_document(self._path, self._fs))
         except FileNotFoundError:
             return None
+        except (DamagedFile, BadPositions) as error:
+            advice = f"restore it, or remove {self._path} to append the files again (--from-end: only new lines)"
+            raise type(error)(f"{error}; {advice}") from None
 
     def write(self, positions: Positions) -> None:
-        """Keep ``positions``, durably. Raises OSError."""
+        """Store ``positions`` durably. Raises OSError."""
         write_document(self._path, document_of(positions), self._fs)
 
     def close(self) -> None:
@@ -98,30 +126,38 @@ class PositionsFile:
 
 
 def document_of(positions: Positions) -> dict[str, Any]:
-    """As JSON-ready mapping."""
-    pending = asdict(positions.pending) if positions.pending else None
-    places: Iterable[Place] = positions.places.values()
-    numbers = {"producer": positions.producer, "sequence": positions.sequence}
-    return {**numbers, "pending": pending, "files": [asdict(place) for place in places]}
+    """Return ``positions`` as a JSON-ready mapping."""
+    return {
+        "producer": positions.producer,
+        "sequence": positions.sequence,
+        "pending": asdict(positions.pending) if positions.pending else None,
+        "files": [asdict(position) for position in positions.files.values()],
+        "cut": [asdict(position) for position in positions.cut],
+    }
 
 
 def positions_of(document: dict[str, Any]) -> Positions:
-    """What ``document_of`` gave. Raises BadPositions."""
+    """Return what ``document_of`` was given. Raises BadPositions."""
     try:
         pending = PendingAppend(**document["pending"]) if document["pending"] else None
-        places = [Place(**each) for each in document["files"]]
-        found = Positions(document["producer"], document["sequence"], pending, {each.identity: each for each in places})
+        files = [FilePosition(**entry) for entry in document["files"]]
+        cut = [FilePosition(**entry) for entry in document.get("cut", [])]
+        by_identity = {position.identity: position for position in files}
+        positions = Positions(document["producer"], document["sequence"], pending, by_identity, cut)
     except (KeyError, TypeError) as error:
         raise BadPositions(f"no positions of followed files: {error}") from None
-    if not _is_sound(found):
-        raise BadPositions("no positions of followed files: a number or a name is none")
-    return found
+    if not _is_sound(positions):
+        raise BadPositions("no positions of followed files: a number or a name is missing")
+    return positions
 
 
 def _is_sound(positions: Positions) -> bool:
-    parts = [asdict(place) for place in positions.places.values()]
-    parts += [asdict(positions.pending)] if positions.pending else []
-    paths = [part.pop("path") for part in parts]
-    numbers = [positions.sequence, *(number for part in parts for number in part.values())]
+    entries = [asdict(position) for position in (*positions.files.values(), *positions.cut)]
+    entries += [asdict(positions.pending)] if positions.pending else []
+    paths = [entry.pop("path") for entry in entries]
+    numbers = [positions.sequence, *(number for entry in entries for number in entry.values())]
     are_numbers = all(type(number) is int and 0 <= number < 1 << 64 for number in numbers)
-    return are_numbers and all(isinstance(text, str) for text in (positions.producer, *paths))
+    # Limit: these lengths decide how much is read at once.
+    lengths = [entry.get(name, 0) for entry in entries for name in ("head_length", "window_length")]
+    are_texts = all(isinstance(text, str) for text in (positions.producer, *paths))
+    return are_numbers and are_texts and all(length <= MAX_FINGERPRINT_BYTES for length in lengths)

@@ -1,199 +1,351 @@
-"""Files that match patterns, followed into a topic: found, read in turn, appended, their places kept.
+"""Files that match patterns, followed into a topic: found, read in turn, appended, their positions stored.
 
-The order of an append: what it will hold is entered in the positions, durably; it is made; the next one's entry says
-that it is done. A kill at any moment leaves an append that is made again with the same number, and is stored once.
+Order: what an append will hold is stored durably, then it is made, and the entry of the next one says that it is done.
+Crash: a kill at any moment leaves at most one append that is made again under the same number, and is stored once.
 """
 
 from __future__ import annotations
 
-import glob
+import contextlib
 import logging
 import os
-import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
 
 from penstock.client.log.types import OutOfSequence
-from penstock.client.tail.followed_file import FollowedFile, Stretch
-from penstock.client.tail.positions import FileIdentity, PendingAppend, Place, Positions, PositionsFile, new_id
+from penstock.client.tail.discovery import (
+    Discovery,
+    OnceLogger,
+    find_by_inode,
+    is_mounted,
+    name_before_rotation,
+)
+from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of
+from penstock.client.tail.followed_file import FollowedFile, Span
+from penstock.client.tail.positions import (
+    FileIdentity,
+    FilePosition,
+    PendingAppend,
+    Positions,
+    PositionsFile,
+    new_id,
+)
 from penstock.records import annotation_maps, body, from_numpy
 
 FILE = "file"
 """The annotation with the path of the file that a line came from."""
-GRACE = 60.0
-"""Seconds for which a file that was renamed or removed is read on after its last line: its writer may not know yet."""
+GRACE_S = 60.0
+"""Time for which a renamed or removed file is read on after its last line: its writer may not know yet.
+
+Measured by the monotonic clock, as all ages here: nothing depends on the time of day, which may be wrong.
+"""
+COPY_WAIT_S = 5.0
+"""Time for which a new file waits, after it grew last, that begins as another one: copytruncate cuts that one then."""
+MIN_UNIQUE_BYTES = 1024
+"""A shorter beginning may be the same in two files by chance; then a copy must also be named after its original."""
 Append = Callable[[pa.RecordBatch, tuple[str, int]], Any]
 _LOGGER = logging.getLogger(__name__)
 
 
 class Tailer:
-    """Follows the files that match ``patterns``.
+    """Follows the files that match ``patterns``. Owned by one thread.
 
-    ``append`` stores a batch under a producer's id and number, and raises ClientError. ``from_end``: of files that are
-    there at the first start, only what is appended from then on.
+    ``append`` stores a batch under a producer's id and number, and raises ClientError. ``from_end``: of the files that
+    exist at the first start, append only what is written from then on.
     """
 
     def __init__(
         self,
         patterns: Sequence[str],
         append: Append,
-        kept: PositionsFile,
+        state: PositionsFile,
         *,
         annotations: Mapping[str, str] | None = None,
         from_end: bool = False,
-        grace: float = GRACE,
+        grace_s: float = GRACE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._patterns, self._append, self._kept = patterns, append, kept
-        self._annotations, self._grace, self._clock = dict(annotations or {}), grace, clock
+        self._warnings = OnceLogger()
+        self._discovery, self._append, self._state = Discovery(patterns, self._warnings), append, state
+        self._annotations, self._grace_s, self._clock = dict(annotations or {}), grace_s, clock
         self._files: dict[FileIdentity, FollowedFile] = {}
-        self._dirty = False
-        found = kept.read()
-        self._positions = found or Positions(new_id())
-        self.appended = 0
-        if found is not None:
-            self._open_known()
-            self._append_pending()
-        self._look()
-        if found is None and from_end:
-            for file in self._files.values():
+        self._compressed: dict[FileIdentity, int] = {}  # with the time of their last change
+        self._has_unsaved = False
+        stored = state.read()
+        self._positions = stored or Positions(new_id())
+        self._cut_at = dict.fromkeys((position.identity for position in self._positions.cut), clock())
+        self.appended = self.skipped_nuls = 0
+        self._discover()
+        if stored is None:
+            for file in self._files.values() if from_end else ():
                 file.skip_to_end()
-        self.keep()
+            self.save()
 
-    def turn(self) -> bool:
-        """Look for files, and append what one read of each finds; whether there was anything."""
-        leaving = self._look()
-        busy = False
+    def turn(self, *, is_final: bool = False) -> bool:
+        """Look for files, and append what one read of each returns; whether there was anything.
+
+        ``is_final``: no further turn follows once nothing is left, so nothing is waited for. Raises ClientError and
+        OSError; a later turn then makes the same append again.
+        """
+        names = self._discover()
+        gone = self._files.keys() - names.keys()
+        now = self._clock()
+        # Order: cuts are detected before copies of the cut files are recognised, and these before an interrupted append
+        # is made again, as its bytes may be in a copy by now.
+        self._detect_cuts(now)
         for identity, file in list(self._files.items()):
-            now = self._clock()
-            is_over = identity in leaving and now - file.heard >= self._grace
-            stretch = file.next(now, is_last=is_over)
-            if stretch is not None:
-                self._store(file, stretch)
-                busy = True
-            elif is_over:
+            if not file.position.offset and not file.is_own:
+                with self._guarded(identity):
+                    self._settle_origin(file, gone, now, is_final)
+        self._retry_pending()
+        self._drop_missing_files()
+        current_paths = {path for paths in names.values() for path in paths}
+        is_busy = False
+        for identity, file in list(self._files.items()):
+            is_quiet = is_final or self._clock() - file.grown_at >= self._grace_s
+            is_over = is_quiet and (identity in gone or self._is_rotated(file, current_paths))
+            if file.is_held and not is_over:
+                continue
+            span = None
+            with self._guarded(identity):
+                span = file.next(self._clock(), is_last=is_over)
+                self._warnings.clear(("open", file.position.path))
+            if span is not None:
+                self._store(file, span)
+                is_busy = True
+            elif is_over and identity in gone and identity in self._files:
                 self._forget(identity)
-        return busy
+        return is_busy
 
-    def keep(self) -> None:
-        """Keep the positions as they are now. Raises OSError."""
-        self._kept.write(self._positions)
-        self._dirty = False
+    def save(self) -> None:
+        """Store the positions as they are now. Raises OSError."""
+        self._state.write(self._positions)
+        self._has_unsaved = False
 
     def settle(self) -> None:
-        """Keep the positions if anything was appended since."""
-        if self._dirty:
-            self.keep()
+        """Store the positions if they changed since."""
+        if self._has_unsaved:
+            self.save()
+
+    def report_unfinished(self) -> None:
+        """Warn about lines that have no end yet, which the next start appends."""
+        for file in self._files.values():
+            if file.unread_bytes:
+                _LOGGER.warning("%s: the last %d bytes have no line end yet", file.position.path, file.unread_bytes)
 
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-        self._kept.close()
+        self._state.close()
 
-    def _look(self) -> set[FileIdentity]:
-        """Open the files that are new; those that no pattern finds any more."""
-        seen = set()
-        for path, status in _matching(self._patterns):
-            identity = status.st_dev, status.st_ino
-            seen.add(identity)
-            if identity in self._files:
-                self._files[identity].place.path = path
-            else:
-                self._open(path)
-        return self._files.keys() - seen
+    def _discover(self) -> dict[FileIdentity, list[str]]:
+        """Open new files, and those of the last run by their present names; return the names that match by file."""
+        names = self._discovery.find()
+        for identity, paths in names.items():
+            file = self._files.get(identity)
+            if file is None:
+                stored = self._positions.files.get(identity)
+                self._open(stored.path if stored is not None and stored.path in paths else paths[0], identity)
+            elif file.position.path not in paths:
+                file.position.path, file.position.renamed = paths[0], 1
+                self._has_unsaved = True
+        for identity, position in list(self._positions.files.items()):
+            if identity not in self._files and identity not in names and (path := find_by_inode(position)):
+                self._open(path, identity)
+        self._compressed = {identity: time_ns for identity, time_ns in self._compressed.items() if identity in names}
+        return names
 
-    def _open(self, path: str, place: Place | None = None) -> None:
+    def _open(self, path: str, identity: FileIdentity) -> None:
         try:
-            file = FollowedFile(path, self._clock(), place)
+            if self._compressed.get(identity) == os.stat(path).st_mtime_ns:
+                return
+            file = FollowedFile(path, self._clock(), self._positions.files)
         except OSError as error:
-            _LOGGER.warning("%s cannot be read: %s", path, error.strerror)
+            self._warn_unreadable(path, error)
             return
-        self._files[file.place.identity] = file
-        self._positions.places[file.place.identity] = file.place
+        position = file.position
+        if position.identity in self._files:  # renamed since it was listed
+            file.close()
+            return
+        if position.path != path:
+            position.path, position.renamed = path, 1
+        self._files[position.identity] = file
+        self._positions.files[position.identity] = position
+
+    def _warn_unreadable(self, path: str, error: OSError) -> None:
+        self._warnings.warn(("open", path), f"{path} cannot be read: {error.strerror}; trying again")
+
+    @contextlib.contextmanager
+    def _guarded(self, identity: FileIdentity) -> Iterator[None]:
+        """Close a file that cannot be read, without harm to the others: the next turn opens it again."""
+        try:
+            yield
+        except OSError as error:
+            file = self._files.pop(identity)
+            self._warn_unreadable(file.position.path, error)
+            file.close()
+
+    def _detect_cuts(self, now: float) -> None:
+        for identity, file in list(self._files.items()):
+            with self._guarded(identity):
+                self._detect_cut(identity, file, now)
+        expired = {identity for identity, since in self._cut_at.items() if now - since >= self._grace_s}
+        if expired:
+            self._drop_cuts(expired)
+
+    def _detect_cut(self, identity: FileIdentity, file: FollowedFile, now: float) -> None:
+        before = file.detect_cut(now)
+        if before is None:
+            return
+        _LOGGER.warning("%s was cut after %d bytes: reading it from its beginning", before.path, before.offset)
+        self._drop_cuts({identity})
+        self._positions.cut.append(before)
+        self._cut_at[identity] = now
+
+    def _drop_cuts(self, identities: set[FileIdentity]) -> None:
+        self._positions.cut = [each for each in self._positions.cut if each.identity not in identities]
+        for identity in identities:
+            self._cut_at.pop(identity, None)
+        self._has_unsaved = True
+
+    def _settle_origin(self, file: FollowedFile, gone: Set[FileIdentity], now: float, is_final: bool) -> None:
+        """Decide where an unread file begins to be read: it may be a copy, or replace a file that was read."""
+        beginning = file.beginning()
+        if compression := compression_of(beginning):
+            self._leave_out(file, compression)
+            return
+        if predecessor := self._predecessor(file, gone):
+            _LOGGER.info("%s goes on where %s was read to", file.position.path, predecessor.path)
+            file.position.continue_from(predecessor)
+            if predecessor in self._positions.cut:
+                self._drop_cuts({predecessor.identity})
+            elif predecessor.identity not in self._files:
+                del self._positions.files[predecessor.identity]
+            self._has_unsaved = file.is_own = True
+            file.is_held = False
+            return
+        is_undecided = (len(beginning) < SIGNATURE_BYTES and b"\n" not in beginning) or self._may_be_copy(file)
+        may_wait = not is_final and now - file.grown_at < COPY_WAIT_S
+        file.is_held = not beginning or (may_wait and is_undecided)
+        file.is_own = not file.is_held
+
+    def _leave_out(self, file: FollowedFile, compression: str) -> None:
+        """Do not follow a compressed file: its lines were read before it was compressed."""
+        position = file.position
+        self._warnings.warn(("compressed", position.path), f"{position.path} is compressed ({compression}): not read")
+        self._compressed[position.identity] = os.stat(position.path).st_mtime_ns
+        file.close()
+        del self._files[position.identity], self._positions.files[position.identity]
+
+    def _predecessor(self, file: FollowedFile, gone: Set[FileIdentity]) -> FilePosition | None:
+        """Return the position of a file that was cut or removed, and whose content ``file`` begins with."""
+        own = file.position
+        for position in self._positions.cut:
+            is_named_after = _rotated_name(position.path) == _rotated_name(own.path)
+            is_unique = position.offset >= MIN_UNIQUE_BYTES or is_named_after
+            if position.identity != own.identity and is_unique and file.begins_with(position):
+                return position
+        for position in self._positions.files.values():
+            is_same_name = position.path == own.path or position.inode == own.inode
+            if position.identity == own.identity or not position.offset or not is_same_name:
+                continue
+            other = self._files.get(position.identity)
+            is_removed = other is None or (position.identity in gone and other.is_deleted)
+            if is_removed and file.begins_with(position):
+                return position
+        return None
+
+    def _may_be_copy(self, file: FollowedFile) -> bool:
+        """Whether another file begins as this one, and might be cut as soon as its copy is complete."""
+        others = [other for other in self._files.values() if other is not file and other.position.offset]
+        return any(file.begins_with(other.position) or file.is_beginning_of(other) for other in others)
+
+    def _is_rotated(self, file: FollowedFile, current_paths: Set[str]) -> bool:
+        """Whether a file has a name that is not written to any more."""
+        path = file.position.path
+        original = name_before_rotation(path)
+        return bool(file.position.renamed) or (original != path and original in current_paths)
 
     def _forget(self, identity: FileIdentity) -> None:
+        position = self._positions.files[identity]
         self._files.pop(identity).close()
-        self._positions.places.pop(identity, None)
-        self._dirty = True
+        if is_mounted(position):
+            del self._positions.files[identity]
+            self._has_unsaved = True
+        else:
+            self._warnings.warn(("mount", position.path), f"the file system of {position.path} is not mounted")
 
-    def _open_known(self) -> None:
-        """Open what was followed before, by whatever name it is in its folder now."""
-        for place in list(self._positions.places.values()):
-            path = _path_of(place)
-            if path is None:
-                _LOGGER.warning("%s is gone: what was not read of it cannot be", place.path)
-                del self._positions.places[place.identity]
-            else:
-                self._open(path, place)
-
-    def _append_pending(self) -> None:
-        """Make the append that a kill may have cut short, once more with the same number."""
+    def _retry_pending(self) -> None:
+        """Make the append that a kill or a failure interrupted, once more under the same number."""
         pending = self._positions.pending
         if pending is None:
             return
-        file = self._files.get((pending.device, pending.inode))
-        data = file.bytes_at(pending.begin, pending.end) if file else b""
-        if file is None or crc32c(data) != pending.checksum:
-            _LOGGER.warning("%s was cut: nobody can say whether its last lines are in the topic", pending.path)
-            self._positions.pending = None
-            self._positions.renew(new_id)
-            return
-        self._make(file, Stretch(pending.begin, pending.end, data), pending.path)
+        self.save()  # a failure to store it may be what interrupted the append
+        for identity, file in list(self._files.items()):
+            is_own = identity == (pending.device, pending.inode)
+            # Otherwise the bytes may be in a copy of the file, or in the one that replaced it.
+            if file.position.offset != pending.begin and not (is_own and file.position.offset < pending.begin):
+                continue
+            span = None
+            with self._guarded(identity):
+                span = file.span(pending.begin, pending.end)
+            if span is not None and span.checksum == pending.checksum:
+                self._make_append(file, span, pending.path)
+                return
+        text = "%s was cut, or cannot be read: its last lines may be missing from the topic, or occur twice"
+        _LOGGER.warning(text, pending.path)
+        self._positions.pending = None
+        self._positions.renew(new_id)
 
-    def _store(self, file: FollowedFile, stretch: Stretch) -> None:
-        place = file.place
-        span = (stretch.begin, stretch.end, crc32c(stretch.data))
-        self._positions.pending = PendingAppend(place.path, *place.identity, *span)
-        self.keep()
-        self._make(file, stretch, place.path)
+    def _drop_missing_files(self) -> None:
+        """Drop positions of files that no longer exist."""
+        for identity, position in list(self._positions.files.items()):
+            if identity in self._files:
+                continue
+            if not is_mounted(position):
+                self._warnings.warn(("mount", position.path), f"the file system of {position.path} is not mounted")
+            elif find_by_inode(position) is None:
+                _LOGGER.warning("%s is gone: what was not read of it cannot be", position.path)
+                del self._positions.files[identity]
+                self._has_unsaved = True
 
-    def _make(self, file: FollowedFile, stretch: Stretch, path: str) -> None:
-        """The pending append, which is done then; the file's place is kept with what comes next."""
-        lines, positions = stretch.lines(), self._positions
-        batch = body(lines, annotations=self._annotated(path, len(lines)))
+    def _store(self, file: FollowedFile, span: Span) -> None:
+        position = file.position
+        self._positions.pending = PendingAppend(position.path, *position.identity, span.begin, span.end, span.checksum)
+        self.save()
+        self._make_append(file, span, position.path)
+
+    def _make_append(self, file: FollowedFile, span: Span, path: str) -> None:
+        """Make the pending append. The file's position is stored with the next one."""
+        content, positions = span.lines(), self._positions
+        lines = content.lines
+        batch = body(lines, annotations=self._annotations_of(path, len(lines)))
         try:
             self._append(batch, (positions.producer, positions.sequence))
         except OutOfSequence:  # the log has forgotten this producer, as after a day without a line
             positions.renew(new_id)
-            self.keep()
+            self.save()
             self._append(batch, (positions.producer, positions.sequence))
         positions.sequence += 1
         positions.pending = None
-        file.moved_to(stretch.end)
+        skipped_nuls = content.skipped_nuls + max(span.begin - file.position.offset, 0)
+        if skipped_nuls:
+            _LOGGER.warning("%s: left out %d NUL bytes, a hole before a line", path, skipped_nuls)
+        file.advance(span.end)
         self.appended += len(lines)
-        self._dirty = True
+        self.skipped_nuls += skipped_nuls
+        self._has_unsaved = True
 
-    def _annotated(self, path: str, rows: int) -> pa.Array[Any]:
+    def _annotations_of(self, path: str, rows: int) -> pa.Array[Any]:
         texts = {**self._annotations, FILE: os.fsencode(path).decode("utf-8", "replace")}
-        at = from_numpy(np.tile(np.arange(len(texts)), rows))
+        index = from_numpy(np.tile(np.arange(len(texts)), rows))
         offsets = np.arange(rows + 1) * len(texts)
-        return annotation_maps(offsets, pa.array(list(texts)).take(at), pa.array(list(texts.values())).take(at))
+        return annotation_maps(offsets, pa.array(list(texts)).take(index), pa.array(list(texts.values())).take(index))
 
 
-def _matching(patterns: Sequence[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """The files that match, by their real names and in order, each once."""
-    paths = {os.path.realpath(path) for pattern in patterns for path in glob.glob(pattern)}
-    for path in sorted(paths):
-        try:
-            status = os.stat(path)
-        except OSError:  # renamed a moment ago
-            continue
-        if stat.S_ISREG(status.st_mode):
-            yield path, status
-
-
-def _path_of(place: Place) -> str | None:
-    """What a file is called now."""
-    try:
-        with os.scandir(os.path.dirname(place.path)) as found:
-            for entry in found:
-                if entry.inode() == place.inode and entry.stat().st_dev == place.device:
-                    return entry.path
-    except OSError:
-        return None
-    return None
+def _rotated_name(path: str) -> str:
+    return os.path.basename(name_before_rotation(path))

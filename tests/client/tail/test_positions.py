@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from penstock.client.tail.positions import BadPositions, PendingAppend, Place, Positions, PositionsFile, positions_of
+from penstock.client.tail.positions import (
+    BadPositions,
+    FilePosition,
+    PendingAppend,
+    Positions,
+    PositionsFile,
+    positions_of,
+)
 from penstock.errors import PenstockError
 from penstock.files.errors import Locked
 from penstock.files.json_values import parse_object
@@ -16,7 +23,10 @@ from tests.fuzzed import RAW, Bytes, documents, json_texts
 
 KEYS = ("producer", "sequence", "pending", "files", "path", "device", "inode", "offset")
 SOME = Positions(
-    "me", 7, PendingAppend("/a", 1, 2, 3, 4, 5), {(1, 2): Place("/a", 1, 2, 3, 3, 9), (1, 3): Place("/b", 1, 3)}
+    "me",
+    7,
+    PendingAppend("/a", 1, 2, 3, 4, 5),
+    {(1, 2): FilePosition("/a", 1, 2, 3, 3, 9), (1, 3): FilePosition("/b", 1, 3)},
 )
 
 
