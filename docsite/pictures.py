@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from docsite.terminal import Line, drawn, recorded
-from penstock.testing.pipe import Pipe, command_in, until
+from penstock.testing.pipe import Pipe, install_command, until
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 TITLE = "penstock: send, lose, find again"
@@ -49,7 +49,7 @@ def session(pipe: Pipe) -> list[Line]:
 @contextmanager
 def running_pipe(folder: Path) -> Iterator[Pipe]:
     """A pipe of its own."""
-    command_in(folder)
+    install_command(folder)
     pipe = Pipe(folder)
     pipe.start()
     try:

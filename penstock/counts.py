@@ -1,6 +1,6 @@
 """The vocabulary of the balance: what is counted, under which name, for which bucket.
 
-Every stage counts with these names and no others; the equations between them are those of the
+Every stage counts with these names and no others; the equations between them are the rules of the
 balance (datagram book, message book, routes) and are checked by ``open_books``. All counts are
 additive, so that batches, buckets and incarnations can be summed in any order: what is *open*
 (fragments and messages still waiting for their rest) is carried as a difference.
@@ -22,7 +22,7 @@ TIERS = ("client", "kernel", "received", "buffered", "logged", "landed")
 SourceBucket = tuple[str, int]
 """A source (a listener, ``grpc``, ``http``, ...) and the start of a bucket, in seconds since the epoch."""
 AUDIT_TIER = r"[a-z][a-z0-9_.-]{0,63}"
-"""What an auditor of a Kafka client may call its tier, unless it is one of those."""
+"""Permitted names of a tier of a Kafka auditor, besides TIERS."""
 
 
 class Name(StrEnum):
@@ -85,20 +85,20 @@ class Counts(Counter[str]):
     """Counts by name: additive, never with zeros once ``pruned``."""
 
     def pruned(self) -> dict[str, int]:
-        """The counts that are not zero, as a plain mapping for JSON."""
+        """Return the counts that are not zero as a plain mapping for JSON."""
         return {str(name): count for name, count in self.items() if count}
 
     def total(self, prefix: str = "") -> int:
-        """The sum of all counts whose name begins with ``prefix``."""
+        """Return the sum of all counts whose name starts with ``prefix``."""
         return sum(count for name, count in self.items() if name.startswith(prefix))
 
     def rows(self) -> int:
-        """The sum of all counts that are of a message each: one that has landed may be counted as redacted, too."""
+        """Return the sum of the counts in which each message appears once; redacted messages count elsewhere, too."""
         return self.total() - self[Name.REDACTED]
 
-    def absorb(self, other: Mapping[str, int]) -> None:
-        """Add ``other`` in place (differences included, which ``+=`` of a Counter would drop)."""
-        for name, count in other.items():
+    def absorb(self, more: Mapping[str, int]) -> None:
+        """Add ``more`` in place, with differences, which ``+=`` of a Counter would drop."""
+        for name, count in more.items():
             self[name] += count
 
 
@@ -126,12 +126,12 @@ def lost(counts: Mapping[str, int]) -> Counts:
 
 
 def summed(many: Iterable[Mapping[str, int]]) -> Counts:
-    """The sum of many counts."""
+    """Return the sum of many counts."""
     total: dict[str, int] = {}  # faster than Counts, and there may be a year of them
-    known = total.get
+    current = total.get
     for counts in many:
         for name, count in counts.items():
-            total[name] = known(name, 0) + count
+            total[name] = current(name, 0) + count
     return Counts(total)
 
 
@@ -145,7 +145,7 @@ class OpenBook:
 
 
 def open_books(counts: Counts) -> list[OpenBook]:
-    """The books of a listener that do not close: empty when all is well."""
+    """Return the books of a listener that do not close; an empty list when all close."""
     n = Name
     datagrams = counts[n.UNBOXED] + counts[n.COMMAND] + counts[n.EMPTY] + counts.total(n.INVALID)
     sides = {
@@ -165,11 +165,11 @@ def open_books(counts: Counts) -> list[OpenBook]:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a batch comes from; it travels with the batch, and no later stage reads a clock for it.
+    """The origin of a batch. It travels with the batch, and no later stage reads a clock for it.
 
-    ``bucket`` is the start of its minute in seconds since the epoch; ``first`` and ``last`` are receive
-    times in microseconds. ``begin`` and ``end`` bound its frames in log buffer ``buffer``
-    (stream positions, end exclusive); both 0 and ``buffer`` empty when it entered by an API.
+    ``bucket`` is the start of its minute in seconds since the epoch; ``first`` and ``last`` are receive times in
+    microseconds. ``begin`` and ``end`` bound its frames in log buffer ``buffer`` (stream positions, end exclusive). For
+    a batch that entered by an API both are 0 and ``buffer`` is empty.
     """
 
     source: str
@@ -183,7 +183,7 @@ class Origin:
     end: int = 0
 
     def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping, empty fields left out."""
+        """Return a mapping for JSON without empty fields."""
         full: dict[str, Any] = {
             "source": self.source,
             "bucket": self.bucket,
@@ -198,8 +198,8 @@ class Origin:
         return {k: v for k, v in full.items() if v or k in ("source", "bucket", "first", "last")}
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Origin:
-        """From ``document``; further entries are ignored. Raises KeyError when a required one is missing."""
+    def from_document(cls, document: Mapping[str, Any]) -> Origin:
+        """Return the origin of a document; unknown entries are ignored. Raises KeyError for a missing entry."""
         return cls(
             source=str(document["source"]),
             bucket=int(document["bucket"]),
@@ -214,13 +214,13 @@ class Origin:
 
 
 MAX_CORRECTION = 0.01
-"""How far the bucket clock follows the wall clock: at most 10 ms per second passed."""
+"""Limit of the correction: 10 ms per second, so that a jump of an hour takes four days and moves no bucket far."""
 
 
 class BucketClock:
-    """The receiver's clock: the wall clock read once, advanced by the monotonic one, corrected slowly.
+    """The receiver's clock: the wall clock at the start, advanced by the monotonic clock and corrected slowly.
 
-    So a jump of the wall clock moves no bucket far, and buckets never go back (balance, section 5).
+    Therefore a jump of the wall clock moves no bucket far, and buckets never decrease. Owned by one thread.
     """
 
     def __init__(
@@ -233,35 +233,35 @@ class BucketClock:
         self._bucket = bucket
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Return the time in seconds since the epoch."""
         monotonic = self._monotonic()
-        room = (monotonic - self._read) * MAX_CORRECTION
+        max_step = (monotonic - self._read) * MAX_CORRECTION
         error = self._wall() - (self._base + monotonic - self._started)
-        self._base += min(max(error, -room), room)
+        self._base += min(max(error, -max_step), max_step)
         self._read = monotonic
         return self._base + monotonic - self._started
 
     def stamp(self) -> tuple[int, int]:
-        """Bucket (start of its minute, seconds) and time (microseconds since the epoch) of a round that ends now."""
+        """Return the bucket (start of the minute, seconds) and the time (microseconds since the epoch) of a round."""
         now = self.now()
         self._bucket = max(self._bucket, bucket_of(now))
         return self._bucket, int(now * 1_000_000)
 
 
 def bucket_of(seconds: float) -> int:
-    """The bucket of a time in seconds since the epoch: the start of its minute."""
+    """Return the bucket of a time: the start of its minute, in seconds since the epoch."""
     return math.floor(seconds / BUCKET_SECONDS) * BUCKET_SECONDS
 
 
 def elsewhere(bucket: int, counts: Mapping[str, int]) -> dict[str, int]:
-    """``counts`` of another bucket, named so that they can ride in a batch's own counts (``60@accepted``)."""
+    """Return ``counts`` of another bucket under names that can ride in a batch's own counts (``60@accepted``)."""
     return {f"{bucket}@{name}": count for name, count in counts.items()}
 
 
 def by_bucket(bucket: int, counts: Mapping[str, int]) -> dict[int, Counts]:
-    """A batch's counts by bucket: its own, and those of other buckets that ride with it."""
-    sorted_out: dict[int, Counts] = {}
+    """Split a batch's counts by bucket: its own bucket, and the buckets that ride with it."""
+    counts_of_bucket: dict[int, Counts] = {}
     for name, count in counts.items():
-        other, at, own = name.rpartition("@")
-        sorted_out.setdefault(int(other) if at else bucket, Counts())[own] += count
-    return sorted_out
+        other_bucket, separator, plain_name = name.rpartition("@")
+        counts_of_bucket.setdefault(int(other_bucket) if separator else bucket, Counts())[plain_name] += count
+    return counts_of_bucket

@@ -1,9 +1,9 @@
-"""The schema of messages, and helpers on batches of them.
+"""The schema of messages, and functions on batches of them.
 
-The unit of work is a batch (``pyarrow.RecordBatch``), never a message. On its way a batch is one
-*encapsulated Arrow message*: the IPC framing (8-byte prefix, metadata flatbuffer, body) without
-schema and without end-of-stream marker, carrying one custom metadata entry, ``penstock``, with a
-JSON document. The same bytes serve as a frame of the log buffer and as an entry of a segment.
+The unit of work is a batch (``pyarrow.RecordBatch``), never a message. Between processes a batch is one *encapsulated
+Arrow message*: the IPC framing (8-byte prefix, metadata flatbuffer, body) without schema and without end-of-stream
+marker, with one custom metadata entry, ``penstock``, that contains a JSON document. The same bytes serve as a frame of
+the log buffer and as an entry of a segment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TYPES: dict[str, pa.DataType] = {
     "annotations": ANNOTATIONS,
 }
 BODY = pa.schema(_TYPES)
-"""What a stage hands to the log: everything but what the log itself gives."""
+"""Columns that a stage hands to the log."""
 
 SCHEMA = pa.schema(
     [
@@ -40,18 +40,18 @@ SCHEMA = pa.schema(
         *BODY,
     ]
 )
-"""What a topic holds: BODY with offset and timestamp (microseconds, UTC) given by the log."""
+"""Columns of a topic: BODY with offset and timestamp (microseconds, UTC), which the log assigns."""
 
 METADATA_KEY = b"penstock"
 CONTINUATION = 0xFFFFFFFF
-"""Every encapsulated message begins with it, then comes the metadata length (int32)."""
+"""First word of every encapsulated message, followed by the metadata length (int32)."""
 _PREAMBLE = {id(schema): schema.serialize().size for schema in (BODY, SCHEMA)}
 
 _PLAIN = pa.ipc.IpcWriteOptions()
-"""Given, as pyarrow else looks into the environment for each message."""
+"""Created once: the default options make pyarrow read the environment for each message."""
 
 COPIED_ROWS, COPIED_BYTES = 256, 1 << 16
-"""Rows, and bytes of payloads, up to which a batch is copied faster than its buffers are named one by one."""
+"""Limits of a small batch, which is copied faster than its buffers are handed over one by one."""
 
 _Memory = bytes | memoryview | np.ndarray | pa.Buffer
 
@@ -67,41 +67,41 @@ def body(
     type_urls: pa.Array[Any] | None = None,
     annotations: pa.Array[Any] | None = None,
 ) -> pa.RecordBatch:
-    """A batch of BODY rows; columns that are not given are null."""
+    """Return a batch of BODY rows; omitted columns are null."""
     column = payloads if isinstance(payloads, pa.Array) else pa.array(payloads, pa.binary())
     rows = len(column)
-    given = (keys, column, type_urls, annotations)
+    columns = (keys, column, type_urls, annotations)
     return pa.RecordBatch.from_arrays(
-        [pa.nulls(rows, f.type) if c is None else c for c, f in zip(given, BODY, strict=True)],
+        [pa.nulls(rows, f.type) if c is None else c for c, f in zip(columns, BODY, strict=True)],
         schema=BODY,
     )
 
 
 Row = tuple[bytes | None, bytes | None, str | None, list[tuple[str, str]] | None]
-"""Key, payload, type URL and annotations; its texts can be encoded as UTF-8."""
+"""Key, payload, type URL and annotations; its texts contain no lone surrogates."""
 _NULLS = [pa.nulls(64, field.type) for field in BODY]
-"""A slice of these costs a fifth of making them."""
+"""Fast path: a slice of these costs a fifth of new null columns."""
 
 
 class Rows(list[Row]):
-    """A few rows that are not columns yet: columns of one row cost as much to make as columns of fifty."""
+    """A few rows that are not columns yet: columns of one row cost as much to create as columns of fifty."""
 
     __slots__ = ()
 
     @property
     def num_rows(self) -> int:
-        """How many there are, as a batch names it."""
+        """The number of rows, under the name that a batch uses."""
         return len(self)
 
     @property
     def size(self) -> int:
-        """The bytes of all values."""
+        """The bytes of all fields."""
         keys, payloads, types, annotations = zip(*self, strict=True) if self else ((), (), (), ())
         annotated = sum(len(name) + len(text) for pairs in annotations if pairs for name, text in pairs)
         return annotated + sum(map(len, filter(None, chain(keys, payloads, types))))
 
     def batch(self) -> pa.RecordBatch:
-        """A batch of BODY rows."""
+        """Return a batch of BODY rows."""
         if not self:
             return EMPTY_BODY
         columns = [_column(list(values), null) for values, null in zip(zip(*self, strict=True), _NULLS, strict=True)]
@@ -123,30 +123,34 @@ def _column(values: list[Any], nulls: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def as_batch(rows: Body) -> pa.RecordBatch:
-    """The rows as a batch."""
+    """Return rows as a batch."""
     return rows.batch() if isinstance(rows, Rows) else rows
 
 
 EMPTY_BODY = body(pa.nulls(0, pa.binary()))
-"""No rows. (Made without pa.array of a list, for which pyarrow imports pandas where that is installed.)"""
+"""No rows. Workaround: pa.array of a list would import pandas, see ``process.tuning``."""
 
 
 def annotated(payloads: pa.Array[Any], fields: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
-    """``payloads`` with annotations: of each column of ``fields`` (texts), where it is not null."""
+    """Return a batch of ``payloads`` with one annotation per column of ``fields`` (texts) that is not null."""
     rows, width = len(payloads), len(fields)
     if not width:
         return body(payloads)
+    # All fields as one row-major matrix of presence flags, so that no statement runs per message.
     columns = [column.cast(pa.string()) for column in fields.values()]
-    said = np.stack([column.is_valid().to_numpy(zero_copy_only=False) for column in columns], axis=1)
-    at = np.arange(rows * width).reshape(width, rows).T[said]
-    names = pa.array(list(fields)).take(from_numpy(at // max(rows, 1)))
-    offsets = np.concatenate([[0], np.cumsum(said.sum(axis=1))])
-    return body(payloads, annotations=annotation_maps(offsets, names, pa.concat_arrays(columns).take(from_numpy(at))))
+    is_present = np.stack([column.is_valid().to_numpy(zero_copy_only=False) for column in columns], axis=1)
+    indexes = np.arange(rows * width).reshape(width, rows).T[is_present]
+    names = pa.array(list(fields)).take(from_numpy(indexes // max(rows, 1)))
+    offsets = np.concatenate([[0], np.cumsum(is_present.sum(axis=1))])
+    return body(
+        payloads, annotations=annotation_maps(offsets, names, pa.concat_arrays(columns).take(from_numpy(indexes)))
+    )
 
 
 def concatenated(bodies: Sequence[Body]) -> pa.RecordBatch:
-    """One batch of the rows of all; a single one is given back as it is."""
+    """Return one batch with the rows of all; a single batch is returned without a copy."""
     batches: list[pa.RecordBatch] = []
+    # Runs of Rows become one batch each: a batch per append would cost more than the rows.
     for _, run in groupby(bodies, type):
         batches += _batches(list(run))
     if len(batches) == 1:
@@ -156,59 +160,59 @@ def concatenated(bodies: Sequence[Body]) -> pa.RecordBatch:
 
 
 def _batches(alike: list[Body]) -> list[pa.RecordBatch]:
-    """All batches, or one of all rows."""
+    """Return the batches of a run of one type, or one batch for a run of rows."""
     rows = [row for body in alike if isinstance(body, Rows) for row in body]
     return [Rows(rows).batch()] if rows else [body for body in alike if isinstance(body, pa.RecordBatch)]
 
 
 def annotation_column(batch: pa.RecordBatch) -> pa.MapArray[Any, Any]:
-    """The annotations of a batch of BODY or SCHEMA rows."""
+    """Return the annotations of a batch of BODY or SCHEMA rows."""
     return cast("pa.MapArray[Any, Any]", batch.column("annotations"))
 
 
 def annotation_maps(
     offsets: np.ndarray, names: pa.Array[Any], texts: pa.Array[Any], nulls: np.ndarray | None = None
 ) -> pa.MapArray[Any, Any]:
-    """Row i has the annotations [offsets[i], offsets[i + 1]) of ``names`` and ``texts``; it is null where ``nulls``."""
+    """Return a map column: row i has the entries [offsets[i], offsets[i + 1]); it is null where ``nulls``."""
     mask = np.append(nulls, False) if nulls is not None and nulls.any() else None
-    places = from_numpy(offsets.astype(np.int32), mask)
+    bounded_offsets = from_numpy(offsets.astype(np.int32), mask)
     maps: pa.MapArray[Any, Any] = pa.MapArray.from_arrays(  # type: ignore[call-overload]  # the stub: int64, no type
-        places, names, texts, type=ANNOTATIONS
+        bounded_offsets, names, texts, type=ANNOTATIONS
     )
     return maps
 
 
 def binary_array(offsets: np.ndarray, data: _Memory) -> pa.Array[Any]:
-    """The bytes of ``data`` (C-contiguous) between each two of ``offsets`` (int32) as values, without a copy."""
+    """Return the bytes of ``data`` (C-contiguous) between each two ``offsets`` (int32) as a column, without a copy."""
     buffers = [None, buffer_of(offsets), buffer_of(data)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
 def buffer_of(data: _Memory) -> pa.Buffer:
-    """The memory of ``data`` (C-contiguous) as a buffer, without a copy."""
+    """Return the memory of ``data`` (C-contiguous) as a buffer, without a copy."""
     return pa.py_buffer(data)  # type: ignore[arg-type]  # the stub takes no numpy array before Python 3.12
 
 
 def bounds(column: pa.Array[Any]) -> np.ndarray:
-    """Where each value of a binary or string column begins in its data, and where the last one ends (int32)."""
+    """Return the start of each entry of a binary or string column in its data, and the end of the last one (int32)."""
     offsets: np.ndarray = np.frombuffer(column.buffers()[1], np.int32)  # type: ignore[call-overload]  # as above
     return offsets[column.offset : column.offset + len(column) + 1]
 
 
 def from_numpy(values: np.ndarray, mask: np.ndarray | None = None) -> pa.Array[Any]:
-    """``values`` as an Arrow array, null where ``mask`` is set. (For the stub of pa.array all would be boolean.)."""
+    """Return an Arrow array, null where ``mask`` is set. Workaround: the stub types every pa.array as boolean."""
     array: pa.Array[Any] = pa.array(values, mask=mask)
     return array
 
 
 def values_of(column: pa.Array[Any]) -> list[Any]:
-    """The values of a column that has no nulls, as ``to_pylist`` gives them."""
+    """Return a column without nulls as a list."""
     values: list[Any] = column.to_pylist()
     return values
 
 
 def metadata_of(document: dict[str, Any]) -> dict[bytes, bytes]:
-    """The custom metadata of a message with ``document``."""
+    """Return the custom metadata of a message with ``document``."""
     return {METADATA_KEY: compact_json(document)}
 
 
@@ -218,15 +222,14 @@ def encode(
     extra: dict[bytes, bytes] | None = None,
     compression: Literal["zstd"] | None = None,
 ) -> pa.Buffer:
-    """One encapsulated message of ``batch`` (schema BODY or SCHEMA) with its JSON ``document``.
+    """Return one encapsulated message of ``batch`` (schema BODY or SCHEMA) with its JSON ``document``.
 
-    The length is a multiple of 8. ``extra`` adds metadata entries of the caller's own; ``compression`` (``zstd``)
-    makes the body smaller.
+    The length is a multiple of 8. ``extra`` adds metadata entries of the caller.
     """
     metadata = {**metadata_of(document), **(extra or {})}
     schema = SCHEMA if batch.num_columns == len(SCHEMA) else BODY
     sink = pa.BufferOutputStream()
-    # Not closed on purpose: close() would append an end-of-stream marker.
+    # The writer is never closed: close() would append an end-of-stream marker.
     options = pa.ipc.IpcWriteOptions(compression=compression) if compression else _PLAIN
     writer = pa.ipc.new_stream(sink, schema, options=options)
     writer.write_batch(batch, custom_metadata=metadata)
@@ -234,12 +237,12 @@ def encode(
 
 
 def checksum(parts: Iterable[bytes | memoryview]) -> int:
-    """The CRC32C of a message in parts."""
-    return reduce(lambda known, part: crc32c(part, known), parts, 0)
+    """Return the CRC32C of a message in parts."""
+    return reduce(lambda crc, part: crc32c(part, crc), parts, 0)
 
 
-class _Parts:
-    """A file whose parts are kept as they come: buffers of Arrow's are not copied."""
+class _PartSink:
+    """A write-only file that keeps each part it receives; buffers of Arrow are not copied."""
 
     closed = False
 
@@ -251,7 +254,7 @@ class _Parts:
         return len(part)
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing; Arrow requires the method."""
 
 
 def encode_parts(
@@ -260,24 +263,27 @@ def encode_parts(
     extra: dict[bytes, bytes] | None = None,
     compression: Literal["zstd"] | None = None,
 ) -> list[memoryview]:
-    """What ``encode`` gives: prefix and metadata, then the body, in buffers of the batch itself where it is large."""
+    """Return the bytes of ``encode`` as prefix with metadata and body; a large body consists of the batch's own
+    buffers.
+    """
     if compression or (batch.num_rows <= COPIED_ROWS and batch.column("payload").nbytes <= COPIED_BYTES):
-        whole = memoryview(encode(batch, document, extra, compression))
-        body_begins = 8 + int.from_bytes(whole[4:8], "little")
-        return [whole[:body_begins], whole[body_begins:]]
-    schema, sink = SCHEMA if batch.num_columns == len(SCHEMA) else BODY, _Parts()
-    file = pa.PythonFile(sink, mode="w")  # type: ignore[arg-type]  # it needs no more of a file
+        message = memoryview(encode(batch, document, extra, compression))
+        body_begins = 8 + int.from_bytes(message[4:8], "little")
+        return [message[:body_begins], message[body_begins:]]
+    schema, sink = SCHEMA if batch.num_columns == len(SCHEMA) else BODY, _PartSink()
+    file = pa.PythonFile(sink, mode="w")  # type: ignore[arg-type]  # a subset of a file suffices
     writer = pa.ipc.new_stream(file, schema, options=_PLAIN)
     writer.write_batch(batch, custom_metadata={**metadata_of(document), **(extra or {})})
-    begin = next(at for at, part in enumerate(sink.parts) if isinstance(part, pa.Buffer))
+    # Arrow writes the head as bytes and the body as its own buffers; the first buffer marks the border.
+    begin = next(index for index, part in enumerate(sink.parts) if isinstance(part, pa.Buffer))
     head = memoryview(b"".join(sink.parts[:begin]))[_PREAMBLE[id(schema)] :]
     return [head, *(memoryview(part) for part in sink.parts[begin:])]
 
 
 def decode(data: Any, schema: pa.Schema = SCHEMA) -> tuple[pa.RecordBatch, dict[str, Any]]:
-    """The batch (zero-copy on ``data``, any buffer) and the JSON document of an encoded message.
+    """Return the batch (zero-copy on ``data``, any buffer) and the JSON document of an encoded message.
 
-    Raises BadBatch for anything else. No checksum is looked at here.
+    Raises BadBatch for anything else. Checksums are the caller's concern.
     """
     try:
         message = pa.ipc.read_message(data)
@@ -292,7 +298,7 @@ def decode(data: Any, schema: pa.Schema = SCHEMA) -> tuple[pa.RecordBatch, dict[
 
 
 def read_document(data: Any) -> dict[str, Any]:
-    """The JSON document of an encoded message alone, without touching its body. Raises BadBatch."""
+    """Return the JSON document of an encoded message without touching its body. Raises BadBatch."""
     view = memoryview(data)
     try:
         mark, length = struct.unpack_from("<Ii", view)
@@ -307,38 +313,39 @@ def read_document(data: Any) -> dict[str, Any]:
 
 
 def custom_metadata(flatbuffer: memoryview) -> dict[bytes, tuple[int, bytes]]:
-    """The custom metadata of a message: key -> (position of the value in ``flatbuffer``, value).
+    """Return the custom metadata of a message: key -> (position of the text in ``flatbuffer``, text).
 
-    ``flatbuffer`` is the message's metadata without the 8-byte prefix. The layout is that of Arrow's
-    Message.fbs, whose fifth field is ``custom_metadata: [KeyValue]``. Raises BadBatch when an offset
-    leads outside.
+    ``flatbuffer`` is the message's metadata without the 8-byte prefix. The layout is that of Arrow's Message.fbs, whose
+    fifth field is ``custom_metadata: [KeyValue]``. Raises BadBatch when an offset leads outside.
     """
     try:
-        vector = _field(flatbuffer, _follow(flatbuffer, 0), 4)
+        vector = _field(flatbuffer, _deref(flatbuffer, 0), 4)
         if vector is None:
             return {}
         (count,) = struct.unpack_from("<I", flatbuffer, vector)
+        # Limit: an entry takes at least 4 bytes, so a count from outside cannot make this loop long.
         if count > len(flatbuffer) // 4:
             raise BadBatch("custom metadata runs past its end")
-        return dict(_entry(flatbuffer, _follow(flatbuffer, vector + 4 + 4 * i)) for i in range(count))
+        return dict(_key_value(flatbuffer, _deref(flatbuffer, vector + 4 + 4 * i)) for i in range(count))
     except struct.error as error:
         raise BadBatch(f"custom metadata: {error}") from None
 
 
-def _entry(data: memoryview, table: int) -> tuple[bytes, tuple[int, bytes]]:
+def _key_value(data: memoryview, table: int) -> tuple[bytes, tuple[int, bytes]]:
     key, value = (_string(data, _field(data, table, slot)) for slot in (0, 1))
     return key[1], value
 
 
-def _follow(data: memoryview, at: int) -> int:
-    if at < 0:
+def _deref(data: memoryview, position: int) -> int:
+    if position < 0:
         raise BadBatch("an offset leads outside")
-    target: int = at + struct.unpack_from("<I", data, at)[0]
+    target: int = position + struct.unpack_from("<I", data, position)[0]
     return target
 
 
 def _field(data: memoryview, table: int, slot: int) -> int | None:
-    """Where the vector or string that field ``slot`` of ``table`` refers to begins."""
+    """Return the position of the vector or string that field ``slot`` of ``table`` refers to; None when absent."""
+    # A table starts with the distance back to its vtable, which lists the offsets of its fields.
     vtable = table - struct.unpack_from("<i", data, table)[0]
     if vtable < 0:
         raise BadBatch("an offset leads outside")
@@ -346,13 +353,14 @@ def _field(data: memoryview, table: int, slot: int) -> int | None:
     if 4 + 2 * slot >= size:
         return None
     (offset,) = struct.unpack_from("<H", data, vtable + 4 + 2 * slot)
-    return _follow(data, table + offset) if offset else None
+    return _deref(data, table + offset) if offset else None
 
 
-def _string(data: memoryview, at: int | None) -> tuple[int, bytes]:
-    if at is None:
+def _string(data: memoryview, position: int | None) -> tuple[int, bytes]:
+    if position is None:
         return 0, b""
-    (length,) = struct.unpack_from("<I", data, at)
-    if at + 4 + length > len(data):
+    (length,) = struct.unpack_from("<I", data, position)
+    # Invariant: every length is compared with the buffer before bytes are copied.
+    if position + 4 + length > len(data):
         raise BadBatch("a string runs past its end")
-    return at + 4, bytes(data[at + 4 : at + 4 + length])
+    return position + 4, bytes(data[position + 4 : position + 4 + length])

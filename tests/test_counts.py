@@ -1,4 +1,4 @@
-"""The vocabulary of the balance: counts add up, books close or say where not, buckets never go back."""
+"""The vocabulary of the balance: counts add up, books close, buckets never decrease."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from penstock.counts import (
 COUNTS = st.dictionaries(st.sampled_from([str(name) for name in Name]), st.integers(-5, 5))
 
 
-def test_differences_survive_a_sum() -> None:
+def test_sum_keeps_negative_differences() -> None:
     assert summed([{"open": 3}, {"open": -3, "seen": 1}]) == {"open": 0, "seen": 1}
     assert summed([{"open": 1}, {"open": -2}])["open"] == -1
 
 
-def test_books_that_close_say_nothing() -> None:
+def test_open_books_is_empty_when_all_close() -> None:
     counts = Counts({"taken": 6, "unboxed": 1, "command": 1, "empty": 1, "invalid.type": 1, "fragment.used": 3})
     counts.absorb({"fragment.open": -1, "seen": 2, "accepted": 2, "bad_checksum": 1, "open": -1})
     assert open_books(counts) == []
 
 
-def test_a_book_that_does_not_close_names_its_two_sides() -> None:
+def test_open_book_names_its_two_sides() -> None:
     assert open_books(Counts({"seen": 3, "accepted": 2})) == [OpenBook("messages", 3, 2)]
     assert open_books(Counts({"lines": 1})) == [OpenBook("lines", 1, 0)]
 
 
 @given(st.integers(0, 10**10), COUNTS, COUNTS)
-def test_counts_of_another_bucket_ride_along_and_come_out_under_it(
-    bucket: int, own: dict[str, int], other: dict[str, int]
+def test_counts_of_another_bucket_are_split_off_again(
+    bucket: int, own_counts: dict[str, int], other_counts: dict[str, int]
 ) -> None:
-    ridden = {**own, **elsewhere(bucket + 60, other)}
-    sorted_out = by_bucket(bucket, ridden)
-    assert sorted_out.get(bucket, {}) == own
-    assert sorted_out.get(bucket + 60, {}) == other
+    combined = {**own_counts, **elsewhere(bucket + 60, other_counts)}
+    counts_of_bucket = by_bucket(bucket, combined)
+    assert counts_of_bucket.get(bucket, {}) == own_counts
+    assert counts_of_bucket.get(bucket + 60, {}) == other_counts
 
 
 @given(
@@ -62,17 +62,17 @@ def test_counts_of_another_bucket_ride_along_and_come_out_under_it(
         st.integers(),
     )
 )
-def test_an_origin_comes_back_from_its_document(origin: Origin) -> None:
-    back = Origin.of(origin.document())
-    assert (back.source, back.bucket, back.first, back.last, back.codec) == (
+def test_origin_survives_a_round_trip(origin: Origin) -> None:
+    copy = Origin.from_document(origin.document())
+    assert (copy.source, copy.bucket, copy.first, copy.last, copy.codec) == (
         origin.source,
         origin.bucket,
         origin.first,
         origin.last,
         origin.codec,
     )
-    assert (back.buffer, back.begin, back.end) == (origin.buffer, origin.begin, origin.end)
-    assert back.counts == {name: count for name, count in origin.counts.items() if count}
+    assert (copy.buffer, copy.begin, copy.end) == (origin.buffer, origin.begin, origin.end)
+    assert copy.counts == {name: count for name, count in origin.counts.items() if count}
 
 
 class Clocks:
@@ -89,7 +89,7 @@ class Clocks:
         return BucketClock(lambda: self.wall, lambda: self.monotonic, bucket)
 
 
-def test_a_jump_of_the_wall_clock_moves_no_bucket_far() -> None:
+def test_jump_of_the_wall_clock_moves_no_bucket_far() -> None:
     clocks = Clocks()
     clock = clocks.clock()
     before, _ = clock.stamp()
@@ -100,7 +100,7 @@ def test_a_jump_of_the_wall_clock_moves_no_bucket_far() -> None:
     assert abs(micros - 1_000_001_000_000) <= 20_000
 
 
-def test_the_clock_follows_the_wall_clock_slowly() -> None:
+def test_clock_follows_the_wall_clock_slowly() -> None:
     clocks = Clocks()
     clock = clocks.clock()
     clocks.wall += 5
@@ -126,8 +126,15 @@ def test_buckets_never_go_back(steps: list[tuple[float, float]]) -> None:
 
 def test_lost_is_what_reaches_neither_a_table_nor_a_handler() -> None:
     ends = {"kernel_dropped": 1, "invalid.header": 2, "policy_drop.log": 3, "gap.corrupt": 4, "corrupt": 5}
-    others = {"accepted": 9, "landed.event": 9, "quarantined.bad_json": 9, "duplicate": 9, "hole": 9, "incomplete.x": 0}
-    assert lost(ends | others) == ends
+    other_names = {
+        "accepted": 9,
+        "landed.event": 9,
+        "quarantined.bad_json": 9,
+        "duplicate": 9,
+        "hole": 9,
+        "incomplete.x": 0,
+    }
+    assert lost(ends | other_names) == ends
 
 
 def test_what_all_had_read_before_it_was_dropped_is_no_loss() -> None:

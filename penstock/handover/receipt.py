@@ -55,7 +55,7 @@ class Receipt:
             socket_id, drops = document["socket"]
             slots = document.get("slots")
             return cls(
-                Origin.of(document),
+                Origin.from_document(document),
                 int(document["incarnation"]),
                 int(document["total"]),
                 int(messages),

@@ -1,7 +1,7 @@
-"""What tests need to own time and disasters: clock, file system, damaged files, and a real pipe to kill.
+"""Public test tools: a clock, a file system that crashes, damaged files, and a real pipe that can be killed.
 
-Read ``crashes`` (a clock that stands still, a file system that crashes and fills up), ``damage`` (what disks do to
-files), then ``pipe`` (a real ``penstock serve``) and ``processes``. Imports ``files``.
+Read ``crashes`` (a fake clock, a file system that crashes and fills up), ``damage`` (disk errors in files), then
+``pipe`` (a real ``penstock serve``) and ``processes``. Imports ``files``.
 """
 
 from __future__ import annotations

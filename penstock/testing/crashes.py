@@ -1,7 +1,8 @@
-"""What tests need to own time and disasters: a clock that stands still, a file system that crashes and fills up.
+"""A fake clock, and a file system that crashes and fills up.
 
-``CrashingFileSystem`` works on a real folder, so that anything can read the files; it remembers what was synced.
-``crash()`` leaves what a power cut may leave: everything synced, and any part of the rest, torn at sector borders.
+``CrashingFileSystem`` works on a real folder, so that any program can read the files; it remembers synced content.
+``crash()`` leaves a possible state after a power failure: everything synced, and any part of the rest, torn at sector
+borders.
 """
 
 from __future__ import annotations
@@ -20,40 +21,40 @@ from penstock.files.errors import Locked
 from penstock.files.file_system import OS, Bytes, File, SharedIntegers
 
 SECTOR = 512
-"""What a disk writes whole."""
+"""The bytes that a disk writes atomically."""
 
 
 class FakeClock:
-    """A clock that moves only when told; seconds."""
+    """A clock that moves only on request; seconds."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now
-        self._passed = 0.0
+        self._elapsed = 0.0
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
-        self._passed += seconds
+        self._elapsed += seconds
 
     def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or back; the monotonic clock does not notice."""
+        """Set the wall clock forward or back; the monotonic clock is not affected."""
         self.now += seconds
 
     def time(self) -> float:
-        """The wall clock, seconds since the epoch."""
+        """Return the wall clock in seconds since the epoch."""
         return self.now
 
     def monotonic(self) -> float:
-        """Seconds that passed."""
-        return self._passed
+        """Return the elapsed seconds."""
+        return self._elapsed
 
     def micros(self) -> int:
-        """The wall clock in microseconds since the epoch."""
+        """Return the wall clock in microseconds since the epoch."""
         return round(self.now * 1_000_000)
 
 
 class Crashed(OSError):
-    """The machine has stopped: nothing more is written until ``crash()``."""
+    """The machine has stopped: nothing is written until ``crash()``."""
 
 
 Write = tuple[int, bytes]
@@ -63,7 +64,7 @@ Change = Write | int
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A file's content on the disk, and the changes that are not there yet."""
+    """A file's content on the disk, and the changes that are not synced."""
 
     synced: bytes = b""
     changes: list[Change] = field(default_factory=list)
@@ -73,12 +74,12 @@ Entry = tuple[Path, _Node | None]
 
 
 class CrashingFileSystem:
-    """The file system of the log, on a real folder, with power cuts (``crash``) and a disk that fills up (``free``).
+    """The file system of the log on a real folder, with power failures (``crash``) and a full disk (``free``).
 
-    ``free`` is how many bytes can still be written (None: no limit). ``stop_after`` is how many more operations succeed
-    before every one raises Crashed (None: all). ``failures`` gives the errno that an operation (its method's name)
-    fails with; what was to be synced by a ``sync`` that fails is not there for the next one: its pages are dropped, as
-    Linux does it, though the file can be read as it was written. One thread at a time.
+    ``free`` is the number of bytes that can still be written (None: no limit). ``stop_after`` is the number of
+    operations that succeed before all others raise Crashed (None: all succeed). ``failures`` maps an operation (its
+    method's name) to the errno it fails with. A failed ``sync`` drops its unsynced pages, as Linux does: the file still
+    reads as written, and the next sync does not write them. Not thread-safe.
     """
 
     def __init__(self, root: Path, seed: int = 0) -> None:
@@ -88,10 +89,9 @@ class CrashingFileSystem:
         self.failures: dict[str, int] = {}
         self.operations = 0
         self._random = random.Random(seed)
-        self._adopt()
+        self._load_folder()
 
-    def _adopt(self) -> None:
-        """Take all that is in the folder as synced."""
+    def _load_folder(self) -> None:
         self._stopped = False
         self._era = object()
         self._locks: set[Path] = set()
@@ -100,20 +100,21 @@ class CrashingFileSystem:
         self._entries: list[Entry] = []
 
     def crash(self) -> None:
-        """Cut the power and start again: open files are gone, of what was not synced any part may be there."""
+        """Cut the power and restart: open files become invalid, and any part of the unsynced changes may be lost."""
+        # Directory changes are ordered by the journal of the file system, so a crash keeps a prefix of them.
         entries = dict(self._on_disk)
         for path, node in self._entries[: self._random.randint(0, len(self._entries))]:
-            _enter(entries, path, node)
-        images = {path: self._image(node) for path, node in entries.items()}
+            _set_entry(entries, path, node)
+        images = {path: self._crash_image(node) for path, node in entries.items()}
         for path in [path for path in self.root.rglob("*") if path.is_file()]:
             path.unlink()
         for path, image in images.items():
             path.write_bytes(image)
         self.stop_after = None
-        self._adopt()
+        self._load_folder()
 
-    def _image(self, node: _Node) -> bytes:
-        """What the disk may hold of a file: all, none or some sectors of the changes since it was synced."""
+    def _crash_image(self, node: _Node) -> bytes:
+        """Return a possible content of a file after a crash: all, none or some sectors of the unsynced changes."""
         chance = self._random.choice([0.0, 1.0, self._random.random()])
         image = bytearray(node.synced)
         for change in node.changes:
@@ -124,7 +125,7 @@ class CrashingFileSystem:
         return bytes(image)
 
     def check(self, era: object, operation: str) -> None:
-        """Count an operation; raises Crashed or what ``failures`` says."""
+        """Count an operation. Raises Crashed, or the error of ``failures``."""
         self.operations += 1
         if self.stop_after is not None:
             self._stopped = self._stopped or self.stop_after <= 0
@@ -135,11 +136,11 @@ class CrashingFileSystem:
             raise OSError(code, os.strerror(code))
 
     def stops_now(self, era: object) -> bool:
-        """Whether the next operation is the one that the crash hits."""
+        """Report whether the crash hits the next operation."""
         return not self._stopped and era is self._era and self.stop_after is not None and self.stop_after <= 0
 
-    def take(self, size: int) -> None:
-        """Use ``size`` bytes of the disk, or give them back."""
+    def use_space(self, size: int) -> None:
+        """Reduce the free space by ``size`` bytes, which may be negative."""
         if self.free is not None:
             self.free -= size
 
@@ -167,7 +168,7 @@ class CrashingFileSystem:
         return _Words(self, self._era, self._live_node(path), OS.words(path))
 
     def _live_node(self, path: Path) -> _Node:
-        """The node of a file, also of one that a test put there by itself."""
+        """Return the node of a file, also of a file that a test wrote directly."""
         if path not in self._live:
             self._live[path] = self._on_disk[path] = _Node(path.read_bytes())
         return self._live[path]
@@ -182,13 +183,13 @@ class CrashingFileSystem:
 
     def remove(self, path: Path) -> None:
         self.check(self._era, "remove")
-        self.take(-OS.size(path))
+        self.use_space(-OS.size(path))
         OS.remove(path)
         self._live.pop(path, None)
         self._entries.append((path, None))
 
     def make_directory(self, path: Path) -> None:
-        """Folders are there at once, also after a crash."""
+        """Create a folder; it survives every crash."""
         self.check(self._era, "make_directory")
         OS.make_directory(path)
 
@@ -196,7 +197,7 @@ class CrashingFileSystem:
         self.check(self._era, "sync_directory")
         for changed, node in self._entries:
             if changed.parent == path:
-                _enter(self._on_disk, changed, node)
+                _set_entry(self._on_disk, changed, node)
         self._entries = [entry for entry in self._entries if entry[0].parent != path]
 
     def lock(self, path: Path) -> Callable[[], None]:
@@ -207,7 +208,7 @@ class CrashingFileSystem:
         return lambda: locks.discard(path)
 
 
-def _enter(entries: dict[Path, _Node], path: Path, node: _Node | None) -> None:
+def _set_entry(entries: dict[Path, _Node], path: Path, node: _Node | None) -> None:
     if node is None:
         entries.pop(path, None)
     else:
@@ -215,7 +216,7 @@ def _enter(entries: dict[Path, _Node], path: Path, node: _Node | None) -> None:
 
 
 def _sectors(write: Write) -> list[Write]:
-    """A write cut at sector borders."""
+    """Cut a write at sector borders."""
     position, data = write
     first = min(len(data), SECTOR - position % SECTOR)
     borders = [0, *range(first, len(data), SECTOR), len(data)]
@@ -241,22 +242,22 @@ class _File:
     def write(self, parts: Sequence[Bytes], position: int) -> int:
         data = b"".join(bytes(memoryview(part)) for part in parts)
         if self._fs.stops_now(self._era):
-            self._node.changes.append((position, data))  # it may have reached the disk
+            self._node.changes.append((position, data))  # the disk may have received it
         self._fs.check(self._era, "write")
-        room = self._fs.free
-        grown = max(0, position + len(data) - OS.size(self._path))
-        full = room is not None and grown > room
-        written = data[: len(data) - grown + max(0, room or 0)] if full else data
+        free = self._fs.free
+        growth = max(0, position + len(data) - OS.size(self._path))
+        is_full = free is not None and growth > free
+        written = data[: len(data) - growth + max(0, free or 0)] if is_full else data
         self._real.write([written], position)
         self._node.changes.append((position, written))
-        self._fs.take(min(grown, room or 0) if full else grown)
-        if full:
+        self._fs.use_space(min(growth, free or 0) if is_full else growth)
+        if is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return len(data)
 
     def truncate(self, length: int) -> None:
         self._fs.check(self._era, "truncate")
-        self._fs.take(length - OS.size(self._path))
+        self._fs.use_space(length - OS.size(self._path))
         self._real.truncate(length)
         self._node.changes.append(length)
 
@@ -266,6 +267,7 @@ class _File:
         except Crashed:
             raise
         except OSError:
+            # Linux marks pages clean after a failed writeback: the next fsync succeeds without writing them.
             self._node.changes = [change for change in self._node.changes if isinstance(change, int)]
             raise
         image = bytearray(self._node.synced)
@@ -288,6 +290,7 @@ class _Words:
         self._fs.check(self._era, "store")
         self._real.store(*values)
         changes = [(8 * number, value.to_bytes(8, "little", signed=True)) for number, value in enumerate(values)]
+        # A repeated store of the same word is one change: its order among the others is the latest.
         self._node.changes = [change for change in self._node.changes if change not in changes]
         self._node.changes.extend(changes)
 

@@ -1,4 +1,4 @@
-"""Processes as Linux shows them: whether one runs, what it uses, those it started; and one that stands still."""
+"""Processes as Linux shows them: state, use of processor and memory, and descendants; and a stopped process."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-LOOK_EVERY = 0.001
+POLL_INTERVAL_S = 0.001
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Report whether a process runs; a zombie does not."""
     try:
-        return _stat(Path(f"/proc/{pid}"))[0] != "Z"
+        return _stat_fields(Path(f"/proc/{pid}"))[0] != "Z"
     except OSError:
         return False
 
 
 def cpu(pid: int) -> float:
-    """CPU seconds of a process so far."""
-    fields = _stat(Path(f"/proc/{pid}"))
+    """Return the CPU seconds of a process so far."""
+    fields = _stat_fields(Path(f"/proc/{pid}"))
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_of_all(pid: int) -> float:
-    """CPU seconds so far of a process and those that it started and that still run."""
-    return sum(cpu(one) for one in [pid, *descendants(pid)])
+    """Return the CPU seconds so far of a process and its running descendants."""
+    return sum(cpu(process) for process in [pid, *descendants(pid)])
 
 
 def anonymous(pid: int) -> int:
-    """Bytes of a process that are no file's: what it maps of files, the log buffer above all, is left out.
+    """Return the bytes of a process that belong to no file; mapped files, such as the log buffer, are excluded.
 
-    What several processes share counts as a part in each, so that the sum is what they take together.
+    Shared memory counts in proportion, so that the sum over processes is their total.
     """
-    return _rolled_up(pid, "Pss_Anon:")
+    return _smaps_total(pid, "Pss_Anon:")
 
 
 def resident(pid: int) -> int:
-    """Bytes of a process that are in memory, with what it maps of files; shared ones as for ``anonymous``."""
-    return _rolled_up(pid, "Pss:")
+    """Return the bytes of a process in memory, including mapped files; shared memory counts in proportion."""
+    return _smaps_total(pid, "Pss:")
 
 
 def memory_of_all(pid: int, kind: Callable[[int], int]) -> int:
-    """Bytes, ``resident`` or ``anonymous``, of a process and those that it started and that still run."""
-    return sum(kind(one) for one in [pid, *descendants(pid)])
+    """Return the bytes, ``resident`` or ``anonymous``, of a process and its running descendants."""
+    return sum(kind(process) for process in [pid, *descendants(pid)])
 
 
-def _rolled_up(pid: int, name: str) -> int:
+def _smaps_total(pid: int, name: str) -> int:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except ProcessLookupError:  # it has ended, and was not waited for
+    except ProcessLookupError:  # a zombie has no memory map
         return 0
     return 1024 * next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process started, from any of its threads, and those that they did."""
+    """Return the children of all threads of a process, and their descendants."""
     children: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -69,33 +69,33 @@ def descendants(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Meanwhile a process is stopped (SIGSTOP). Raises ProcessLookupError where there is none.
+    """Stop a process (SIGSTOP) during the block. Raises ProcessLookupError if there is none.
 
-    The signal returns before it has worked: where other processes want the processor too, threads run on for a while.
+    The block starts when all threads have stopped: the signal returns earlier, and on a busy machine threads continue.
     """
     os.kill(pid, signal.SIGSTOP)
     try:
-        while not _stands_still(pid):
-            time.sleep(LOOK_EVERY)
+        while not _all_threads_stopped(pid):
+            time.sleep(POLL_INTERVAL_S)
         yield
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
 
 
-def _stands_still(pid: int) -> bool:
-    """Whether all threads are stopped, or have ended."""
+def _all_threads_stopped(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        return all(_has_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir())
+        return all(_is_stopped(thread) for thread in Path(f"/proc/{pid}/task").iterdir())
     return True
 
 
-def _has_stopped(thread: Path) -> bool:
+def _is_stopped(thread: Path) -> bool:
     with contextlib.suppress(OSError):
-        return _stat(thread)[0] in "TtZX"
+        return _stat_fields(thread)[0] in "TtZX"
     return True
 
 
-def _stat(folder: Path) -> list[str]:
-    """Fields of a process's or thread's ``stat`` from the state on."""
+def _stat_fields(folder: Path) -> list[str]:
+    """Return the fields of a process's or thread's ``stat`` from the state on."""
+    # The name of a program may contain spaces and brackets, so the fields start after the last bracket.
     return (folder / "stat").read_text().rpartition(")")[2].split()

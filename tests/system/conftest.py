@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.pipe import Pipe, command_in
+from penstock.testing.pipe import Pipe, install_command
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def pipes(tmp_path: Path) -> Iterator[Callable[..., Pipe]]:
 def one_pipe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipe]:
     """A running pipe that all tests of a module share; in its folder are ``bin/penstock`` and ``penstock-data``."""
     pipe = Pipe(tmp_path_factory.mktemp("pipe"))
-    command_in(pipe.output.parent)
+    install_command(pipe.output.parent)
     (pipe.output.parent / "penstock-data").symlink_to(pipe.data_dir)
     pipe.start()
     yield pipe

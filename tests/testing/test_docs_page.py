@@ -15,7 +15,7 @@ def test_the_examples_of_the_page_pass(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for number, block in enumerate(blocks):
         (tmp_path / f"test_example_{number}.py").write_text(block)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
         cwd=tmp_path,
         env=os.environ | {"PYTEST_ADDOPTS": ""},
@@ -24,5 +24,5 @@ def test_the_examples_of_the_page_pass(tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(blocks)} passed" in done.stdout or len(blocks) == done.stdout.splitlines()[0].count(".")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert f"{len(blocks)} passed" in process.stdout or len(blocks) == process.stdout.splitlines()[0].count(".")

@@ -1,4 +1,4 @@
-"""Processes that a test looks at, and stops."""
+"""Processes that a test observes and stops."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def written(folder: Path) -> list[tuple[str, int]]:
+def written_files(folder: Path) -> list[tuple[str, int]]:
     return sorted((file.read_text(), file.stat().st_mtime_ns) for file in folder.iterdir())
 
 
-def test_none_of_the_threads_of_a_stopped_process_goes_on(process: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_no_thread_of_a_stopped_process_runs(process: subprocess.Popen[bytes], tmp_path: Path) -> None:
     for _ in range(20):
         with stopped(process.pid):
-            before = written(tmp_path)
+            before = written_files(tmp_path)
             time.sleep(0.02)
-            assert written(tmp_path) == before
+            assert written_files(tmp_path) == before
         time.sleep(0.01)
     deadline = time.monotonic() + 10
-    while written(tmp_path) == before:
+    while written_files(tmp_path) == before:
         assert time.monotonic() < deadline
 
 
-def test_a_process_that_is_killed_while_it_is_stopped_ends(process: subprocess.Popen[bytes]) -> None:
+def test_stopped_process_can_be_killed(process: subprocess.Popen[bytes]) -> None:
     with stopped(process.pid):
         process.kill()
         process.wait()
@@ -69,7 +69,7 @@ def test_a_process_that_is_killed_while_it_is_stopped_ends(process: subprocess.P
         pass
 
 
-def test_what_a_process_uses_and_starts_is_seen(process: subprocess.Popen[bytes]) -> None:
+def test_cpu_and_descendants_are_reported(process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 10
     while cpu(process.pid) < 0.05:
         assert time.monotonic() < deadline
@@ -81,18 +81,18 @@ def test_what_a_process_uses_and_starts_is_seen(process: subprocess.Popen[bytes]
         subprocess.run(["kill", str(child)], check=True)
 
 
-def test_the_processor_time_of_all_is_that_of_a_process_and_of_those_it_started() -> None:
+def test_cpu_of_all_includes_children() -> None:
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         try:
             while cpu(child.pid) < 0.2:
                 time.sleep(0.01)
-            own = cpu(os.getpid())
-            assert cpu_of_all(os.getpid()) >= own + 0.2
+            own_seconds = cpu(os.getpid())
+            assert cpu_of_all(os.getpid()) >= own_seconds + 0.2
         finally:
             child.kill()
 
 
-def test_the_memory_of_all_is_that_of_a_process_and_of_those_it_started_with_files_or_without() -> None:
+def test_memory_of_all_includes_children() -> None:
     hold = "import sys; held = bytes(range(256)) * (1 << 17); print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout
@@ -103,7 +103,7 @@ def test_the_memory_of_all_is_that_of_a_process_and_of_those_it_started_with_fil
         child.communicate()
 
 
-def test_one_that_has_ended_takes_no_memory() -> None:
+def test_zombie_has_no_memory() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         assert (resident(child.pid), anonymous(child.pid)) == (0, 0)

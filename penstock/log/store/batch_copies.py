@@ -77,7 +77,7 @@ def read(files: Files) -> Journal:
 def _copy_of(told: dict[str, Any]) -> tuple[int, BatchCopy]:
     base, rows, position, crc = *(int(told[name]) for name in ("base", "rows", "at")), int(told["crc"], 16)
     data = base64.b64decode(told.get("data", ""))
-    return int(told["segment"]), BatchCopy(base, base + rows, crc, position, Origin.of(told), data, told)
+    return int(told["segment"]), BatchCopy(base, base + rows, crc, position, Origin.from_document(told), data, told)
 
 
 def put_back(fs: FileSystem, files: Files) -> bool:

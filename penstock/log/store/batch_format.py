@@ -116,7 +116,9 @@ def _parse(data: pa.Buffer, position: int) -> Message:
         raise UnknownFormat(f"a batch has format version {described['v']}, this version of Penstock reads {VERSION}")
     first, last = map(int, described["ts"])
     base, rows = int(described["base"]), int(described["rows"])
-    return Message(position, length, base, rows, first, last, crc, Origin.of(described), _producers(described))
+    return Message(
+        position, length, base, rows, first, last, crc, Origin.from_document(described), _producers(described)
+    )
 
 
 def _producers(described: Mapping[str, Any]) -> tuple[ProducerEntry, ...]:
