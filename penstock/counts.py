@@ -40,14 +40,16 @@ class Name(StrEnum):
     FRAGMENT_DISCARDED = "fragment.discarded"
     FRAGMENT_OPEN = "fragment.open"  # a difference: may be negative
     KERNEL_DROPPED = "kernel_dropped"  # shown, not a term
-    # Line book (TCP): lines = line.message + line.command + line.joined + line.overlong
+    # Line book (TCP): lines = line.message + line.command + line.empty + line.joined + line.overlong
     # + line.evicted
     LINES = "lines"
     LINE_MESSAGE = "line.message"
     LINE_COMMAND = "line.command"
+    LINE_EMPTY = "line.empty"
     LINE_JOINED = "line.joined"  # not the first of its message (multiline)
     LINE_OVERLONG = "line.overlong"
     LINE_EVICTED = "line.evicted"  # unfinished, and it had to make room
+    SKIPPED_BYTES = "skipped_bytes"  # of overlong lines; bytes, not a term
     CONNECTION_CLOSED = "connection_closed."  # limit | idle | network | tls | name | protocol | key; shown, not a term
     REQUEST = "request_refused."  # by reason, a request as a whole; shown, not a term
     # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open

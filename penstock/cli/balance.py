@@ -21,7 +21,7 @@ from penstock.cli.progress import Progress
 from penstock.cli.tables.wait import moment
 from penstock.config import parse_time
 from penstock.config.daemon_access import Access
-from penstock.counts import LOST_BEFORE, Counts
+from penstock.counts import LOST_BEFORE, Counts, Name
 from penstock.ledger.event_words import told
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import bar, reasons, sentence, unknown, verdict
@@ -191,7 +191,7 @@ def by_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for route in document["routes"]:
         own = Counts(counts.get(route["source"], {}))
-        lost = {name.rstrip("."): own.total(name) for name in LOST_BEFORE}
+        lost = {name.rstrip("."): own.total(name) for name in (*LOST_BEFORE, Name.SKIPPED_BYTES)}
         way = {name: route[name] for name in ("handler", "accepted", *FATES, *OPEN)}
         rows.append({"listener": route["source"], **lost, **way})
     return rows
@@ -218,7 +218,7 @@ def receipt_lines(document: dict[str, Any], last: str = "", stretch: bool = Fals
     """
     seen, width = receipt(document), min(WIDTH, console.width)
     lines = [verdict(seen), *textwrap.wrap(sentence(seen), width), bar(seen, width)]
-    lost = f"lost: {reasons(seen.losses_by_reason())}" if seen.lost else ""
+    lost = f"lost: {reasons(seen.losses_by_reason(), skipped_bytes=seen.skipped_bytes)}" if seen.lost else ""
     senders = "" if stretch else unknown(seen)
     for line in (document.get("clock", ""), lost, senders, last):
         if line and len(lines) < LINES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Connection:
     """One sender; ``heard`` is the monotonic time at which it sent something last.
 
-    ``shaking``: its TLS handshake is not done; ``name``: that of its certificate.
+    ``shaking``: its TLS handshake is not done; ``name``: that of its certificate. ``began_waiting`` is the time from
+    which on something that it sent may be complete.
     """
 
     sock: socket.socket
@@ -31,6 +32,7 @@ class Connection:
     joiner: LineJoiner | None = None
     shaking: bool = False
     name: str = ""
+    began_waiting: float | None = None
 
     @property
     def dialogue(self) -> ForwardSplitter | None:
@@ -53,16 +55,28 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        """Whether it holds what silence makes whole."""
+        """Whether it holds what time makes whole."""
         return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)
 
     def feed(self, data: memoryview) -> Lines:
         """The messages that are whole now that ``data`` has come."""
         return self._joined(self.splitter.feed(data))
 
-    def settle(self) -> Lines:
-        """What its silence makes whole."""
-        return self._with_held(self._joined(self.splitter.settle() if self.splitter.waits else Lines(NO_LINES)))
+    def settle(self, now: float, silence: float) -> Lines:
+        """Return what time makes whole: of joined lines after ``silence`` seconds without a byte."""
+        lines = self._joined(self.splitter.settle()) if self._splitter_is_due(now) else Lines(NO_LINES)
+        return self._with_held(lines) if self.joiner and now - self.heard >= silence else lines
+
+    def _splitter_is_due(self, now: float) -> bool:
+        splitter = self.splitter
+        if not isinstance(splitter, LineSplitter) or not splitter.waits or self.began_waiting is None:
+            return False
+        # While the framing is undecided, a sender that goes on sending must not hold back its first lines.
+        return now - (self.began_waiting if splitter.is_undecided else self.heard) >= splitter.patience_s
+
+    def whole(self) -> Lines:
+        """Return the lines that are complete as far as is known, though more bytes may say otherwise."""
+        return self._joined(self.splitter.settle())
 
     def finish(self) -> Lines:
         """What it held when it ended."""
@@ -74,7 +88,7 @@ class Connection:
     def _with_held(self, lines: Lines) -> Lines:
         held = self.joiner.flush() if self.joiner else Lines(NO_LINES)
         both = pa.concat_arrays([lines.lines, held.lines])
-        return Lines(both, lines.overlong, lines.joined + held.joined, lines.refused)
+        return replace(lines, lines=both, joined=lines.joined + held.joined)
 
 
 class Connections:
@@ -114,7 +128,12 @@ class Connections:
         self._held += held - self._unfinished.pop(connection, 0)
         if held:
             self._unfinished[connection] = held
-        (self._waiting.add if connection.waits else self._waiting.discard)(connection)
+        if not connection.waits:
+            connection.began_waiting = None
+            self._waiting.discard(connection)
+        elif connection.began_waiting is None:
+            connection.began_waiting = connection.heard
+            self._waiting.add(connection)
 
     def first_to_go(self) -> Connection | None:
         """The one with the most unfinished bytes; where none has any, the one that is silent for the longest time."""
@@ -126,9 +145,9 @@ class Connections:
         """Those not heard since monotonic ``time``."""
         return [each for each in self._all if each.heard <= time]
 
-    def waiting_since(self, time: float) -> list[Connection]:
-        """Those that hold what their silence since monotonic ``time`` makes whole."""
-        return [each for each in self._waiting if each.heard <= time]
+    def waiting(self) -> list[Connection]:
+        """Those that hold what time makes whole."""
+        return list(self._waiting)
 
     def shaking_since(self, time: float) -> list[Connection]:
         """Those in whose handshake nothing came since monotonic ``time``."""

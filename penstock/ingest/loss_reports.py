@@ -29,6 +29,7 @@ REASONS: Mapping[str, str] = {
     f"{Name.REFUSED}damaged": "messages that cannot be read or unpacked",
     Name.UNVERIFIED: "messages from the slots of a receiver that ended, which no checksum vouches for",
     Name.LINE_OVERLONG: "lines longer than max_line",
+    Name.SKIPPED_BYTES: "bytes of lines longer than max_line",
     Name.LINE_EVICTED: "unfinished lines that had to make room (max_unfinished, max_connections)",
     f"{Name.CONNECTION_CLOSED}limit": "connections closed to make room (max_unfinished, max_connections)",
     f"{Name.CONNECTION_CLOSED}idle": "connections closed for their silence (idle_timeout)",

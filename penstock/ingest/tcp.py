@@ -47,8 +47,6 @@ MOST_ACCEPTED = 128
 """Connections let in at a time."""
 RESERVED_FILES = 100
 """Descriptors of a receiver that are not for connections."""
-SETTLE_TIME = 0.5
-"""Seconds of silence after which what a sender's first messages end with is taken for what it looks like."""
 HANDSHAKE_TIME = 10.0
 """Seconds without a byte after which a TLS handshake is given up."""
 _LOGGER = logging.getLogger(__name__)
@@ -95,8 +93,7 @@ class TcpReceiver:
         self._round = publisher.published[0] + 1
         self._earliest = 0.0  # the time of ``clock`` before which the next round is not worth its cost
         codec = codec_of(listener.codec)
-        self._growth, self._reserves, self._annotates = codec.growth, codec.reserves, listener.annotate_source
-        self._settle_time = listener.multiline.wait if listener.joins_lines else SETTLE_TIME
+        self._growth, self._codec, self._annotates = codec.growth, codec, listener.annotate_source
         self._tls, self._networks = _tls_door(listener), networks_of(listener)
         self._promised = Acknowledgements(publisher, readers) if codec.splitter else None
         self._waiting: list[_Waiting] = []
@@ -249,12 +246,12 @@ class TcpReceiver:
         self._forget(connection)
 
     def _settle(self) -> None:
-        """Publish what senders' silence makes whole, and give up handshakes that do not go on."""
+        """Publish what time makes whole, and give up handshakes that do not go on."""
         now = self._clock()
         for connection in self._connections.shaking_since(now - HANDSHAKE_TIME):
             self._turn_away(connection, "tls")
-        for connection in self._connections.waiting_since(now - self._settle_time):
-            self._take(connection, connection.settle())
+        for connection in self._connections.waiting():
+            self._take(connection, connection.settle(now, self._listener.multiline.wait))
             self._connections.fed(connection)
         self._flush(0)
 
@@ -263,6 +260,8 @@ class TcpReceiver:
         connection = self._connections.first_to_go()
         if connection is None:
             return False
+        # Only the last line is unfinished: lines that wait for the framing to show are complete.
+        self._take(connection, connection.whole())
         evicted = connection.begun
         self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
         self._forget(connection)
@@ -297,7 +296,9 @@ class TcpReceiver:
         self._flush(0)
 
     def _take(self, connection: Connection, lines: Lines) -> None:
-        messages, commands, counts = line_counts(lines, self._decoder.statistics, self._reserves)
+        messages, commands, counts = line_counts(
+            lines, self._decoder.statistics, self._codec.reserves, self._codec.keeps_empty
+        )
         self._asked += [(connection, command) for command in commands if self._commands.allowed(connection.address)]
         self._counts.absorb(counts)
         if self._promised and (dialogue := connection.dialogue):

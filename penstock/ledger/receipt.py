@@ -42,7 +42,7 @@ class Receipt:
     of that name. ``unreported`` names listeners whose senders do not report what they sent; ``network`` has the
     messages that reporting senders sent and that never arrived, by listener. ``missed`` has what handlers other than
     the log missed. ``refused_requests`` were refused as a whole, so the number of their messages is unknown and no term
-    of the sum.
+    of the sum. ``skipped_bytes`` are those of the lines that were lost as overlong.
     """
 
     sent: int
@@ -53,6 +53,7 @@ class Receipt:
     network: dict[str, int] = field(default_factory=dict)
     missed: Losses = field(default_factory=dict)
     refused_requests: int = 0
+    skipped_bytes: int = 0
 
     @property
     def lost(self) -> int:
@@ -69,7 +70,8 @@ class Receipt:
 
     def document(self) -> dict[str, Any]:
         """Return the receipt as a JSON-ready mapping."""
-        plain = {name: getattr(self, name) for name in ("sent", "parts", "unreported", "network", "refused_requests")}
+        names = ("sent", "parts", "unreported", "network", "refused_requests", "skipped_bytes")
+        plain = {name: getattr(self, name) for name in names}
         by_origin = {name: getattr(self, name) for name in ("losses", "quarantined", "missed")}
         return plain | {
             name: {origin: counts.pruned() for origin, counts in losses.items()} for name, losses in by_origin.items()
@@ -114,6 +116,7 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         },
         _missed_by_other_handlers(balance, main_routes),
         sum(Counts(listener["counts"]).total(Name.REQUEST) for listener in listeners),
+        sum(listener["counts"].get(Name.SKIPPED_BYTES, 0) for listener in listeners),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.counts import Counts
+from penstock.counts import Counts, Name
 from penstock.ledger.receipt import PARTS, Receipt
 
 MAX_REASONS = 3
@@ -34,10 +34,11 @@ def reason(name: str) -> str:
     return f"{stem} {detail}".replace("_", " ").strip()
 
 
-def reasons(counts: Mapping[str, int], limit: int = MAX_REASONS) -> str:
-    """Return losses by reason, largest first: ``3,200 invalid header, 2,718 dropped by the kernel``."""
+def reasons(counts: Mapping[str, int], limit: int = MAX_REASONS, skipped_bytes: int = 0) -> str:
+    """Return losses by reason, largest first: ``3,200 invalid header, 1 overlong (9,100,000 bytes)``."""
     ordered = sorted(counts.items(), key=lambda loss: (-loss[1], loss[0]))
-    named = [f"{count:,} {reason(name)}" for name, count in ordered[:limit]]
+    sizes: dict[str, str] = {Name.LINE_OVERLONG: f" ({skipped_bytes:,} bytes)"} if skipped_bytes else {}
+    named = [f"{count:,} {reason(name)}{sizes.get(name, '')}" for name, count in ordered[:limit]]
     unnamed = sum(count for _, count in ordered[limit:])
     return ", ".join([*named, f"{unnamed:,} for other reasons"] if unnamed else named)
 

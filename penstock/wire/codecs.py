@@ -29,7 +29,8 @@ ENTRY_POINTS = "penstock.codecs"
 class CodecEntry:
     """``decoder``: makes one of a listener's settings. ``growth``: bytes by which a message's annotations may be longer
     than what they were taken from. ``framing``: what ends its messages on TCP, where nobody says it; ``reserves``:
-    whether lines that begin with a NUL are commands. ``splitter``: makes what finds its messages in a connection, where
+    whether lines that begin with a NUL are commands; ``keeps_empty``: whether an empty line is a message, as plog has
+    it. ``splitter``: makes what finds its messages in a connection, where
     these are no lines and senders are answered (``forward.splitter``).
     """
 
@@ -37,6 +38,7 @@ class CodecEntry:
     growth: int = 0
     framing: Framing = "lf"
     reserves: bool = False
+    keeps_empty: bool = False
     splitter: Callable[[Any], ForwardSplitter] | None = None
 
 
@@ -75,7 +77,7 @@ def _raw(listener: Any) -> Any:
 
 
 CODECS = {
-    "plog": CodecEntry(_plog, MOST_GROWTH, reserves=True),
+    "plog": CodecEntry(_plog, MOST_GROWTH, reserves=True, keeps_empty=True),
     "syslog": CodecEntry(_syslog, len(FIELDS) * MOST_GROWTH, "auto", reserves=True),
     "gelf": CodecEntry(_gelf, framing="nul"),
     "forward": CodecEntry(_forward, splitter=_forward_splitter),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,8 @@ class LineJoiner:
         starts = self._within_limits(np.flatnonzero(begins), sizes)
         last = int(starts[-1])
         self._held, self.held_bytes = _copied(lines[last:]), int(sizes[last:].sum())
-        return _joined(lines[:last], starts[:-1], new.overlong)
+        whole = _joined(lines[:last], starts[:-1])
+        return replace(new, lines=whole.lines, joined=whole.joined)
 
     def flush(self) -> Lines:
         """What is held, as no more of it will come."""
@@ -80,8 +82,8 @@ def _copied(lines: pa.Array[Any]) -> pa.Array[Any]:
     return pa.array(values_of(lines), pa.binary())
 
 
-def _joined(lines: pa.Array[Any], starts: Ints, overlong: int = 0) -> Lines:
+def _joined(lines: pa.Array[Any], starts: Ints) -> Lines:
     """One message for each of ``starts``."""
     if len(starts) == len(lines):
-        return Lines(lines, overlong)
-    return Lines(joined_runs(lines, starts, b"\n"), overlong, len(lines) - len(starts))
+        return Lines(lines)
+    return Lines(joined_runs(lines, starts, b"\n"), joined=len(lines) - len(starts))

@@ -22,9 +22,10 @@ from penstock.counts import open_books
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import decoder_of
 from penstock.ingest.sockets import open_socket
-from penstock.ingest.tcp import LEAST_READ, SETTLE_TIME, TcpReceiver
+from penstock.ingest.tcp import LEAST_READ, TcpReceiver
 from penstock.ingest.udp import FILL_TIME
 from penstock.testing import FakeClock
+from penstock.wire.lines import SETTLE_TIME_S
 from tests.ingest.ingest_life import Life, live
 
 LISTENER = ListenerConfig(name="lines", protocol="tcp", port=0, max_line=2000)
@@ -294,9 +295,71 @@ def test_a_first_message_is_published_after_a_short_silence(tmp_path: Path, sock
         receiving.rounds()
         receiving.receiver.tick()
         assert receiving.life.payloads() == []
-        receiving.clock.advance(SETTLE_TIME)
+        receiving.clock.advance(SETTLE_TIME_S)
         receiving.receiver.tick()
         assert receiving.life.payloads() == [b"<14>alone"]
+
+
+def test_a_line_that_begins_with_a_number_hides_and_delays_nothing(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog")
+    sent = [b"<13>h app: start", b"9999999999 y", b"1500 <13>x", b"404 not found"]
+    sent += [b"<11>Oct 11 22:14:%02d h sshd: %d" % (i % 60, i) for i in range(300)]
+    with connect(sock) as connection:
+        connection.sendall(sent[0] + b"\n")
+        receiving.rounds()
+        receiving.clock.advance(SETTLE_TIME_S)
+        receiving.receiver.tick()
+        for begin in range(1, len(sent), 10):
+            connection.sendall(b"".join(line + b"\n" for line in sent[begin : begin + 10]))
+            receiving.rounds(2)
+            assert receiving.life.payloads() == sent[: begin + 10]
+    assert open_books(receiving.life.totals()) == []
+
+
+def test_a_sender_that_goes_on_does_not_hold_back_its_first_lines(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog")
+    with connect(sock) as connection:
+        for number in range(10):
+            connection.sendall(b"<14>first" * (not number) + b"line\n")
+            receiving.rounds(2)
+            receiving.clock.advance(SETTLE_TIME_S / 5)
+            receiving.receiver.tick()
+        assert receiving.life.payloads() == [b"<14>firstline"] + [b"line"] * 9
+
+
+def test_a_connection_that_has_to_go_loses_its_unfinished_line_alone(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog", max_connections=1)
+    with connect(sock) as first:
+        first.sendall(b"<1>a\nb\nunfinished")
+        receiving.rounds()
+        with connect(sock):
+            receiving.rounds()
+    totals = receiving.life.totals()
+    assert receiving.life.payloads() == [b"<1>a", b"b"]
+    assert (totals["lines"], totals["line.evicted"], open_books(totals)) == (3, 1, [])
+
+
+@pytest.mark.parametrize("codec", ["syslog", "gelf", "raw", "plog"])
+def test_an_empty_line_is_counted_and_is_no_message_but_for_plog(
+    tmp_path: Path, sock: socket.socket, codec: str
+) -> None:
+    receiving = Receiving(tmp_path, sock, codec=codec)
+    end = b"\0" if codec == "gelf" else b"\n"
+    with connect(sock) as connection:
+        connection.sendall(end + b"{}" + end * 3)
+    receiving.rounds()
+    totals = receiving.life.totals()
+    empty = [] if codec == "plog" else [totals["line.empty"]]
+    assert receiving.life.payloads() == ([b"", b"{}", b"", b""] if codec == "plog" else [b"{}"])
+    assert (totals["lines"], empty, open_books(totals)) == (4, [] if codec == "plog" else [3], [])
+
+
+def test_counted_messages_with_newlines_behind_them_give_no_empty_ones(tmp_path: Path, sock: socket.socket) -> None:
+    receiving = Receiving(tmp_path, sock, codec="syslog")
+    with connect(sock) as connection:
+        connection.sendall(b"32 <13>Oct 11 22:14:15 h app: first\r\n33 <13>Oct 11 22:14:16 h app: second\r\n")
+    receiving.rounds()
+    assert receiving.life.payloads() == [b"<13>Oct 11 22:14:15 h app: first", b"<13>Oct 11 22:14:16 h app: second"]
 
 
 def test_lines_of_one_message_are_joined_and_counted(tmp_path: Path, sock: socket.socket) -> None:

@@ -147,5 +147,8 @@ def test_what_an_api_lost_is_lost_too(name: str) -> None:
 
 
 def test_it_is_json_with_the_same_numbers() -> None:
+    overlong = {"line.overlong": 1, "skipped_bytes": 70}
+    assert receipt(balance([listener(**overlong)], [], [])).document()["skipped_bytes"] == 70
+    assert receipt(balance([listener(**overlong)], [], [])).lost == 1
     told = receipt(balance([listener(kernel_dropped=2)], [], [])).document()
     assert (told["sent"], told["parts"]["lost"], told["losses"]) == (2, 2, {"in": {"kernel_dropped": 2}})

@@ -22,6 +22,11 @@ def test_the_sentence_is_a_sum() -> None:
     assert sentence(told(kept=9, on_the_way=1)) == "10 sent = in the log only 90.0 % + lost 0 % + on the way 1"
 
 
+def test_reasons_give_the_bytes_of_overlong_lines() -> None:
+    lost = {"line.overlong": 2, "invalid.type": 3}
+    assert reasons(lost, skipped_bytes=9_100_000) == "3 invalid type, 2 overlong (9,100,000 bytes)"
+
+
 def test_verdict_names_loss_first() -> None:
     assert verdict(told(landed=9, lost=1)) == "1 message lost of 10, all explained"
     assert verdict(told(landed=9, lost=2_718)) == "2,718 messages lost of 2,727, all explained"

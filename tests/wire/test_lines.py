@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import open_books
-from penstock.wire.lines import Lines, LineSplitter, line_counts
+from penstock.wire import lines as lines_module
+from penstock.wire.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, Lines, LineSplitter, line_counts
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 
@@ -21,6 +22,13 @@ def split(chunks: Iterable[bytes], max_line: int = 100, framing: str = "lf") -> 
     got = [*(splitter.feed(chunk) for chunk in chunks), splitter.finish()]
     assert all(each.lines.type == pa.binary() for each in got)
     return [line for each in got for line in each.lines.to_pylist()], sum(each.overlong for each in got)
+
+
+def measured(chunks: Iterable[bytes], max_line: int, framing: str) -> tuple[list[bytes], int, int]:
+    splitter = LineSplitter(max_line, framing)  # type: ignore[arg-type]
+    got = [*(splitter.feed(chunk) for chunk in chunks), splitter.finish()]
+    lines = [line for each in got for line in each.lines.to_pylist()]
+    return lines, sum(each.overlong for each in got), sum(each.skipped_bytes for each in got)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
@@ -51,7 +59,8 @@ def test_an_overlong_line_is_not_held() -> None:
     splitter = LineSplitter(1000)
     for _ in range(1000):
         splitter.feed(b"x" * 900)
-    assert len(splitter._pending) <= 1001
+        assert splitter.unfinished <= 1001
+    assert splitter.unfinished == 0
 
 
 def test_a_line_in_many_small_pieces_is_not_read_again_and_again() -> None:
@@ -88,15 +97,47 @@ def test_newline_framing_knows_no_counts() -> None:
     assert split([b"5 hello\n"]) == ([b"5 hello"], 0)
 
 
-def test_a_message_that_says_too_much_is_skipped_without_being_held() -> None:
+def test_a_length_over_the_limit_is_text_up_to_the_next_end() -> None:
     splitter = LineSplitter(10, "octet")
-    assert splitter.feed(b"9999999999 xxxxxxxx").overlong == 1
-    assert (splitter.feed(b"x" * 10_000).lines.to_pylist(), len(splitter._pending)) == ([], 0)
+    lines = splitter.feed(b"9999999999 " + b"x" * 30)
+    assert (lines.overlong, splitter.unfinished) == (1, 0)
+    lines = splitter.feed(b"x" * 10_000 + b"\n2 ab")
+    assert (lines.lines.to_pylist(), lines.overlong) == ([b"ab"], 0)
     assert split([b"11 hello ", b"wor", b"ld\n2 ab"], 10, "octet") == ([b"ab"], 1)
 
 
+@pytest.mark.parametrize("framing", ["lf", "nul", "octet", "auto"])
+def test_the_bytes_of_overlong_lines_are_counted(framing: str) -> None:
+    end = b"\0" if framing == "nul" else b"\n"
+    sent = b"<1>" + b"x" * 500 + end + b"y" * 101 + end + b"<1>z" + end
+    for size in (1, 7, 1000):
+        splitter = LineSplitter(100, framing)  # type: ignore[arg-type]
+        lines = [splitter.feed(sent[at : at + size]) for at in range(0, len(sent), size)] + [splitter.finish()]
+        assert [line for each in lines for line in each.lines.to_pylist()] == [b"<1>z"]
+        assert (sum(each.overlong for each in lines), sum(each.skipped_bytes for each in lines)) == (2, 604)
+
+
+def test_a_wrong_length_costs_a_message_and_not_the_connection() -> None:
+    frames = b"".join(b"%d <13>message %d" % (len(str(i)) + 12, i) for i in range(3))
+    expected = [b"<13>message 0", b"<13>message 1", b"<13>message 2"]
+    for garbage in (b"", b"garbage", b"garbage\n", b"0 ", b"\0\r\n\n", b"99999999999999 <1>x"):
+        text = [garbage.strip(b"\n")] if garbage.strip(b"\r\n\0") else []
+        assert split([frames, garbage, frames], framing="octet") == (expected + text + expected, 0)
+        assert split([frames + garbage + frames], framing="auto") == (expected + text + expected, 0)
+
+
+def test_a_counted_message_over_the_limit_costs_itself_alone() -> None:
+    message = b"<13>" + b"x" * 200 + b" port 22"
+    sent = b"6 <13>ab6 <13>cd%d %b35 <13>%b6 <13>ef" % (len(message), message, b"y" * 31)
+    expected = [b"<13>ab", b"<13>cd", b"<13>" + b"y" * 31, b"<13>ef"]
+    for framing in ("octet", "auto"):
+        for size in (1, 10, 1000):
+            chunks = [sent[at : at + size] for at in range(0, len(sent), size)]
+            assert split(chunks, 100, framing) == (expected, 1)
+
+
 def test_a_length_may_arrive_in_pieces_longer_than_a_line() -> None:
-    assert split([b"12", b"3 \na"], 1, "octet") == split([b"123 \na"], 1, "octet") == ([], 1)
+    assert split([b"12", b"3 \na"], 1, "octet") == split([b"123 \na"], 1, "octet") == ([b"a"], 1)
 
 
 def test_a_message_cut_short_by_the_end_counts_as_far_as_it_came() -> None:
@@ -104,15 +145,120 @@ def test_a_message_cut_short_by_the_end_counts_as_far_as_it_came() -> None:
     assert split([b"10"], framing="octet") == ([b"10"], 0)
 
 
-TEXT = st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\n", b"12", b"3 ", b" ", b"\0", b"<1>"]), max_size=60).map(
-    b"".join
-)
+TEXT = st.lists(
+    st.sampled_from([b"a", b"\r", b"\n", b"\n", b"12", b"3 ", b" ", b"\0", b"<1>", b"<13>", b"6 <1>aaa", b"<1>aa\n"]),
+    max_size=60,
+).map(b"".join)
+WINDOWS = (4, UNDECIDED_BYTES)
 
 
 @pytest.mark.parametrize("framing", ["lf", "nul", "octet", "auto"])
-@given(data=TEXT, sizes=st.lists(st.integers(0, 9), max_size=30), max_line=st.integers(1, 12))
-def test_how_bytes_arrive_makes_no_difference(framing: str, data: bytes, sizes: list[int], max_line: int) -> None:
-    assert split(cut(data, sizes), max_line, framing) == split([data], max_line, framing)
+@given(
+    data=TEXT,
+    sizes=st.lists(st.integers(0, 9), max_size=30),
+    max_line=st.integers(1, 40),
+    window=st.sampled_from(WINDOWS),
+)
+def test_how_bytes_arrive_makes_no_difference(
+    framing: str, data: bytes, sizes: list[int], max_line: int, window: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines_module, "UNDECIDED_BYTES", window)
+        assert measured(cut(data, sizes), max_line, framing) == measured([data], max_line, framing)
+
+
+LINE = st.one_of(
+    st.builds(
+        lambda count, text: b"%d %b" % (count, text), st.integers(0, 10**11), st.sampled_from([b"", b"<13>x", b"y"])
+    ),
+    st.sampled_from([b"<13>Oct 11 22:14:15 h a: x", b"text", b"5 <1>aa", b"5 <1>aaa"]),
+)
+
+
+@given(st.lists(LINE, max_size=20), st.lists(st.integers(0, 40), max_size=20), st.booleans())
+def test_lines_that_begin_with_digits_come_out_line_by_line(
+    lines: list[bytes], sizes: list[int], settles: bool
+) -> None:
+    lines = [b"<13>Oct 11 22:14:15 h app: start", *lines]
+    splitter, texts = LineSplitter(1000, "auto"), list[bytes]()
+    for chunk in cut(b"".join(line + b"\n" for line in lines), sizes):
+        texts += splitter.feed(chunk).lines.to_pylist()
+        texts += splitter.settle().lines.to_pylist() if settles else []
+    assert texts + splitter.finish().lines.to_pylist() == lines
+
+
+OTHERS = [b"<%d>Oct 11 22:14:15 h app%d: of another sender, who has %d lines" % (i, i, i) for i in range(10, 40)]
+HOSTILE_LINES = st.one_of(
+    LINE,
+    st.builds(lambda count, pri: b"%d <%d>x" % (count, pri), st.integers(1, 2000), st.integers(0, 200)),
+    st.sampled_from([b"x\0<13>y", b"\0", b"\0\0STAT", b"<", b"<13>", b"", b"\r", b"9999999999 <13>y", b"1000 <13>x"]),
+)
+
+
+@given(
+    # Two counted messages, exactly one behind the other, are believed; one line is not, whatever it is.
+    st.one_of(
+        st.lists(st.tuples(st.integers(1, len(OTHERS)), HOSTILE_LINES), max_size=12),
+        st.lists(st.tuples(st.just(0), HOSTILE_LINES), max_size=1),
+    ),
+    st.lists(st.integers(0, 300), max_size=20),
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.booleans(),
+)
+def test_no_line_of_another_sender_is_lost_or_merged(
+    written: list[tuple[int, bytes]], sizes: list[int], end: bytes, settles: bool
+) -> None:
+    lines = list(OTHERS)
+    for place, line in sorted(written, reverse=True):
+        lines.insert(place, line)
+    splitter, texts = LineSplitter(2000, "auto"), list[bytes]()
+    for chunk in cut(b"".join(line + end for line in lines), sizes):
+        texts += splitter.feed(chunk).lines.to_pylist()
+        texts += splitter.settle().lines.to_pylist() if settles else []
+    texts += splitter.finish().lines.to_pylist()
+    assert [text for text in texts if text in OTHERS] == OTHERS
+
+
+def test_a_number_in_front_of_a_line_withholds_nothing() -> None:
+    splitter = LineSplitter(1 << 20, "auto")
+    splitter.feed(b"<13>Oct 11 22:14:15 h app: start\n")
+    assert splitter.settle().lines.to_pylist() == [b"<13>Oct 11 22:14:15 h app: start"]
+    for line in (b"5000 requests served", b"<11>Oct 11 22:14:16 h app: alarm", b"9999999999 y", b"5000 <13>x", b"12"):
+        assert splitter.feed(line + b"\n").lines.to_pylist() == [line]
+
+
+def test_one_counted_line_does_not_make_a_counted_connection() -> None:
+    splitter = LineSplitter(1 << 20, "auto")
+    splitter.feed(b"11 <13>abcdefg\n")
+    assert (splitter.waits, splitter.patience_s) == (True, SETTLE_TIME_S)
+    assert splitter.settle().lines.to_pylist() == [b"<13>abcdefg"]
+    assert splitter.feed(b"of another\n5000 <13>x\nof a third\n").lines.to_pylist() == [
+        *(b"of another", b"5000 <13>x", b"of a third")
+    ]
+
+
+def test_counted_messages_with_pauses_make_a_counted_connection() -> None:
+    splitter = LineSplitter(1 << 20, "auto")
+    assert len(splitter.feed(b"11 <13>abcdefg").lines) == 0
+    assert splitter.settle().lines.to_pylist() == [b"<13>abcdefg"]
+    assert len(splitter.feed(b"\r\n").lines) == len(splitter.settle().lines) == 0
+    assert splitter.feed(b"11 <13>abc\ndef\r\n").lines.to_pylist() == [b"<13>abc\ndef"]
+    assert len(splitter.feed(b"1").lines) == 0
+    assert splitter.feed(b"8 <13>x\n<13>y\n<13>z\n").lines.to_pylist() == [b"<13>x\n<13>y\n<13>z\n"]
+
+
+def test_a_first_length_that_nothing_confirms_holds_lines_back_for_a_short_time_only() -> None:
+    splitter = LineSplitter(1 << 20, "auto")
+    assert len(splitter.feed(b"9000 <13>x\nof another\n").lines) == 0
+    assert (splitter.waits, splitter.patience_s) == (True, STALL_TIME_S)
+    assert splitter.settle().lines.to_pylist() == [b"9000 <13>x", b"of another"]
+    assert splitter.feed(b"of a third\n").lines.to_pylist() == [b"of a third"]
+
+
+def test_a_nul_in_a_first_line_does_not_merge_the_lines_of_others() -> None:
+    splitter = LineSplitter(1 << 20, "auto")
+    assert splitter.feed(b"<13>x\0<13>y\n<13>a\n<13>b\n").lines.to_pylist() == [b"<13>x", b"<13>y", b"<13>a"]
+    assert splitter.settle().lines.to_pylist() == [b"<13>b"]
 
 
 @given(TEXT, st.integers(1, 12))
@@ -133,12 +279,29 @@ def test_counted_messages_may_hold_anything(messages: list[bytes], sizes: list[i
 def test_lines_have_a_book_of_their_own() -> None:
     lines = pa.array([b"one", b"\0\0stat please", b"\0reserved", b"\0\0nope", b"", b"\x01two"])
     statistics = Statistics()
-    messages, commands, counts = line_counts(Lines(lines, 2), statistics)
+    messages, commands, counts = line_counts(Lines(lines, 2), statistics, keeps_empty=True)
     assert (statistics.v0_commands, statistics.unknown_command, statistics.v0_invalid_type) == (1, 1, 1)
     assert messages.to_pylist() == [b"one", b"", b"\x01two"]
     assert commands == [Command(1, "STAT", b" please")]
     expected = {"lines": 8, "line.message": 3, "line.command": 3, "line.overlong": 2, "seen": 3, "accepted": 3}
     assert counts.pruned() == expected
+    assert open_books(counts) == []
+
+
+def test_an_empty_line_is_no_message_but_for_plog() -> None:
+    lines = Lines(pa.array([b"", b"one", b"", b"\0\0STAT", b""]), overlong=1, skipped_bytes=70)
+    messages, commands, counts = line_counts(lines, Statistics())
+    assert (messages.to_pylist(), commands) == ([b"one"], [Command(1, "STAT", b"")])
+    assert counts.pruned() == {
+        "lines": 6,
+        "line.message": 1,
+        "line.command": 1,
+        "line.empty": 3,
+        "line.overlong": 1,
+        "seen": 1,
+        "accepted": 1,
+        "skipped_bytes": 70,
+    }
     assert open_books(counts) == []
 
 
@@ -166,11 +329,17 @@ def test_a_nul_inside_a_line_does_not_end_it() -> None:
     assert split([b"<14>a\0b\n<14>c\n"], framing="auto") == ([b"<14>a\0b", b"<14>c"], 0)
 
 
-def test_other_connections_are_what_they_were() -> None:
+def test_the_first_messages_fix_the_framing_of_a_connection() -> None:
     for sent, lines in (
         (b"no priority\nnone here\n", [b"no priority", b"none here"]),
         (b"5 <1>aa6 <1>bbb", [b"<1>aa", b"<1>bbb"]),
-        (b"<1>a\n5 <1>bb<1>c\n", [b"<1>a", b"<1>bb", b"<1>c"]),
+        (b"<1>a\n5 <1>bb<1>c\n", [b"<1>a", b"5 <1>bb<1>c"]),
+        (b"5 <1>aa\r\n6 <1>bbb\r\n", [b"<1>aa", b"<1>bbb"]),
+        (b"5 <1>aa\0006 <1>bbb\0", [b"<1>aa", b"<1>bbb"]),
+        (b"5 <1>aa\n<1>b\n5 <1>cc\n", [b"5 <1>aa", b"<1>b", b"5 <1>cc"]),
+        (b"5 <1>aaaaa\n<1>b\n", [b"5 <1>aaaaa", b"<1>b"]),
+        (b"2 <1>a\n101 <1>b\n05 <1>cc\n5  <1>d\n", [b"2 <1>a", b"101 <1>b", b"05 <1>cc", b"5  <1>d"]),
+        (b"5 <1>aa6 <1>bbb404 not found\n5 <1>cc", [b"<1>aa", b"<1>bbb", b"404 not found", b"<1>cc"]),
         (b"<1>a\n", [b"<1>a"]),
     ):
         assert split([sent], framing="auto") == (lines, 0)
@@ -203,7 +372,7 @@ def test_an_overlong_first_message_is_dropped_alone() -> None:
 def test_a_first_message_in_pieces_waits_for_its_end_and_not_for_a_time() -> None:
     splitter = LineSplitter(100, "auto")
     splitter.feed(b"<1>a\nbc")
-    assert not splitter.waits
+    assert splitter.patience_s == STALL_TIME_S
     assert splitter.feed(b"d\0<1>e\0").lines.to_pylist() == [b"<1>a\nbcd", b"<1>e"]
 
 

@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger(__name__)
 def words_of(balance: dict[str, Any]) -> str:
     """The receipt of a balance: the verdict, the sum, what was lost and why."""
     told = receipt(balance)
-    lost = f"lost: {reasons(told.losses_by_reason())}" if told.lost else ""
+    lost = f"lost: {reasons(told.losses_by_reason(), skipped_bytes=told.skipped_bytes)}" if told.lost else ""
     return "\n".join(line for line in (verdict(told), sentence(told), lost) if line)
 
 

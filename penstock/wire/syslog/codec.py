@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
-from penstock.records import annotation_maps, body, from_numpy
+from penstock.records import annotation_maps, body, bounds, from_numpy
 from penstock.wire.datagrams import Ints
 from penstock.wire.decoded import Decoded
 from penstock.wire.growth import FIELDS
@@ -44,8 +44,17 @@ class SyslogDecoder(RawDecoder):
             counts.absorb({COMPRESSED: int(unread.sum()), Name.ACCEPTED: -int(unread.sum())})
             payloads, rows = payloads.filter(from_numpy(~unread)), rows[~unread]
         messages = without_ends(payloads)
+        if not (filled := np.diff(bounds(messages)) > 0).all():
+            counts.absorb(_without_empty(counts, len(messages) - int(filled.sum())))
+            messages, rows = messages.filter(from_numpy(filled)), rows[filled]
         received = np.array([self._clock() * 1_000_000], np.int64)
         return Decoded(body(messages, annotations=annotations_of(messages, received, self._zone)), counts, rows=rows)
+
+
+def _without_empty(counts: Counts, empty: int) -> dict[str, int]:
+    """By how much the counts change for ``empty`` datagrams or lines that are nothing but ends."""
+    whole, nothing = (Name.UNBOXED, Name.EMPTY) if Name.TAKEN in counts else (Name.LINE_MESSAGE, Name.LINE_EMPTY)
+    return {whole: -empty, nothing: empty, Name.SEEN: -empty, Name.ACCEPTED: -empty}
 
 
 def annotations_of(messages: pa.Array[Any], received: Ints, zone: tzinfo | None) -> pa.Array[Any]:

@@ -140,6 +140,17 @@ def test_a_message_has_the_same_bytes_over_datagrams_and_lines(end: bytes) -> No
     assert by_datagram.equals(by_line)
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\0", b"\r\n", b"\n\0"])
+def test_what_is_nothing_but_ends_is_no_message(end: bytes) -> None:
+    decoded = SyslogDecoder().decode(Datagrams.of([end, b"<34>x" + end]), 0.0)
+    assert (decoded.body["payload"].to_pylist(), decoded.rows.tolist()) == ([b"<34>x"], [1])
+    assert decoded.counts.pruned() == {"taken": 2, "empty": 1, "unboxed": 1, "seen": 1, "accepted": 1}
+    assert open_books(decoded.counts) == []
+    lines = SyslogDecoder().decode_lines(pa.array([b"<34>x", end], pa.binary()))
+    assert (lines.body["payload"].to_pylist(), lines.rows.tolist()) == ([b"<34>x"], [0])
+    assert lines.counts.pruned() == {"line.message": -1, "line.empty": 1, "seen": -1, "accepted": -1}
+
+
 def test_compressed_messages_are_refused_by_name_and_the_others_stay() -> None:
     sent = [b"<34>a: 1", b"z" + zlib.compress(b"<34>a: 2"), b"zx^ is a text", b"zoo", b"z", b"<34>a: 3"]
     plain = [sent[0], *sent[2:]]
