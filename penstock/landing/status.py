@@ -73,7 +73,7 @@ def status(topics: Path | TopicStore, layout: Layout, patterns: Sequence[str], n
     return Status(
         running=is_running(layout),
         last_batch=last.batch if last else -1,
-        last_batch_age=round(now - last.landed_at / 1000, 3) if last else None,
+        last_batch_age=round(max(now - last.landed_at / 1000, 0.0), 3) if last else None,
         rate=_rate(commits, now),
         **{name: totals[name] for name in TOTALS},
         topics=[

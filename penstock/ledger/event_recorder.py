@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.counts import Counts, Name
@@ -50,9 +50,12 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Draft:
-    """An event that grows. ``due``: when it is to be written down again, on the monotonic clock."""
+    """An event that grows. ``due``: when it is to be written down again; ``begun``: when it was noticed, None where a
+    daemon before noticed it. Both on the monotonic clock.
+    """
 
     event: EventPost
+    begun: float | None = None
     written: int = -1
     due: float = 0.0
     delay: float = EVERY
@@ -67,10 +70,14 @@ class _Draft:
 
 
 class EventRecorder:
-    """Looks at ``ledger`` and ``log`` on a thread of its own, until it is stopped; ``now`` in seconds."""
+    """Looks at ``ledger`` and ``log`` on a thread of its own, until it is stopped.
 
-    def __init__(self, ledger: Ledger, log: Log, now: Callable[[], float] = time.time) -> None:
-        self._ledger, self._log, self._now = ledger, log, now
+    Events are dated by what the log's clock should say, so that a wrong clock neither reorders them nor joins losses
+    that are years apart.
+    """
+
+    def __init__(self, ledger: Ledger, log: Log) -> None:
+        self._ledger, self._log = ledger, log
         self._drafts: dict[str, _Draft] = {}
         self._looks = 0
         self._swept: list[Swept] = []
@@ -101,7 +108,7 @@ class EventRecorder:
 
     def look(self, last: bool = False) -> None:
         """Enter what is new; with ``last``, write all of it down."""
-        now = int(self._now() * 1000)
+        now = int(self._log.clock.expected() * 1000)
         for place, grown in self._grown():
             self._lose(place, grown, now)
         state = self._log.clock.state()
@@ -152,7 +159,7 @@ class EventRecorder:
         """The losses of a restart that is just going on."""
         for event in reversed(self._ledger.events()):
             concerns = event.kind == "restart" and event.place in (place, ALL)
-            if concerns and (not event.until or now - event.until < SETTLES):
+            if concerns and (not event.until or abs(now - event.until) < SETTLES):  # others date with their own clock
                 mine = EventPost(f"{event.id} {place}", 0, "loss", event.at, now, place=place, during=event.id)
                 return self._draft(self._ledger.event(mine.id) or mine)
         return None
@@ -161,7 +168,7 @@ class EventRecorder:
         for draft in self._drafts.values():
             event = draft.event
             own = event.kind == "loss" and event.place == place and not event.during
-            if own and now - event.until < QUIET and now - event.at < LONGEST:
+            if own and abs(now - event.until) < QUIET and abs(now - event.at) < LONGEST:
                 return draft
         cause = "" if self._looks else "counted when the log daemon started"
         return self._draft(EventPost(f"loss {place} {now}", 0, "loss", now, now, place=place, cause=cause))
@@ -178,9 +185,15 @@ class EventRecorder:
         if not self._looks and (event := self._left(kind)):
             goes_on = self._draft(event)
         if cause and goes_on is None:
-            self._draft(EventPost(f"{kind} {now}", 0, kind, now, cause=cause))
+            self._draft(EventPost(f"{kind} {now}", 0, kind, now, cause=cause)).begun = self._log.clock.monotonic()
         elif not cause and goes_on is not None:
-            goes_on.change(until=now)
+            goes_on.change(until=self._end_of(goes_on, now))
+
+    def _end_of(self, draft: _Draft, now: int) -> int:
+        """Return when a state ended, in milliseconds: an accepted clock leaps, so its length is measured."""
+        if draft.begun is None:
+            return max(now, draft.event.at + 1)
+        return draft.event.at + max(1, round((self._log.clock.monotonic() - draft.begun) * 1000))
 
     def _left(self, kind: str) -> EventPost | None:
         """The newest event of a state that a daemon before has left without an end."""
@@ -196,7 +209,7 @@ class EventRecorder:
             swept, self._swept = [one for one in self._swept if not one.topic.startswith("_")], []
         if not swept:
             return
-        known = (d for d in self._drafts.values() if d.event.kind == "retention" and now - d.event.at < LONGEST)
+        known = (d for d in self._drafts.values() if d.event.kind == "retention" and abs(now - d.event.at) < LONGEST)
         if (draft := next(known, None)) is None:
             self._dropped.clear()
             draft = self._draft(EventPost(f"retention {now}", 0, "retention", now, now))
@@ -215,7 +228,7 @@ class EventRecorder:
             if (
                 not draft.dirty
                 and event.until
-                and now - event.until > max(QUIET, LONGEST * (event.kind == "retention"))
+                and abs(now - event.until) > max(QUIET, LONGEST * (event.kind == "retention"))
             ):
                 del self._drafts[event.id]
         self._ledger.live = {draft.event.id: draft.event for draft in self._drafts.values() if draft.dirty}

@@ -94,8 +94,9 @@ _WORDS: dict[str, Callable[[Event], str]] = {
 
 
 def lasted(event: Event) -> str:
-    """``0.4 s``, ``12 s``, ``3 min``, ``2 h``."""
-    seconds = (event["until"] - event["at"]) / 1000
+    """Return how long an event lasted: ``0.4 s``, ``12 s``, ``3 min``, ``2 h``."""
+    # Events of before may be dated by a clock that was set back while they lasted.
+    seconds = max(event["until"] - event["at"], 0) / 1000
     if seconds < 10:
         return f"{seconds:.1f} s"
     for unit, word in ((DAY, "d"), (3600, "h"), (60, "min")):

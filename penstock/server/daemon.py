@@ -31,7 +31,7 @@ from penstock.process.kernel import die_with_parent, raise_file_limit
 from penstock.process.process_end import end_process
 from penstock.process.reporting import configure, starting
 from penstock.server.alarms.delivery import AlarmDelivery
-from penstock.server.alarms.watch import AlarmWatch, words_of
+from penstock.server.alarms.watch import AlarmWatch, WatchClock, words_of
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.entries_api import EntriesApi
 from penstock.server.http.application import OPEN_PATHS, create_app
@@ -91,7 +91,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         limits=limits,
     )
     export = start_export(settings.otel, reports.metrics)
-    watch = start_alarms(settings.alarms, reports, delivery)
+    watch = start_alarms(settings.alarms, log.clock, reports, delivery)
     await serve(
         api,
         app,
@@ -128,11 +128,13 @@ def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -
     return export
 
 
-def start_alarms(config: AlarmsConfig, reports: MonitoringApi, delivery: AlarmDelivery) -> AlarmWatch | None:
-    """The rules, looked at from now on, where somebody is to be told."""
+def start_alarms(
+    config: AlarmsConfig, clock: WatchClock, reports: MonitoringApi, delivery: AlarmDelivery
+) -> AlarmWatch | None:
+    """Start to evaluate the rules if alarms have a destination."""
     if not (config.webhook or config.command):
         return None
-    watch = AlarmWatch(config.every, reports.metrics, lambda: words_of(reports.balance({})), delivery.tell)
+    watch = AlarmWatch(config.every, clock, reports.metrics, lambda: words_of(reports.balance({})), delivery.tell)
     delivery.start()
     watch.start()
     return watch

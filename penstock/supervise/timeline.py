@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from penstock.files.file_system import SYSTEM_CLOCK, Clock
 from penstock.supervise.daemon_channel import MOST_EVENTS
 
 MOST_WAITING = 1_000
@@ -27,12 +27,16 @@ class Way(Protocol):
 
 
 class Timeline:
-    """Events by id, each in its newest version; ``now`` in seconds since the epoch."""
+    """Events by id, each in its newest version.
 
-    def __init__(self, channel: Way, now: Callable[[], float] = time.time) -> None:
-        self._channel, self._now = channel, now
+    The wall clock dates an event; the monotonic clock measures how long it lasts.
+    """
+
+    def __init__(self, channel: Way, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._channel, self._clock = channel, clock
         self._waiting: dict[str, Event] = {}
         self._open: dict[str, Event] = {}
+        self._died_at: dict[str, float] = {}
         self._sent: dict[str, int] = {}
         self._number, self._since, self._to = 0, 0.0, 0
 
@@ -52,6 +56,8 @@ class Timeline:
         event = known or self._event("restart", process, cause, place)
         if known:
             event = known | {"version": known["version"] + 1, "cause": _short(cause)}
+        else:
+            self._died_at[process] = self._clock.monotonic()
         self._open[process] = event
         self._tell(event)
 
@@ -66,25 +72,25 @@ class Timeline:
 
     def back(self, process: str) -> None:
         """A process is there again."""
-        event = self._open.pop(process)
-        self._tell(event | {"version": event["version"] + 1, "until": self._millis()})
+        event, away_s = self._open.pop(process), self._clock.monotonic() - self._died_at.pop(process)
+        self._tell(event | {"version": event["version"] + 1, "until": event["at"] + round(away_s * 1000)})
 
     def deliver(self, daemon: int | None) -> None:
         """Send what waits to the daemon with this process id; what it has answered for is done."""
         answered = self._channel.hear()
         for name in [name for name, number in self._sent.items() if number <= answered]:
             del self._sent[name], self._waiting[name]
-        if daemon != self._to or time.monotonic() - self._since > AGAIN_AFTER:
+        if daemon != self._to or self._clock.monotonic() - self._since > AGAIN_AFTER:
             self._to = daemon or 0
             self._sent.clear()
         new = [event for name, event in self._waiting.items() if name not in self._sent][:MOST_EVENTS]
         if daemon and new and (number := self._channel.send_events(new)):
-            self._since = time.monotonic()
+            self._since = self._clock.monotonic()
             self._sent |= {event["id"]: number for event in new}
 
     def _event(self, kind: str, what: str, cause: str, place: str = "") -> Event:
         self._number += 1
-        at = self._millis()
+        at = self._clock.micros() // 1000
         event = {"tier": "event", "id": f"supervisor {at}.{self._number}", "version": 0, "kind": kind, "at": at}
         return event | {"what": what, "cause": _short(cause), "place": place}
 
@@ -95,9 +101,6 @@ class Timeline:
             oldest = next(iter(self._waiting))
             self._waiting.pop(oldest)
             self._sent.pop(oldest, None)
-
-    def _millis(self) -> int:
-        return int(self._now() * 1000)
 
 
 def _short(text: str) -> str:

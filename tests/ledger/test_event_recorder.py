@@ -19,6 +19,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import EventPost
 from penstock.ledger.receipt import receipt
 from penstock.log import Log, Swept, TopicSettings
+from penstock.log.plausible_clock import STEADY
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import FakeClock
 
@@ -29,14 +30,13 @@ class Watched:
     """A log with its ledger and a recorder, whose clock stands still until it is told."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.now = folder, NOW
-        self.clock = FakeClock(NOW)
+        self.folder, self.clock = folder, FakeClock(NOW)
         self.open()
 
     def open(self) -> None:
         self.log = Log(self.folder / "topics", clock=self.clock)
-        self.ledger = Ledger(self.log, self.folder, ["in"], now=lambda: self.now)
-        self.recorder = EventRecorder(self.ledger, self.log, now=lambda: self.now)
+        self.ledger = Ledger(self.log, self.folder, ["in"], now=self.clock.time)
+        self.recorder = EventRecorder(self.ledger, self.log)
         self.recorder.look()
 
     def reopen(self) -> None:
@@ -50,7 +50,7 @@ class Watched:
         topic.settle()
 
     def look(self, later: float = 1.0) -> list[str]:
-        self.now += later
+        self.clock.advance(later)
         self.recorder.look()
         return self.said()
 
@@ -58,7 +58,7 @@ class Watched:
         return [event["text"] for event in merged([one.document() for one in self.ledger.events()])]
 
     def died(self, back: bool = True, **more: Any) -> None:
-        at = int(self.now * 1000)
+        at = int(self.clock.now * 1000)
         event = {"tier": "event", "id": f"r{at}", "version": 0, "kind": "restart", "at": at, "what": "receiver in"}
         event |= {"cause": "was killed by SIGKILL", "place": "in", **more}
         self.ledger.post(event)
@@ -119,7 +119,7 @@ def test_what_has_nothing_to_do_with_a_restart_is_an_event_of_its_own(watched: W
         "in: 3 invalid header",
         "receiver in was killed by SIGKILL, back after 0.4 s, 1 dropped by the kernel meanwhile",
     ]
-    watched.now += 30
+    watched.clock.advance(30)
     watched.lose(kernel_dropped=4)
     assert watched.look()[0] == "in: 4 dropped by the kernel, 3 invalid header within 31 s"
 
@@ -171,12 +171,11 @@ def test_a_full_disk_has_a_beginning_and_an_end(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.log.close()
     watched.log = Log(tmp_path / "topics", clock=watched.clock, max_bytes=1)
-    watched.ledger = Ledger(watched.log, tmp_path, ["in"], now=lambda: watched.now)
-    watched.recorder = EventRecorder(watched.ledger, watched.log, now=lambda: watched.now)
+    watched.ledger = Ledger(watched.log, tmp_path, ["in"], now=watched.clock.time)
+    watched.recorder = EventRecorder(watched.ledger, watched.log)
     refused = watched.log.topic("events", create=True).append(body([b"x" * 100]), Origin("in", 60, 0, 0))
     assert refused.exception(20)
     assert watched.look()[0].startswith("the disk is full: log.max_bytes")
-    watched.clock.advance(30)
     assert watched.look(29) == ["the disk was full for 29 s"]
     watched.log.close()
 
@@ -188,6 +187,32 @@ def test_a_clock_that_cannot_be_right_has_a_beginning_and_an_end_also_over_a_res
     watched.log.clock.accept()
     (said,) = watched.look()
     assert said.startswith("the clock is 2 hours behind what it should say; believed again after")
+
+
+@pytest.mark.parametrize("jump", [-365 * 86_400, 365 * 86_400])
+@pytest.mark.parametrize("cure", ["accepted", "set right"])
+def test_the_timeline_says_for_how_long_a_clock_was_not_believed(watched: Watched, jump: float, cure: str) -> None:
+    watched.clock.jump(jump)
+    assert watched.look()[0].startswith("the clock is 365 days")
+    watched.clock.advance(900)
+    if cure == "accepted":
+        watched.log.clock.accept()
+    else:
+        watched.clock.jump(-jump)
+        watched.look()
+        watched.clock.advance(STEADY)
+    (said,) = watched.look()
+    passed = "15 min" if cure == "accepted" else "25 min"
+    assert said.endswith(f"what it should say; believed again after {passed}")
+
+
+def test_a_restart_dated_by_a_clock_that_was_ahead_takes_no_losses_of_later(watched: Watched) -> None:
+    watched.clock.jump(365 * 86_400)
+    watched.died()
+    watched.clock.jump(-365 * 86_400)
+    watched.clock.advance(60)
+    watched.lose(kernel_dropped=7)
+    assert "in: 7 dropped by the kernel" in watched.look()
 
 
 def test_what_retention_drops_within_an_hour_is_one_event(watched: Watched) -> None:

@@ -10,6 +10,7 @@ import pytest
 from penstock.ledger.posts import EventPost, parse
 from penstock.supervise import timeline as module
 from penstock.supervise.timeline import LONGEST_TEXT, MOST_WAITING, Timeline
+from penstock.testing import FakeClock
 
 DAEMON = 7
 
@@ -36,14 +37,16 @@ def way() -> Way:
 
 
 def test_a_death_is_told_at_once_and_its_end_when_the_process_is_back(way: Way) -> None:
-    now = iter([10.0, 10.4])
-    told = Timeline(way, lambda: next(now))
+    clock = FakeClock(10.0)
+    told = Timeline(way, clock)
     told.died("receiver in", "was killed by SIGKILL", "in")
     told.deliver(DAEMON)
     assert (told.away, told.knows("receiver in")) == (["receiver in"], False)
     way.answered = 1
     told.deliver(DAEMON)
     assert told.knows("receiver in")
+    clock.advance(0.4)
+    clock.jump(-86_400)  # dates go by the wall clock, how long it took by the monotonic one
     told.back("receiver in")
     told.deliver(DAEMON)
     first, last = map(parse, way.sent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from penstock.server.alarms.rules import Behind, Condition, Growth, NotZero, Share, Stuck
@@ -28,15 +29,27 @@ def labels_of(condition: Condition) -> tuple[str, ...]:
             return ()
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When metrics were read: seconds of the monotonic clock, and the time, in seconds since the epoch.
+
+    Holds and windows go by the monotonic clock, so that a clock that is set back silences nothing. The time is what
+    the clock should say; it is compared with times in metrics only.
+    """
+
+    monotonic: float
+    time: float
+
+
 class Evaluation:
-    """Of one condition: give it what there is, every now and then."""
+    """The state of one condition: what its metrics were within its window."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
         self._past = {which: deque[tuple[float, Values]]() for which in ("some", "all")}
 
-    def holds(self, families: Mapping[str, Family], now: float) -> Values:
-        """Where it holds, and with which value."""
+    def holds(self, families: Mapping[str, Family], now: Moment) -> Values:
+        """Return the labels for which the condition holds, with the value of each."""
         condition = self._condition
         match condition:
             case Growth():
@@ -45,7 +58,7 @@ class Evaluation:
                 return {key: value for key, value in _summed(families, condition.metric, ()).items() if value}
             case Behind():
                 times = _summed(families, condition.metric, condition.by)
-                return {key: now - at for key, at in times.items() if now - at > condition.seconds}
+                return {key: now.time - mark for key, mark in times.items() if now.time - mark > condition.seconds}
             case Share():
                 some = self._grown("some", condition.of, families, now)
                 everything = self._grown("all", condition.of, families, now)
@@ -57,12 +70,12 @@ class Evaluation:
             case _:
                 return {}
 
-    def _grown(self, which: str, growth: Growth, families: Mapping[str, Family], now: float) -> Values:
-        """By how much within the window; what was not there before has grown from 0."""
+    def _grown(self, which: str, growth: Growth, families: Mapping[str, Family], now: Moment) -> Values:
+        """Return the growth within the window; what was not there before has grown from 0."""
         names = ("*",) if which == "all" else growth.names
         sums, past = _summed(families, growth.metric, growth.by, growth.label, names), self._past[which]
-        past.append((now, sums))
-        while len(past) > 1 and past[1][0] <= now - growth.window:
+        past.append((now.monotonic, sums))
+        while len(past) > 1 and past[1][0] <= now.monotonic - growth.window:
             past.popleft()
         return {key: value - past[0][1].get(key, 0) for key, value in sums.items()}
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import reasons, sentence, verdict
-from penstock.server.alarms.evaluation import Evaluation, Key, labels_of
+from penstock.server.alarms.evaluation import Evaluation, Key, Moment, labels_of
 from penstock.server.alarms.rules import RULES, Rule
 from penstock.server.metrics.prometheus import Family
 
@@ -27,26 +26,34 @@ def words_of(balance: dict[str, Any]) -> str:
     return "\n".join(line for line in (verdict(told), sentence(told), lost) if line)
 
 
+class WatchClock(Protocol):
+    """The clock of the log, which knows what the wall clock should say."""
+
+    def monotonic(self) -> float: ...
+
+    def expected(self) -> float: ...
+
+
 class RuleState:
-    """Of one rule: where its condition holds since when, and where that was told."""
+    """The state of one rule: where its condition holds since when, and where that was told."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule, self._evaluation = rule, Evaluation(rule.condition)
         self._since: dict[Key, float] = {}
         self._told: dict[Key, float] = {}
 
-    def changes(self, families: dict[str, Family], now: float) -> Iterable[dict[str, Any]]:
-        """What begins, once it has lasted, and what ends; each once."""
+    def changes(self, families: dict[str, Family], now: Moment) -> Iterable[dict[str, Any]]:
+        """Yield what begins, once it has lasted, and what ends; each once."""
         holds = self._evaluation.holds(families, now)
-        self._since = {key: self._since.get(key, now) for key in holds}
+        self._since = {key: self._since.get(key, now.monotonic) for key in holds}
         for key, value in holds.items():
-            if key not in self._told and now - self._since[key] >= self.rule.hold:
+            if key not in self._told and now.monotonic - self._since[key] >= self.rule.hold:
                 self._told[key] = value
                 yield self._message(BEGINS, key, value, now)
         for key in [key for key in self._told if key not in holds]:
             yield self._message(ENDS, key, self._told.pop(key), now)
 
-    def _message(self, state: str, key: Key, value: float, now: float) -> dict[str, Any]:
+    def _message(self, state: str, key: Key, value: float, now: Moment) -> dict[str, Any]:
         labels = dict(zip(labels_of(self.rule.condition), key, strict=True))
         return {
             "alarm": self.rule.name,
@@ -56,23 +63,25 @@ class RuleState:
             "value": value,
             "summary": self.rule.summary.format(value=f"{value:,.0f}", **labels),
             "advice": self.rule.advice,
-            "at": datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"),
+            "at": datetime.fromtimestamp(now.time, UTC).isoformat(timespec="seconds"),
             "host": socket.gethostname(),
         }
 
 
 class AlarmWatch(threading.Thread):
-    """Looks every ``every`` seconds; ``tell`` gets what changed, with the receipt, and does not wait."""
+    """Evaluates all rules every ``every`` seconds; ``tell`` gets what changed, with the receipt, and does not wait."""
 
     def __init__(
         self,
         every: float,
+        clock: WatchClock,
         families: Callable[[], Iterable[Family]],
         receipt: Callable[[], str],
         tell: Callable[[dict[str, Any]], None],
     ) -> None:
         super().__init__(name="alarms", daemon=True)
-        self._every, self._families, self._receipt, self._tell = every, families, receipt, tell
+        self._every, self._clock = every, clock
+        self._families, self._receipt, self._tell = families, receipt, tell
         self._states = [RuleState(rule) for rule in RULES]
         self._stopping = threading.Event()
 
@@ -82,12 +91,13 @@ class AlarmWatch(threading.Thread):
         while not self._stopping.wait(pause):
             pause = self._every
             try:
-                self.look(time.time())
+                self.look()
             except Exception:  # the daemon goes on whatever the rules meet
                 _LOGGER.exception("alarms: the rules cannot be looked at")
 
-    def look(self, now: float) -> None:
-        """Look at all rules once."""
+    def look(self) -> None:
+        """Evaluate all rules once."""
+        now = Moment(self._clock.monotonic(), self._clock.expected())
         families = {family.name: family for family in self._families()}
         for change in [change for state in self._states for change in state.changes(families, now)]:
             self._tell({**change, "receipt": self._receipt()})
