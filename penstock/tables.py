@@ -7,12 +7,15 @@ duckdb.sql("select type, count(*) from clicks group by type")
 
 from __future__ import annotations
 
+import atexit
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from penstock.config.tables_url import check_place, is_url
 from penstock.errors import PenstockError
@@ -20,6 +23,7 @@ from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.arrow_file_system import file_system
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.table.begun_table import DELTA, begun_as, table_of
+from penstock.landing.table.table_file import TableFile, copy_live_rows
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
 from penstock.landing.typed.typed_delta import typed_names
@@ -61,40 +65,65 @@ def _at_url(tables: ObjectPath, view: str) -> ds.Dataset:
 
     if view.startswith(TYPED_MARK) and DeltaTable(tables / view).is_begun:
         table = TypedDelta(tables / view)
-        return dataset_of(table.folder, [table.folder / name for name in table.active()], table.schema)
+        return dataset_of(table.folder, table.active(), table.schema)
     _check(view, ())
     landed = tables / "landed"
-    return _of_view(dataset_of(landed, [landed / name for name in DeltaTable(landed).active()]), view)
+    return _of_view(dataset_of(landed, DeltaTable(landed).active()), view)
 
 
 def _landed(layout: Layout) -> ds.Dataset:
-    names, landed = table_of(layout).active(), layout.tables / "landed"
-    if begun_as(layout) == DELTA and names:
+    files, landed = table_of(layout).active(), layout.tables / "landed"
+    if begun_as(layout) == DELTA and files:
         return _of_delta(landed)
-    return dataset_of(landed, [landed / name for name in names])
+    return dataset_of(landed, files)
 
 
 def _of_delta(folder: Path) -> ds.Dataset:
-    import deltalake
+    """The rows of a Delta table in a folder, with the columns that other programs added."""
+    from penstock.landing.table.delta_table import DeltaTable
 
-    # With delta-rs's own, a thread that closes a file may meet an interpreter that has ended, and abort.
-    local = SubTreeFileSystem(str(folder.absolute()), LocalFileSystem())
-    return deltalake.DeltaTable(str(folder)).to_pyarrow_dataset(filesystem=local)
+    table = DeltaTable(folder)
+    return dataset_of(folder, table.active(), table.schema_now)
 
 
-def dataset_of(folder: TablePath, files: Sequence[TablePath], schema: pa.Schema = LANDED) -> ds.Dataset:
-    """The rows of files of the table in a folder, with the columns of ``schema``."""
-    parts = [schema.field(name) for name in PARTITION_COLUMNS if name in schema.names]
-    by_folder = ds.partitioning(schema.empty_table().select([part.name for part in parts]).schema, flavor="hive")
+def dataset_of(
+    folder: TablePath, files: Sequence[TableFile], schema: pa.Schema = LANDED, copies: Path | None = None
+) -> ds.Dataset:
+    """Return the rows of files of the table in a folder, with the columns of ``schema``.
+
+    ``copies``: where files with deletion vectors are copied without their deleted rows; None: until this process ends.
+    """
+    plain = [file for file in files if file.live is None]
+    marked = [file for file in files if file.live is not None]
     system, base = (None, "") if isinstance(folder, Path) else file_system(folder)
+    parts = [_dataset([base + _within(folder / file) for file in plain], schema, base + _within(folder), system)]
+    for file in marked:
+        copy = copy_live_rows(folder, file, copies or _copies())
+        parts.append(_dataset([str(copy)], schema, str(copy).removesuffix(file).rstrip("/"), None))
+    rows: ds.Dataset = ds.dataset([part for part in parts if part.files] or parts) if marked else parts[0]
+    return rows
+
+
+def _dataset(paths: Sequence[str], schema: pa.Schema, folder: str, system: Any) -> Any:
+    options = ds.ParquetReadOptions(dictionary_columns=None, coerce_int96_timestamp_unit="us")
+    columns = [schema.field(name) for name in PARTITION_COLUMNS if name in schema.names]
+    by_folder = ds.partitioning(schema.empty_table().select([one.name for one in columns]).schema, flavor="hive")
     return ds.dataset(
-        [base + _within(path) for path in files],
+        list(paths),
         schema=schema,
-        format="parquet",
+        format=ds.ParquetFileFormat(read_options=options),
         partitioning=by_folder,
-        partition_base_dir=base + _within(folder),
+        partition_base_dir=folder,
         filesystem=system,
     )
+
+
+@lru_cache(maxsize=1)
+def _copies() -> Path:
+    """Return a folder that is removed when this process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="penstock-tables-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def _within(path: TablePath) -> str:

@@ -23,6 +23,7 @@ from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.proofs import proved_refills, read_proofs
 from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.begun_table import DELTA, FormatDiffers, begin_table
+from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.upgrade import upgrade
 from penstock.ledger.balance import balance
@@ -161,7 +162,7 @@ def test_the_tables_are_carried_over_read_and_proved_again(golden: Golden) -> No
     assert upgrade(golden.layout) > 0
     assert upgrade(golden.layout) == 0
     commits = list(read_journal(golden.layout))
-    rows = read_rows(golden.layout.landed, [name for commit in commits for name in commit.files])
+    rows = read_rows(golden.layout.landed, as_written(name for commit in commits for name in commit.files))
     for topic, fates in golden.expected["fates"].items():
         offsets = [offset for offset, name in zip(*columns(rows, "offset", "topic"), strict=True) if name == topic]
         kept = sum(count for name, count in fates.items() if name.startswith(("landed.", "quarantined.")))

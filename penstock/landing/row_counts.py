@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import RowReader, TableFile, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 
 TYPE = "type"
@@ -26,38 +25,39 @@ class Tallies:
     def __init__(self, layout: Layout, column: str, within: range | None = None) -> None:
         """``column``: TYPE or HOST. ``within``: seconds since the epoch of the buckets that count; None: all."""
         self._layout, self._column, self._within = layout, column, within
-        self._files: dict[str, Counter[tuple[str, str]]] = {}
+        self._files: dict[tuple[str, int], Counter[tuple[str, str]]] = {}
 
     def now(self, tell: Tell = lambda number, of: None) -> Counter[tuple[str, str]]:
         """Rows that are committed now by kind and value; "" where a row has none."""
         names = table_of(self._layout).active()
-        self._files = {name: self._files[name] for name in names if name in self._files}
+        known = self._files
+        self._files = {name.identity: known[name.identity] for name in names if name.identity in known}
         for number, name in enumerate(names, 1):
             tell(number, len(names))
-            if name not in self._files:
-                self._files[name] = self._count(name)
+            if name.identity not in self._files:
+                self._files[name.identity] = self._count(name)
         return sum(self._files.values(), Counter())
 
-    def _count(self, name: str) -> Counter[tuple[str, str]]:
+    def _count(self, name: TableFile) -> Counter[tuple[str, str]]:
         kind = partition_value(name, "kind")
         try:
-            with parquet_file(self._layout.landed / name) as file:
+            with open_rows(self._layout.landed, name) as file:
                 found = self._by_value(file)
         except FileNotFoundError:  # taken out of the table since it was listed
             return Counter()
         return Counter({(kind, value): rows for value, rows in found.items() if rows})
 
-    def _by_value(self, file: pq.ParquetFile) -> Counter[str]:
+    def _by_value(self, file: RowReader) -> Counter[str]:
         found: Counter[str] = Counter()
         for rows in self._rows(file):
             for counted in pc.value_counts(rows[self._column]).to_pylist():  # type: ignore[misc]  # the stub of structs
                 found[counted["values"] or ""] += counted["counts"]  # type: ignore[index]  # as above
         return found
 
-    def _rows(self, file: pq.ParquetFile) -> Iterator[pa.Table]:
+    def _rows(self, file: RowReader) -> Iterator[pa.Table]:
         """The row groups, with the rows of the buckets that count."""
-        for group in range(file.num_row_groups):
-            rows = file.read_row_group(group, columns=[self._column, "bucket"])
+        for group in file.groups():
+            rows = file.read_group(group, [self._column, "bucket"])
             if self._within is not None:
                 micros = pc.cast(rows["bucket"], pa.timestamp("us", "UTC")).cast(pa.int64())
                 bounds = (self._within.start, min(self._within.stop, 1 << 40))

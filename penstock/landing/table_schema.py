@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pyarrow as pa
 
 MICROS = pa.timestamp("us", "UTC")
@@ -43,6 +46,19 @@ LANDED = pa.schema({**_TYPES, "kind": pa.string(), "date": pa.date32()})
 """What a reader sees: besides, what the names of the folders say."""
 STATISTICS = ("topic", "offset", "timestamp", "landed_at", "type", "event_time")
 """Columns whose least and greatest value readers are told, to pass over files."""
+DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileForm:
+    """What the files of a table hold; ``folders``: columns that the names of their folders say instead."""
+
+    schema: pa.Schema = FILE_SCHEMA
+    folders: tuple[str, ...] = PARTITION_COLUMNS
+    dictionaries: Sequence[str] = tuple(DICTIONARIES)
+
+
+OF_LANDED = FileForm()
 _PLACE = "topic, partition, offset, timestamp, received, source, bucket"
 VIEW_COLUMNS = {
     "events": f"{_PLACE}, landed_at, date, type, uuid, host, event_time, data, payload, key, annotations",

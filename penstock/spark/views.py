@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import ObjectPath, TablePath
-from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, VIEW_COLUMNS
 from penstock.landing.typed.typed_delta import TypedDelta, all_typed
@@ -47,26 +48,37 @@ def read_typed(spark: SparkSession, table: TypedDelta) -> DataFrame:
     return _read_files(spark, table.folder, table.active(), table.schema)
 
 
-def _read_files(spark: SparkSession, folder: TablePath, names: Sequence[str], schema: pa.Schema) -> DataFrame:
-    if not names:
+def _read_files(spark: SparkSession, folder: TablePath, files: Sequence[TableFile], schema: pa.Schema) -> DataFrame:
+    if not files:
         return spark.createDataFrame([], landed_schema(schema))
-    if isinstance(folder, ObjectPath):
-        return _read_in_store(spark, folder, names, schema)
-    paths = [str(folder / name) for name in names]
-    return spark.read.schema(landed_schema(schema)).option("basePath", str(folder)).parquet(*paths)
+    in_store = isinstance(folder, ObjectPath)
+    by_spark = [] if in_store else [file for file in files if file.live is None]
+    by_us = [file for file in files if in_store or file.live is not None]
+    parts = [_read_in_tasks(spark, folder, by_us, schema)] if by_us else []
+    if by_spark:
+        paths = [str(folder / file) for file in by_spark]
+        parts.append(spark.read.schema(landed_schema(schema)).option("basePath", str(folder)).parquet(*paths))
+    return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
 
 
-def _read_in_store(spark: SparkSession, folder: ObjectPath, names: Sequence[str], schema: pa.Schema) -> DataFrame:
-    """As delta-rs reads it: the store needs no jar then, and no second set of keys."""
+def _read_in_tasks(spark: SparkSession, folder: TablePath, listed: Sequence[TableFile], schema: pa.Schema) -> DataFrame:
+    """Read files as Penstock does: without rows that a deletion vector marks, and in a store without a jar and keys."""
     in_file = pa.schema([one for one in schema if one.name not in PARTITION_COLUMNS])
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for name in (str(name) for batch in batches for name in batch["name"].to_pylist()):
-            with parquet_file(folder / name) as file:
-                for rows in file.iter_batches(ROW_GROUP):
-                    yield with_place(in_columns_of_today(rows, in_file), name, schema)
+        for one in (row for batch in batches for row in batch.to_pylist()):
+            live = None if one["live"] is None else np.unpackbits(np.frombuffer(one["live"], np.uint8)).astype(bool)
+            file = TableFile.listed(one["name"], 0, None if live is None else live[: one["rows"]])
+            with open_rows(folder, file) as rows:
+                for part in rows.batches(batch_rows=ROW_GROUP):
+                    yield with_place(in_columns_of_today(part, in_file), file, schema)
 
-    files = spark.createDataFrame([(name,) for name in names], "name string").repartition(min(len(names), MOST_TASKS))
+    described = [
+        (str(file), None, 0) if file.live is None else (str(file), np.packbits(file.live).tobytes(), len(file.live))
+        for file in listed
+    ]
+    files = spark.createDataFrame(described, "name string, live binary, rows long")
+    files = files.repartition(min(len(listed), MOST_TASKS))
     return files.mapInArrow(read, landed_schema(schema))
 
 

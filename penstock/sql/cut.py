@@ -13,8 +13,8 @@ from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.journal import read_journal, read_plan
 from penstock.landing.offset_runs import OffsetRange
-from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.begun_table import begun_as, table_of
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import all_typed
 from penstock.landing.writing.batch_commit import TableMovedOn, runs_through
@@ -39,11 +39,11 @@ class Cut:
     """
 
     batch: int = -1
-    files: list[TablePath] = field(default_factory=list)
+    files: list[TableFile] = field(default_factory=list)
     ended: Mapping[str, int] = field(default_factory=dict)
     keys: list[HashRun] = field(default_factory=list)
     requests: Mapping[str, Request] = field(default_factory=dict)
-    typed: Mapping[str, list[TablePath]] = field(default_factory=dict)
+    typed: Mapping[str, list[TableFile]] = field(default_factory=dict)
 
     def beyond(self, topic: str, start: int, end: int) -> list[OffsetRange]:
         """What of the offsets [start, end) of a topic has not landed, by its own turn or by a request."""
@@ -81,8 +81,8 @@ def take_cut(layout: Layout, window: int) -> Cut:
 def _cut(layout: Layout, window: int) -> Cut:
     table = table_of(layout)
     batch = table.newest()
-    files = [layout.landed / name for name in table.active()]
-    typed = {one.folder.name: [one.folder / name for name in sorted(one.through(batch))] for one in all_typed(layout)}
+    files = table.active()
+    typed = {one.folder.name: one.through(batch) for one in all_typed(layout)}
     keys = runs_through(table, layout.keys, window, batch, lambda: Record(layout).keys())
     found = Cut(batch, files, _ended(layout, batch), keys, requests(layout.refills), typed)
     if table.newest() != batch:

@@ -22,6 +22,7 @@ from penstock.landing.from_kafka.rows import LOG_ROW
 from penstock.landing.rows.engine import quoted
 from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.table_file import TableFile, copy_live_rows
 from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.typed.columns import TAKEN, TypedTable
@@ -73,7 +74,7 @@ class Query:
         """
         self._tables, self._text, self._tell = tables, text, tell
         self.batch: int | None = None
-        self.files: Sequence[TablePath] = ()
+        self.files: Sequence[TableFile] = ()
         self.newer = 0
         self.took = 0.0
         self._clock, self._began = clock, clock()
@@ -154,7 +155,7 @@ class Query:
         for one in self._tables.typed:
             self._make_typed(one, cut.typed.get(one.view, []))
 
-    def _make_typed(self, table: TypedTable, files: Sequence[TablePath]) -> None:
+    def _make_typed(self, table: TypedTable, files: Sequence[TableFile]) -> None:
         """What is in the table, and what it is about to have."""
         waits, rows = f"_tail_{table.view}", f"_files_{table.view}"
         given = ", ".join(f'{value} AS "{name}"' for name, value in table.given.items())
@@ -168,13 +169,13 @@ class Query:
             self._connection.register(rows, self._dataset(self._tables.layout.typed(table.name), files, table.schema))
         self._connection.execute(f"CREATE VIEW {table.view} AS SELECT {columns} FROM {waits} {union}")  # noqa: S608
 
-    def _dataset(self, folder: TablePath, files: Sequence[TablePath], schema: pa.Schema = LANDED) -> ds.Dataset:
+    def _dataset(self, folder: TablePath, files: Sequence[TableFile], schema: pa.Schema = LANDED) -> ds.Dataset:
         """Rows of topics that who asks may read."""
         import pyarrow.dataset as ds
 
         from penstock.tables import dataset_of
 
-        rows = dataset_of(folder, files, schema)
+        rows = dataset_of(folder, files, schema, Path(self._aside.name))
         if self._tables.readable is None:
             return rows
         topics = pa.array(sorted(self._tables.readable), pa.string())
@@ -184,8 +185,10 @@ class Query:
         """The rows of the table, for a FROM. Who may not read all topics gets no files that a query could name."""
         folder, readable = self._tables.layout.landed, self._tables.readable
         if readable is None and isinstance(folder, Path):
-            self._connection.execute(f"SET allowed_directories = [{quoted(str(folder))}]")
-            files = ", ".join(quoted(str(path)) for path in cut.files)
+            copies = Path(self._aside.name)
+            self._connection.execute(f"SET allowed_directories = [{quoted(str(folder))}, {quoted(str(copies))}]")
+            paths = [folder / one if one.live is None else copy_live_rows(folder, one, copies) for one in cut.files]
+            files = ", ".join(quoted(str(path)) for path in paths)
             return f"read_parquet([{files}], hive_partitioning = true, hive_types = {{'kind': VARCHAR, 'date': DATE}})"
         self._connection.register("_files", self._dataset(folder, cut.files))
         return "_files"

@@ -23,6 +23,7 @@ from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.proofs import read_proofs
 from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import BadTransform, TransformRules
 from penstock.spark import pipeline
@@ -110,7 +111,7 @@ def test_killed_in_the_middle_of_a_batch_it_goes_on_exactly_and_stops_cleanly(tm
     assert again.returncode == 0, said
     assert "ERROR" not in said, "it came to rest before it was stopped"
 
-    rows = read_rows(layout.landed, [name for commit in read_journal(layout) for name in commit.files])
+    rows = read_rows(layout.landed, as_written(name for commit in read_journal(layout) for name in commit.files))
     offsets = rows["offset"].to_pylist()
     assert len(offsets) == len(set(offsets)) == 1506
     proofs = [proof for proofs in read_proofs(layout) for proof in proofs]

@@ -24,8 +24,8 @@ from penstock.cli.tables.fill import fill
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file, read_metadata
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import TableFile, count_rows, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.typed_delta import TypedDelta, all_typed, typed_names
 from penstock.process.terminal import visible
@@ -52,10 +52,10 @@ def files(
     if view is not None and view not in (*VIEWS, *typed):
         fail(f"--view: there is no view {view!r} (known are {', '.join([*VIEWS, *typed])})", 2)
     if view in typed:
-        found = [typed[view].folder / name for name in typed[view].active()]
+        folder, listed = typed[view].folder, typed[view].active()
     else:
-        found = [layout.landed / n for n in _files(layout) if view in (None, *_views(n))]
-    paths = [str(path) for path in found if type_ is None or _has_type(path, type_)]
+        folder, listed = layout.landed, [name for name in _files(layout) if view in (None, *_views(name))]
+    paths = [str(folder / name) for name in listed if type_ is None or _has_type(folder, name, type_)]
     if as_json:
         print(json.dumps(paths))
     else:
@@ -125,13 +125,13 @@ def rows_by_view(tables: TablesPlace) -> dict[str, int]:
     layout = Layout.of(tables)
     rows: Counter[str] = Counter()
     for name in _files(layout):
-        rows[partition_value(name, "kind")] += read_metadata(layout.landed / name).num_rows
+        rows[partition_value(name, "kind")] += count_rows(layout.landed, name)
     typed = {table.folder.name: _rows(table) for table in all_typed(layout)}
     return {**{view: rows[kind] for view, kind in VIEWS.items()}, **typed}
 
 
 def _rows(table: TypedDelta) -> int:
-    return sum(read_metadata(table.folder / name).num_rows for name in table.active())
+    return sum(count_rows(table.folder, name) for name in table.active())
 
 
 def _views(name: str) -> list[str]:
@@ -151,12 +151,12 @@ def some_rows(tables: TablesPlace, count: int) -> Table:
     return shown
 
 
-def _files(layout: Layout) -> list[str]:
+def _files(layout: Layout) -> list[TableFile]:
     return table_of(layout).active()
 
 
-def _has_type(path: TablePath, wanted: str) -> bool:
-    return bool(pc.any(pc.equal(_columns(path, "type")["type"], pa.scalar(wanted))).as_py())
+def _has_type(folder: TablePath, name: TableFile, wanted: str) -> bool:
+    return bool(pc.any(pc.equal(_columns(folder, name, "type")["type"], pa.scalar(wanted))).as_py())
 
 
 def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
@@ -164,7 +164,7 @@ def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     newest = {name.rpartition("/")[0]: name for name in _files(layout)}
     for name in newest.values():
-        rows = _columns(layout.landed / name, "type", *COLUMNS)
+        rows = _columns(layout.landed, name, "type", *COLUMNS)
         for named in rows["type"].unique().to_pylist():
             of_it = pc.is_null(rows["type"]) if named is None else pc.equal(rows["type"], pa.scalar(named))
             (row,) = rows.filter(of_it).slice(0, 1).to_pylist()
@@ -172,6 +172,6 @@ def _first_of_each_type(layout: Layout) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _columns(path: TablePath, *names: str) -> pa.Table:
-    with parquet_file(path) as file:
-        return file.read(columns=list(names))
+def _columns(folder: TablePath, name: TableFile, *columns: str) -> pa.Table:
+    with open_rows(folder, name) as file:
+        return file.read(columns)

@@ -27,8 +27,8 @@ from penstock.landing.offset_runs import NO_RUNS, Offsets, inside, length, offse
 from penstock.landing.proof.evidence import in_gaps
 from penstock.landing.proof.proofs import proved_refills, read_proofs
 from penstock.landing.proof.reread import LogRecords, Reread, Suspect
-from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.read.topic_reader import TopicReader
 
@@ -152,9 +152,9 @@ class BackfillPlanner:
             if partition_value(name, "kind") not in kinds:
                 continue
             try:
-                with parquet_file(self._layout.landed / name) as file:
-                    known = set(file.schema_arrow.names)
-                    rows = file.read(columns=[c for c in (*names, "topic", "partition") if c in known])
+                with open_rows(self._layout.landed, name) as file:
+                    known = set(file.columns)
+                    rows = file.read([c for c in (*names, "topic", "partition") if c in known])
             except FileNotFoundError:
                 continue
             mine = pc.equal(rows["topic"], pa.scalar(topic))

@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file
+from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table_paths import partition_value
 
 IN, NOT_IN, BEFORE = "in", "not in", "<"
 OF_FOLDER = ("kind", "date")
 OF_ROW = ("uuid", "host", "type", "topic")
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _TEXT = r"'(?:[^']|'')*'"
 _ONE = re.compile(
     rf"\s*(?P<column>[a-z]+)\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
@@ -91,16 +90,16 @@ def _day(text: str) -> str:
         raise BadCondition(f"{text!r} is no date: 2026-01-31 is one") from None
 
 
-def rows_of(table: TablePath, name: str, conditions: Sequence[Condition]) -> Mask:
+def rows_of(table: TablePath, name: TableFile, conditions: Sequence[Condition]) -> Mask:
     """Which rows of a file all conditions hold for. Raises DamagedFile, OSError."""
     of_folder = [one for one in conditions if one.column in OF_FOLDER]
     of_row = [one for one in conditions if one.column in OF_ROW]
     if not all(one.of_text(partition_value(name, one.column)) for one in of_folder):
         return np.zeros(0, bool)
     try:
-        with parquet_file(table / name) as file:
-            found: Mask = np.ones(file.metadata.num_rows, bool)
-            columns = file.read(columns=sorted({one.column for one in of_row})) if of_row else None
+        with open_rows(table, name) as file:
+            found: Mask = np.ones(file.rows, bool)
+            columns = file.read(sorted({one.column for one in of_row})) if of_row else None
     except pa.ArrowInvalid as error:
         raise DamagedFile(f"{table / name}: {str(error).partition(chr(10))[0]}") from None
     for one in of_row:

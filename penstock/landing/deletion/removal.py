@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, SourceBucket
-from penstock.landing.deletion.conditions import BEFORE, IN, NOT_IN, Condition, Mask, rows_of
+from penstock.landing.deletion.conditions import BEFORE, IN, NOT_IN, Condition, rows_of
 from penstock.landing.deletion.deletions import RETENTION, Deleted, Deletion, ask, pending, write_record
-from penstock.landing.deletion.typed_removal import take_out
+from penstock.landing.deletion.typed_removal import apply_vectors_where, take_out
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within_window
 from penstock.landing.event_rules import WITH_UUID, MessageKind
@@ -28,6 +28,7 @@ from penstock.landing.proof.evidence import fate, of_topic, read_rows, tally
 from penstock.landing.proof.uuid_sums import of_events
 from penstock.landing.table.begun_table import DELTA, begun_as, table_of
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.writing.batch_commit import events_of
 from penstock.landing.writing.compaction import kept_if_committed
@@ -74,16 +75,17 @@ class _Removal:
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
+        apply_vectors_where(table, table.active, self.deletion.conditions)
         names, batch = _as_of_a_batch(table)
         take_out(self.layout, self.deletion.conditions, batch)
         known = LandedKeys.load(self.layout.keys, self.window)
         self.latest = known.newest() if known else {}
         with kept_if_committed(table) as written:
-            gone = self._rewritten(names, written)
+            gone = self._rewritten(table, names, written)
             self._record(batch)
             table.delete(self.deletion.number, gone, written)
 
-    def _rewritten(self, names: Sequence[str], written: list[WrittenFile]) -> list[str]:
+    def _rewritten(self, table: DeltaTable, names: Sequence[TableFile], written: list[WrittenFile]) -> list[str]:
         """Write files without the rows; the names of those that they stand for."""
         gone: list[str] = []
         for name in names:
@@ -91,7 +93,7 @@ class _Removal:
             if mask.any():
                 gone.append(name)
                 self._take(name, mask)
-                written += [] if mask.all() else [with_rows(self.layout.landed, name, ~mask)]
+                written += [] if mask.all() else [with_rows(self.layout.landed, name, ~mask, form=table.form)]
         return gone
 
     def _record(self, batch: int) -> None:
@@ -102,7 +104,7 @@ class _Removal:
         runs = {topic: as_runs(np.concatenate(parts)) for topic, parts in self.runs.items()}
         write_record(self.layout, self.deletion, batch, told, runs, self._keys_of_late())
 
-    def _take(self, name: str, mask: Mask) -> None:
+    def _take(self, name: TableFile, mask: Mask) -> None:
         """Know the rows of a file that go."""
         rows = read_rows(self.layout.landed, [name]).filter(pa.array(mask))
         for topic in pc.unique(rows["topic"].cast(pa.string())).to_pylist():
@@ -114,7 +116,7 @@ class _Removal:
             for place, sums in of_events(mine).items():
                 self.uuids.setdefault(str(topic), {}).setdefault(place, Counts()).absorb(sums)
         if partition_value(name, "kind") in WITH_UUID:
-            events = events_of(self.layout.landed / name, mask)
+            events = events_of(self.layout.landed, name, mask)
             self.keys += [keys for keys in self._within_window([events]) if len(keys)]
 
     def _keys_of_late(self) -> EventsSeen:
@@ -125,7 +127,7 @@ class _Removal:
         return within_window(events, self.window, self.latest, self.latest_time)
 
 
-def _as_of_a_batch(table: DeltaTable) -> tuple[list[str], int]:
+def _as_of_a_batch(table: DeltaTable) -> tuple[list[TableFile], int]:
     """Files, and the newest batch in them."""
     while True:
         batch = table.newest()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from penstock.landing.deletion.conditions import Condition, rows_of
 from penstock.landing.event_rules import MessageKind
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta, all_typed
 from penstock.landing.writing.compaction import kept_if_committed
@@ -24,6 +27,7 @@ def take_out(layout: Layout, conditions: Sequence[Condition], batch: int) -> Non
 
 
 def _take_out(table: TypedDelta, conditions: Sequence[Condition], batch: int) -> None:
+    apply_vectors_where(table, partial(table.through, batch), conditions)
     gone: list[str] = []
     with kept_if_committed(table) as written:
         for name in table.through(batch):
@@ -33,3 +37,12 @@ def _take_out(table: TypedDelta, conditions: Sequence[Condition], batch: int) ->
                 written += [] if mask.all() else [with_rows(table.folder, name, ~mask, form=table.form)]
         if gone:
             table.take_out(gone, written)
+
+
+def apply_vectors_where(
+    table: DeltaTable, listed: Callable[[], Sequence[TableFile]], conditions: Sequence[Condition]
+) -> None:
+    """Apply the deletion vectors of files that have rows to take out. Raises VectorStays."""
+    marked = [file for file in listed() if file.live is not None]
+    if hit := [file for file in marked if rows_of(table.folder, file, conditions).any()]:
+        table.apply_vectors(hit)

@@ -20,7 +20,7 @@ from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.offset_runs import Offsets, Runs, as_runs, below, between, common, outside
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file
+from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.store.gaps import Gap
 
@@ -45,16 +45,16 @@ CACHE_BYTES = 64 << 20
 """Most memory for uuids that landed lately; older ones are read from their files again."""
 
 
-def read_rows(table: TablePath, files: Iterable[str]) -> pa.Table:
+def read_rows(table: TablePath, files: Iterable[TableFile]) -> pa.Table:
     """The rows (ROWS; bucket in seconds) of files of the table. A file that is gone or damaged has no rows."""
-    return pa.concat_tables([NO_ROWS, *(_read_file(table / name, partition_value(name, "kind")) for name in files)])
+    return pa.concat_tables([NO_ROWS, *(_read_file(table, name, partition_value(name, "kind")) for name in files)])
 
 
-def _read_file(path: TablePath, kind: str) -> pa.Table:
+def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
     columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind in WITH_UUID else [])]
     try:
-        with parquet_file(path, read_dictionary=list(_DICTIONARIES)) as file:
-            rows = file.read(columns=[*columns, "partition", "timestamp"])
+        with open_rows(table, file_name, _DICTIONARIES) as file:
+            rows = file.read([*columns, "partition", "timestamp"])
     except (FileNotFoundError, pa.ArrowInvalid):
         return NO_ROWS
     except OSError as error:

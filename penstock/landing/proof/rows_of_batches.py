@@ -21,8 +21,8 @@ from penstock.landing.journal import PARTITION_MARK, Commit
 from penstock.landing.offset_runs import OffsetRange, inside
 from penstock.landing.proof.evidence import NO_ROWS, is_of_topic, matching, read_rows
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import read_metadata
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 
 RowsOf = Callable[[Commit], pa.Table]
@@ -37,7 +37,7 @@ def of_its_files(layout: Layout) -> RowsOf:
 
     def rows(commit: Commit) -> pa.Table:
         if all((layout.landed / name).exists() for name in commit.files):
-            return read_rows(layout.landed, commit.files)
+            return read_rows(layout.landed, as_written(commit.files))
         return SnapshotRows(layout)(commit)
 
     return rows
@@ -47,7 +47,7 @@ def of_its_files(layout: Layout) -> RowsOf:
 class _File:
     """What a file may have: names of topics and offsets, from the first to the last."""
 
-    name: str
+    name: TableFile
     topics: tuple[str, str]
     offsets: tuple[int, int]
 
@@ -87,7 +87,7 @@ class SnapshotRows:
         ahead = (one for one in self._requests.values() if one.topic == topic and not one.again)
         return without(begin, end, (run for request in ahead for run in request.runs))
 
-    def _rows(self, name: str) -> pa.Table:
+    def _rows(self, name: TableFile) -> pa.Table:
         if name in self._cache:
             self._cache.move_to_end(name)
             return self._cache[name]
@@ -108,16 +108,16 @@ def survivors(layout: Layout, topic: str, wanted: Mapping[str, Sequence[int]], w
     bounds = (min(times) - window, max(times) + window)
     found: dict[str, list[int]] = {}
     for name in table_of(layout).active():
-        if partition_value(name, "kind") in WITH_UUID and _may_be_of(layout.landed / name, topic, bounds):
+        if partition_value(name, "kind") in WITH_UUID and _may_be_of(layout.landed, name, topic, bounds):
             rows = read_rows(layout.landed, [name])
             for row in matching(rows, topic, wanted):
                 found.setdefault(row[0], []).append(row[1])
     return found
 
 
-def _may_be_of(path: TablePath, topic: str, bounds: tuple[int, int]) -> bool:
+def _may_be_of(table: TablePath, name: TableFile, topic: str, bounds: tuple[int, int]) -> bool:
     """Whether a file may have rows of a topic from a stretch of time, by its own statistics."""
-    known = _statistics(path, ("topic", "timestamp"))
+    known = _bounds(table, name, ("topic", "timestamp"))
     if known is None:
         return False
     topics, times = known
@@ -132,23 +132,19 @@ def _with_offsets(rows: pa.Table, wanted: Mapping[str, Sequence[OffsetRange]]) -
     return rows.filter(pa.array(mine))
 
 
-def _described(table: TablePath, name: str) -> _File | None:
+def _described(table: TablePath, name: TableFile) -> _File | None:
     """None where it is gone, or has no rows."""
-    known = _statistics(table / name, ("topic", "offset"))
+    known = _bounds(table, name, ("topic", "offset"))
     return _File(name, *known) if known else None
 
 
-def _statistics(path: TablePath, columns: tuple[str, str]) -> tuple[tuple[Any, Any], tuple[Any, Any]] | None:
-    """The first and the last value of two columns, as the file says; None where it is gone, or has no rows."""
+def _bounds(
+    table: TablePath, name: TableFile, columns: tuple[str, str]
+) -> tuple[tuple[Any, Any], tuple[Any, Any]] | None:
+    """Return the first and the last value of two columns; None where the file is gone, or has no rows."""
     try:
-        metadata = read_metadata(path)
+        with open_rows(table, name) as file:
+            first, second = (file.bounds(column) for column in columns)
     except (FileNotFoundError, pa.ArrowInvalid):
         return None
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    places = {groups[0].column(n).path_in_schema: n for n in range(groups[0].num_columns)} if groups else {}
-
-    def bounds(column: str) -> tuple[Any, Any]:
-        known: list[Any] = [group.column(places[column]).statistics for group in groups]
-        return min(one.min for one in known), max(one.max for one in known)
-
-    return (bounds(columns[0]), bounds(columns[1])) if groups else None
+    return (first, second) if first is not None and second is not None else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,12 +27,14 @@ from penstock.files.file_system import sync_written
 from penstock.files.json_values import parse_object
 from penstock.landing.storage.object_path import ObjectPath, TablePath, asking_at, of_delta_rs
 from penstock.landing.table.one_writer import PROPERTY, check_writer, own_name
+from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_paths import partition_value
-from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, STATISTICS
+from penstock.landing.table_schema import FILE_SCHEMA, LANDED, PARTITION_COLUMNS, STATISTICS, FileForm
 
 DELTA_LOG = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
+DELETION_VECTORS = "deletionVectors"
 APPLICATION = "penstock"
 DELETIONS = "penstock.deletions"
 KEEP_HOURS = 6
@@ -47,6 +50,11 @@ CONFIGURATION = {
 columns that are not named, but could be, delta-rs takes for granted that no row has a value that is looked for.
 """
 CHECKPOINT_EVERY = 100
+COMMIT_ATTEMPTS = 100
+"""Versions that are looked at until a replacement fits: the landing commits a few each second."""
+ROW_PLACE = ("topic", "partition", "offset")
+MARK = {"penstock": "upkeep"}
+"""In the commits of this module that no transaction names: they are not another program's."""
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """delta-rs would remove commits before the checkpoint that stands for them is on the disk."""
 _LOGGER = logging.getLogger(__name__)
@@ -54,6 +62,10 @@ _LOGGER = logging.getLogger(__name__)
 
 class TableChanged(PenstockError, RuntimeError):
     """Files that were to be replaced are not in the table any more: it is to be looked at again."""
+
+
+class VectorStays(PenstockError, RuntimeError):
+    """A file whose deletion vector cannot be applied: its rows stay as they are, the deleted ones deleted."""
 
 
 class SchemaDiffers(PenstockError, ValueError):
@@ -105,6 +117,18 @@ class DeltaTable:
         self._configure()
         self._add_columns()
         self._sync_since(self._table.version() - 1, added=False)  # who wrote it may have been killed before
+
+    @property
+    def schema_now(self) -> pa.Schema:
+        """The columns of the table as they are, with those that others added."""
+        schema: Any = self._table.schema().to_arrow()
+        return pa.schema(schema)
+
+    @property
+    def form(self) -> FileForm:
+        """The form of rewritten files: they keep the columns that other programs added."""
+        own = {*FILE_SCHEMA.names, *PARTITION_COLUMNS}
+        return FileForm(pa.schema([*FILE_SCHEMA, *(one for one in self.schema_now if one.name not in own)]))
 
     def _partitions(self) -> list[str]:
         return [name for name in PARTITION_COLUMNS if name in self.schema.names]
@@ -221,23 +245,68 @@ class DeltaTable:
 
     def replace(self, gone: Sequence[str], files: Sequence[NewFile]) -> None:
         """Put files in the place of others that have the same rows."""
-        self._replace(gone, files, CommitProperties(), changed=False)
+        self._replace(gone, files, CommitProperties(custom_metadata=MARK), changed=False)
 
     def _replace(
         self, gone: Sequence[str], files: Sequence[NewFile], properties: CommitProperties, *, changed: bool
     ) -> None:
         """Durably; under the lock of upkeep. Raises TableChanged."""
-        table, now = self._table, time.time_ns() // 1_000_000
-        if not {*gone} <= {*self.sizes()}:
-            raise TableChanged(f"{self.folder}: files were merged meanwhile")  # delta-rs would not mind
+        now = time.time_ns() // 1_000_000
+        removed = [RemoveAction(name, changed, now, partition_values=_folder_values(name)) for name in gone]
+        actions = [*_added(files, now, changed=changed), *removed]
+        table = self._table
         before = table.version()
-        removed = (RemoveAction(name, changed, now, partition_values=_folder_values(name)) for name in gone)
-        try:
-            self._write(table, [*_added(files, now, changed=changed), *removed], properties)
-        except CommitFailedError as error:
-            if not {one.name for one in files} <= {*self.active()} or {*gone} & {*self.active()}:
-                raise TableChanged(f"{self.folder}: {error}") from None
+        # Invariant: what is replaced is what was read. delta-rs itself would remove a file that somebody else has
+        # replaced, and leave one whose vector it does not name, so that rows are there twice: it may commit only to
+        # the version that was looked at, and each other version is looked at again.
+        properties.max_commit_retries = 0
+        for _ in range(COMMIT_ATTEMPTS):
+            listed: dict[str, TableFile] = {file: file for file in self.active()}
+            if gone and {one.name for one in files} <= {*listed} and not {*gone} & {*listed}:
+                break  # a store's answer was lost: this is our own commit
+            if any(name not in listed or listed[name].live is not None for name in gone):
+                raise TableChanged(f"{self.folder}: another program changed files that were to be replaced")
+            with suppress(CommitFailedError):
+                self._write(table, actions, properties)
+                break
+        else:
+            raise TableChanged(f"{self.folder}: other programs commit all the time")
         self._sync_since(before)
+
+    def apply_vectors(self, files: Sequence[TableFile]) -> None:
+        """Have files with deletion vectors rewritten without their deleted rows; under the lock of upkeep.
+
+        delta-rs does it, as it alone writes what has to be said to remove such a file. Files without rows stay: they
+        have nothing that could come back. Raises VectorStays where delta-rs would damage times.
+        """
+        for file in files:
+            if (condition := self._first_row(file)) is not None:
+                before = self._table.version()
+                properties = CommitProperties(custom_metadata=MARK)
+                with asking_at(self.folder):
+                    self._table.update(
+                        {"source": "source"},
+                        predicate=condition,
+                        commit_properties=properties,
+                        post_commithook_properties=NO_HOOKS,
+                    )
+                self._sync_since(before)
+
+    def _first_row(self, file: TableFile) -> str | None:
+        """Return a condition of SQL that holds for the first row of a file; None where it has none."""
+        with open_rows(self.folder, file) as rows:
+            if not rows.fits_nanoseconds():
+                raise VectorStays(
+                    f"{self.folder / file}: rows were deleted by a deletion vector, and times are beyond what can be "
+                    f"rewritten here: run REORG TABLE delta.`{self.folder}` APPLY (PURGE) in Spark"
+                )
+            first = next((part.slice(0, 1).to_pylist()[0] for part in rows.batches(ROW_PLACE) if part.num_rows), None)
+        if first is None:
+            return None
+        folder = [f"{column} = '{value}'" for column, value in _folder_values(file).items()]
+        topic = str(first["topic"]).replace("'", "''")
+        partition = "partition is null" if first["partition"] is None else f"partition = {first['partition']}"
+        return " and ".join([*folder, f"topic = '{topic}'", partition, f'"offset" = {first["offset"]}'])
 
     def vacuum(self, keep_hours: int) -> None:
         """Remove files that left the table so many hours ago, and commits that a checkpoint stands for.
@@ -250,11 +319,6 @@ class DeltaTable:
         with asking_at(self.folder):
             table.cleanup_metadata()
             table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
-
-    def sizes(self) -> dict[str, int]:
-        """The files of the table, with their bytes."""
-        adds = self._adds() if self.is_begun else {"path": pa.array([]), "size_bytes": pa.array([])}
-        return dict(zip(map(unquote, adds["path"].to_pylist()), adds["size_bytes"].to_pylist(), strict=True))
 
     def _check_written(self, files: Sequence[NewFile]) -> None:
         """Whoever was asleep for hours may have lost them. Raises TableChanged."""
@@ -285,15 +349,29 @@ class DeltaTable:
     def newest(self) -> int:
         return _newest(self._table) if self.is_begun else -1
 
-    def active(self) -> list[str]:
+    def active(self) -> list[TableFile]:
         if not self.is_begun:
             return []
-        return sorted(unquote(str(path)) for path in self._adds()["path"].to_pylist())
-
-    def _adds(self) -> Any:
         table = self._table
         with asking_at(self.folder):
-            return pa.table(table.get_add_actions())
+            # One snapshot: a list and vectors of different versions would bring deleted rows back.
+            adds, vectors = pa.table(table.get_add_actions()), self._vectors(table)
+        listed: list[Any] = adds.select(["path", "size_bytes"]).to_pylist()
+        names = {unquote(one["path"]): int(one["size_bytes"]) for one in listed}
+        return [TableFile.listed(name, size, vectors.get(name)) for name, size in sorted(names.items())]
+
+    def _vectors(self, table: deltalake.DeltaTable) -> dict[str, Mask]:
+        """Return the files that have a deletion vector, each with the rows that it leaves."""
+        if DELETION_VECTORS not in (table.protocol().reader_features or ()):
+            return {}
+        root = unquote(table.table_uri).rstrip("/").removeprefix("file://") + "/"
+        vectors: dict[str, Mask] = {}
+        for batch in table.deletion_vectors():
+            rows = pa.record_batch(batch)
+            for path, live in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True):
+                name = unquote(str(path)).removeprefix("file://").removeprefix(root)
+                vectors[name] = live.values.to_numpy(zero_copy_only=False)
+        return vectors
 
     def _commits(self) -> Iterator[tuple[int, list[str]]]:
         """The batches in the log, newest first. Other commits, such as those of compaction, are no batches."""

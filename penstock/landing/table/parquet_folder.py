@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.file_system import OS, make_folder
+from penstock.landing.table.table_file import TableFile, as_written
 from penstock.landing.table.table_files import NewFile
 
 Entry = tuple[int, list[str]]
@@ -63,8 +64,8 @@ class ParquetFolder:
             return max((batch for batch, _ in self.files()), default=-1)
         return self._newest
 
-    def active(self) -> list[str]:
-        return sorted(name for _, names in self.files() for name in names)
+    def active(self) -> list[TableFile]:
+        return as_written(sorted(name for _, names in self.files() for name in names))
 
 
 def _entry(told: Mapping[str, Any]) -> Entry:

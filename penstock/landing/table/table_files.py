@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.table_file import TableFile
 
 
 class NewFile(Protocol):
@@ -39,7 +40,7 @@ class TableList(Protocol):
     def deleted(self) -> int:
         """The number of the last deletion that is done; 0 for none."""
 
-    def active(self) -> list[str]:
+    def active(self) -> list[TableFile]:
         """All files that make up the table now, sorted."""
 
 

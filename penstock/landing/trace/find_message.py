@@ -7,14 +7,13 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.landing.event_rules import FOREIGN_CODECS, MessageKind
 from penstock.landing.journal import PARTITION_MARK
 from penstock.landing.proof.reread import event_of, of_codec
 from penstock.landing.rows.table_rows import uuids_said
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file
+from penstock.landing.table.table_file import RowReader, TableFile, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.segment_view import Stored
@@ -33,7 +32,7 @@ def silent(detail: str) -> None:
 
 
 def find_offset(
-    table: TablePath, names: Iterable[str], topic: str, offset: int, tell: Tell = silent
+    table: TablePath, names: Iterable[TableFile], topic: str, offset: int, tell: Tell = silent
 ) -> dict[str, Any] | None:
     """The row of an offset: DETAILS, ``file`` and ``kind``; None where no file has it. ``topic`` may be ``name/0``."""
     name, _, partition = topic.partition(PARTITION_MARK)
@@ -52,7 +51,7 @@ def find_offset(
 
 
 def find_uuid(
-    table: TablePath, names: Iterable[str], uuid: str, topic: str | None = None, tell: Tell = silent
+    table: TablePath, names: Iterable[TableFile], uuid: str, topic: str | None = None, tell: Tell = silent
 ) -> dict[str, Any] | None:
     """The first row with a uuid in these files, of ``topic`` alone where given; as ``find_offset``."""
 
@@ -68,7 +67,7 @@ def find_uuid(
 
 def _find(
     table: TablePath,
-    names: Iterable[str],
+    names: Iterable[TableFile],
     columns: Sequence[str],
     wanted: tuple[str, Any],
     hits: Callable[[pa.Table], Mask],
@@ -77,7 +76,7 @@ def _find(
     for number, name in enumerate(names, 1):
         tell(f"file {number}: {name}")
         try:
-            with parquet_file(table / name) as file:
+            with open_rows(table, name) as file:
                 row = _find_in(file, columns, wanted, hits)
         except (FileNotFoundError, pa.ArrowInvalid):  # rewritten by others since, or damaged
             continue
@@ -91,31 +90,18 @@ def _find(
 
 
 def _find_in(
-    file: pq.ParquetFile, columns: Sequence[str], wanted: tuple[str, Any], hits: Callable[[pa.Table], Mask]
+    file: RowReader, columns: Sequence[str], wanted: tuple[str, Any], hits: Callable[[pa.Table], Mask]
 ) -> dict[str, Any] | None:
-    names = file.schema_arrow.names
+    names = file.columns
     if wanted[0] not in names:
         return None
-    for group in range(file.num_row_groups):
-        if not _may_have(file.metadata.row_group(group), *wanted):
-            continue
-        mask = hits(file.read_row_group(group, columns=[name for name in columns if name in names]))
-        at = pc.index(mask, True).as_py()
+    for group in file.groups(*wanted):
+        at = pc.index(hits(file.read_group(group, [name for name in columns if name in names])), True).as_py()
         if at >= 0:
-            row = file.read_row_group(group, columns=[name for name in DETAILS if name in names]).slice(at, 1)
+            row = file.read_group(group, [name for name in DETAILS if name in names]).slice(at, 1)
             found: dict[str, Any] = row.to_pylist()[0]
             return {name: found.get(name) for name in DETAILS}
     return None
-
-
-def _may_have(group: pq.RowGroupMetaData, column: str, value: Any) -> bool:
-    """Whether a row group's statistics allow the value."""
-    for number in range(group.num_columns):
-        found = group.column(number)
-        if found.path_in_schema == column:
-            known = found.statistics
-            return known is None or not known.has_min_max or bool(known.min <= value <= known.max)
-    return True
 
 
 def read_one(reader: TopicReader, offset: int) -> Stored | None:

@@ -27,6 +27,7 @@ from penstock.landing.proof.proofs import Proof, proved_refills, read_proofs
 from penstock.landing.proof.prover import requested
 from penstock.landing.proof.reread import is_partition
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.trace.find_message import (
     Tell,
@@ -189,7 +190,7 @@ class Tracer:
         kinds = likely_kinds(seen.payload, seen.stored.origin.codec) if seen.stored else tuple(MessageKind)
         table = self._layout.landed
         files = seen.commit.files if seen.commit else ()
-        seen.gone = any(name not in self._active or not (table / name).exists() for name in files)
+        seen.gone = any(self._is_changed(name) for name in files)
         candidates = self._candidates(seen)  # a transformation may give a message another kind
         names = [*_of_kinds(candidates, kinds), *_of_kinds(candidates, [k for k in MessageKind if k not in kinds])]
         seen.row = find_offset(table, names, seen.topic, seen.offset, self._tell)
@@ -210,28 +211,33 @@ class Tracer:
                     return commit, (runs[0][0], runs[-1][1])
         return None
 
-    def _candidates(self, seen: Seen) -> list[str]:
+    def _is_changed(self, name: str) -> bool:
+        """Report whether rows of a file that a batch wrote were moved to other files, or deleted."""
+        file = self._active.get(name)
+        return file is None or file.live is not None or not (self._layout.landed / name).exists()
+
+    def _candidates(self, seen: Seen) -> list[TableFile]:
         """The files that may have a row of a batch; of none: those that the journal does not have yet."""
         if seen.commit is None:
             return self._unjournaled()
         rewritten = seen.gone or seen.commit.first is not None
         return [*self._files([seen.commit]), *(self._unjournaled() if rewritten else ())]
 
-    def _files(self, commits: Sequence[Commit]) -> list[str]:
+    def _files(self, commits: Sequence[Commit]) -> list[TableFile]:
         """The files of batches that are in the table, newest first."""
-        return [name for commit in reversed(commits) for name in commit.files if name in self._active]
+        return [self._active[name] for commit in reversed(commits) for name in commit.files if name in self._active]
 
     @cached_property
-    def _active(self) -> frozenset[str]:
-        return frozenset(table_of(self._layout).active())
+    def _active(self) -> dict[str, TableFile]:
+        return {str(file): file for file in table_of(self._layout).active()}
 
     def _was_deleted(self, topic: str, offset: int) -> bool:
         runs = Record(self._layout).runs().get(topic, NO_RUNS)
         return bool(inside(np.array([offset], np.int64), runs)[0])
 
-    def _unjournaled(self) -> list[str]:
+    def _unjournaled(self) -> list[TableFile]:
         known = set(self._files(self._commits))
-        return [name for name in sorted(self._active) if name not in known]
+        return [file for _, file in sorted(self._active.items()) if file not in known]
 
     def _landed_end(self, topic: str) -> int:
         return max((commit.end[topic] for commit in self._commits if topic in commit.end), default=0)
@@ -278,7 +284,7 @@ def _within(commit: Commit, topic: str, offset: int) -> bool:
     return begin <= offset < end
 
 
-def _of_kinds(names: Sequence[str], kinds: Sequence[str]) -> list[str]:
+def _of_kinds(names: Sequence[TableFile], kinds: Sequence[str]) -> list[TableFile]:
     return [name for name in names if partition_value(name, "kind") in kinds]
 
 

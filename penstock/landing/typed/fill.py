@@ -8,6 +8,7 @@ from itertools import groupby
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
@@ -44,7 +45,7 @@ def fill(layout: Layout, wanted: TypedTable, tell: Tell = lambda done, of: None)
     return rows
 
 
-def _fill_day(layout: Layout, wanted: TypedTable, table: TypedDelta, day: str, names: Sequence[str]) -> int:
+def _fill_day(layout: Layout, wanted: TypedTable, table: TypedDelta, day: str, names: Sequence[TableFile]) -> int:
     known = known_places(table.folder, [name for name in table.active() if name.startswith(f"date={day}/")])
     with kept_if_committed(table) as written:
         for name in names:

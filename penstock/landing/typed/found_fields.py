@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.landing.rows.engine import pc, summed_up
-from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.columns import TYPES
 from penstock.landing.typed.typed_files import is_of_events
@@ -67,6 +67,6 @@ def data_of_late(layout: Layout, of_type: str, most: int) -> pa.Array[Any]:
 def _of_type(layout: Layout, of_type: str) -> Iterator[pa.Array[Any]]:
     names = [name for name in table_of(layout).active() if is_of_events(name)]
     for name in sorted(names, key=lambda name: partition_value(name, "date"), reverse=True):
-        with parquet_file(layout.landed / name) as file:
-            for batch in file.iter_batches(columns=["type", "data"]):
+        with open_rows(layout.landed, name) as file:
+            for batch in file.batches(["type", "data"]):
                 yield batch.filter(pc.equal(batch["type"], pa.scalar(of_type)))["data"]

@@ -6,18 +6,18 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 from deltalake.transaction import CommitProperties, Transaction
 
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.delta_table import APPLICATION, DELTA_LOG, DeltaTable
+from penstock.landing.table.delta_table import APPLICATION, DELTA_LOG, MARK, DeltaTable
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_paths import TYPED_MARK, Layout
+from penstock.landing.table_schema import FileForm
 from penstock.landing.typed.columns import REST, TAKEN, TypedTable
 from penstock.landing.typed.typed_since import since
-from penstock.landing.writing.written_file import FileForm
 
 FOLDERS = ("date",)
 _DICTIONARIES = ("topic", "source", "type", "host")
@@ -30,8 +30,7 @@ class TypedDelta(DeltaTable):
     def __init__(self, folder: TablePath, schema: pa.Schema | None = None) -> None:
         super().__init__(folder, schema or pa.schema([]))
         if schema is None:
-            schema_now: Any = self._table.schema().to_arrow()
-            self.schema = pa.schema(schema_now)
+            self.schema = self.schema_now
 
     @classmethod
     def of(cls, layout: Layout, wanted: TypedTable) -> TypedDelta:
@@ -40,8 +39,7 @@ class TypedDelta(DeltaTable):
 
     @property
     def form(self) -> FileForm:
-        """That of its files."""
-        return file_form(self.schema)
+        return file_form(self.schema_now)
 
     def commit(self, batch: int, files: Sequence[NewFile]) -> None:
         """Besides, of a batch that it has, but ``landed`` does not: what is right now is put in the place of that."""
@@ -50,7 +48,7 @@ class TypedDelta(DeltaTable):
                 super().commit(batch, files)
             return
         before = self._brought(batch)
-        if not {*before} <= {*self.sizes()}:
+        if not {*before} <= {*self.active()}:
             _LOGGER.warning("%s: another program has rewritten batch %d: it stays", self.folder, batch)
             return
         transaction = Transaction(APPLICATION, batch, time.time_ns() // 1_000_000)
@@ -58,18 +56,18 @@ class TypedDelta(DeltaTable):
 
     def add(self, files: Sequence[NewFile]) -> None:
         """Files of no batch."""
-        self._replace([], files, CommitProperties(), changed=True)
+        self._replace([], files, CommitProperties(custom_metadata=MARK), changed=True)
 
     def take_out(self, gone: Sequence[str], files: Sequence[NewFile]) -> None:
         """Put files without some rows in the place of those that have them."""
-        self._replace(gone, files, CommitProperties(), changed=True)
+        self._replace(gone, files, CommitProperties(custom_metadata=MARK), changed=True)
 
-    def through(self, batch: int) -> dict[str, int]:
-        """The files, with their bytes, but for those of batches after this one."""
+    def through(self, batch: int) -> list[TableFile]:
+        """Return the files, but for those of batches after this one."""
         later = {name for _, names in self.files(batch + 1) for name in names}
-        return {name: size for name, size in self.sizes().items() if name not in later}
+        return [file for file in self.active() if file not in later]
 
-    def before(self, batch: int) -> list[str]:
+    def before(self, batch: int) -> list[TableFile]:
         """The files, but for those that a batch brought which is to be done again."""
         brought = {*self._brought(batch)} if self.newest() >= batch else set()
         return [name for name in self.active() if name not in brought]

@@ -12,12 +12,12 @@ import pyarrow as pa
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file
+from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import partition_value, place_of
-from penstock.landing.table_schema import LANDED
+from penstock.landing.table_schema import LANDED, FileForm
 from penstock.landing.typed.columns import TAKEN, TypedTable, own_columns
 from penstock.landing.typed.typed_delta import file_form
-from penstock.landing.writing.written_file import ROW_GROUP, FileForm, FileWriter, WrittenFile
+from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile
 
 PLACE = ("topic", "partition", "offset")
 """What a row is known by."""
@@ -38,14 +38,17 @@ def typed_rows(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
 
 
 def write_typed(
-    landed: TablePath, name: str, tables: Mapping[TablePath, TypedTable], known: Mapping[TablePath, pa.Table] = NOTHING
+    landed: TablePath,
+    name: TableFile,
+    tables: Mapping[TablePath, TypedTable],
+    known: Mapping[TablePath, pa.Table] = NOTHING,
 ) -> dict[TablePath, WrittenFile]:
     """The files, one for each table (by its folder) that has rows of the type in a file of ``landed``; ``known``: the
     places whose rows it has already.
     """
     writers: dict[TablePath, FileWriter] = {}
     with ExitStack() as opened:
-        for batch in _read(landed / name):
+        for batch in _read(landed, name):
             for folder, table in tables.items():
                 mine = _of_type(batch, table.type)
                 if folder in known:
@@ -58,9 +61,9 @@ def write_typed(
         return {folder: writer.close() for folder, writer in writers.items()}
 
 
-def _read(path: TablePath) -> Iterator[pa.RecordBatch]:
-    with parquet_file(path) as file:
-        yield from file.iter_batches(ROW_GROUP, columns=[*TAKEN, "data"])
+def _read(landed: TablePath, name: TableFile) -> Iterator[pa.RecordBatch]:
+    with open_rows(landed, name) as file:
+        yield from file.batches([*TAKEN, "data"], ROW_GROUP)
 
 
 def _of_type(rows: pa.RecordBatch, named: str) -> pa.RecordBatch:
@@ -73,15 +76,15 @@ def _cast(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
     return array if array.type.equals(field.type) else array.cast(field.type)
 
 
-def known_places(folder: TablePath, names: Sequence[str]) -> pa.Table:
+def known_places(folder: TablePath, names: Sequence[TableFile]) -> pa.Table:
     """Where the rows of files of a typed table are from."""
-    tables = [_places(folder / name) for name in names]
+    tables = [_places(folder, name) for name in names]
     return pa.concat_tables(tables) if tables else LANDED.empty_table().select([*PLACE])
 
 
-def _places(path: TablePath) -> pa.Table:
-    with parquet_file(path) as file:
-        return file.read(columns=[*PLACE])
+def _places(folder: TablePath, name: TableFile) -> pa.Table:
+    with open_rows(folder, name) as file:
+        return file.read(PLACE)
 
 
 def not_among(rows: pa.RecordBatch, known: pa.Table) -> pa.RecordBatch:

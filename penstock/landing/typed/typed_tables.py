@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table.table_files import Table
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable
@@ -73,9 +74,9 @@ class TypedTables:
 
     def _of_file(self, batch: int, file: WrittenFile) -> dict[TablePath, WrittenFile]:
         if file.role != AGAIN:
-            return write_typed(self._landed.folder, file.name, self._wanted)
+            return write_typed(self._landed.folder, TableFile(file.name), self._wanted)
         known = {folder: self._places(table, batch, file.date) for folder, table in self._tables.items()}
-        return write_typed(self._landed.folder, file.name, self._wanted, known)
+        return write_typed(self._landed.folder, TableFile(file.name), self._wanted, known)
 
     def _places(self, table: TypedDelta, batch: int, day: str) -> pa.Table:
         """Of the rows of a day that a table has: some that land again may be there still."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import KEEP_HOURS
@@ -28,7 +30,7 @@ def compact_typed(layout: Layout) -> tuple[int, int]:
     with alone_at_upkeep(layout):
         newest = table_of(layout).newest()
         for table in all_typed(layout):
-            here = merge(table, table.through(newest), table.form)  # what is done again has to be found
+            here = merge(table, partial(table.through, newest))  # what is done again has to be found
             removed, added = removed + here[0], added + here[1]
     return removed, added
 

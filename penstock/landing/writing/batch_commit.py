@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from penstock.errors import PenstockError
 from penstock.landing.duplicates.decision import reconsidered
@@ -21,7 +20,7 @@ from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, mapped_runs, within_window
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file
+from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table.table_files import Table
 from penstock.landing.writing.part_writer import PartResult
 from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, without_rows
@@ -119,7 +118,7 @@ def known_keys(
             _LOGGER.info("reading the keys that landed from the table")
             keys.add(newest, events_within(table, window, deleted, latest_time()))
     for batch, files in table.files(keys.batch + 1):
-        keys.add(batch, EventsSeen.concat(list(_events(table, files))))
+        keys.add(batch, EventsSeen.concat(list(_events(table, as_written(files)))))
     return keys
 
 
@@ -130,7 +129,7 @@ def runs_through(table: Table, folder: Path, window: int, batch: int, deleted: K
         raise TableMovedOn
     if through < 0:
         return [HashRun.of(events_within(table, window, deleted))] if batch >= 0 else []
-    later = [name for number, files in table.files(through + 1) if number <= batch for name in files]
+    later = as_written(name for number, files in table.files(through + 1) if number <= batch for name in files)
     return [*runs, *(HashRun.of(one) for one in _events(table, later))]
 
 
@@ -141,15 +140,15 @@ def events_within(table: Table, window: int, deleted: Keys, latest_time: int = N
     return next(within_window([candidates], window, latest_time=latest_time))
 
 
-def _events(table: Table, files: Iterable[str]) -> Iterator[EventsSeen]:
-    return (events_of(table.landed / name) for name in files if name.startswith(MAY_HAVE))
+def _events(table: Table, files: Iterable[TableFile]) -> Iterator[EventsSeen]:
+    return (events_of(table.landed, name) for name in files if name.startswith(MAY_HAVE))
 
 
-def events_of(path: TablePath, which: Mask | None = None) -> EventsSeen:
+def events_of(table: TablePath, name: TableFile, which: Mask | None = None) -> EventsSeen:
     """The rows with a uuid in a file of the table, or those of some of its rows; none where it is gone."""
     try:
-        with parquet_file(path) as file:
-            rows = file.read(columns=COLUMNS) if _has_uuids(file.metadata) else None
+        with open_rows(table, name) as file:
+            rows = file.read(COLUMNS) if file.has_values("uuid") else None
     except FileNotFoundError:
         rows = None
     if rows is None:
@@ -157,17 +156,6 @@ def events_of(path: TablePath, which: Mask | None = None) -> EventsSeen:
     rows = rows if which is None else rows.filter(pa.array(which))
     batches = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks().to_batches()
     return EventsSeen.of(batches[0]) if batches else EventsSeen.concat([])
-
-
-def _has_uuids(metadata: pq.FileMetaData) -> bool:
-    """Whether rows of a file may have uuids, as its statistics say."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        columns = {group.column(n).path_in_schema: group.column(n).statistics for n in range(group.num_columns)}
-        known = columns.get("uuid")
-        if known is None or known.null_count != group.num_rows:
-            return True
-    return False
 
 
 def _is_judged(file: WrittenFile) -> bool:

@@ -6,7 +6,8 @@ ones stay for readers that are at them, until they are removed as nobody can nee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,13 +17,12 @@ from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file, read_metadata
-from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable
+from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable, VectorStays
+from penstock.landing.table.table_file import TableFile, count_rows, open_rows
 from penstock.landing.table_paths import Layout, place_of
+from penstock.landing.table_schema import FileForm
 from penstock.landing.writing.written_file import (
-    OF_LANDED,
     ROW_GROUP,
-    FileForm,
     FileWriter,
     WrittenFile,
     in_columns_of_today,
@@ -33,21 +33,30 @@ SORTED_BYTES = 128 << 20
 """Rows in memory that are sorted at once."""
 MUCH_LARGER = 2
 """Times all that is smaller: such a file is left alone until there is more, so that its rows are not copied often."""
+_REPORTED: set[str] = set()
+"""Tables whose files that stay as they are were named."""
+_LOGGER = logging.getLogger(__name__)
 
 
 def compact_table(folder: TablePath) -> tuple[int, int]:
     """Merge the small files of a table; return how many files became how many."""
     with alone_at_upkeep(Layout.around(folder)):
         table = DeltaTable(folder)
-        return merge(table, table.sizes())
+        return merge(table, table.active)
 
 
-def merge(table: DeltaTable, sizes: Mapping[str, int], form: FileForm = OF_LANDED) -> tuple[int, int]:
-    """Merge what is small among the files of a table; how many files became how many. Under the lock of upkeep."""
+
+def merge(table: DeltaTable, listed: Callable[[], Sequence[TableFile]]) -> tuple[int, int]:
+    """Merge small files among those that ``listed`` returns; return how many files became how many.
+
+    Under the lock of upkeep.
+    """
+    if marked := [file for group in to_merge(listed()) for file in group if file.live is not None]:
+        apply_vectors(table, marked)
     removed = added = 0
-    for names in to_merge(sizes):
+    for names in to_merge([file for file in listed() if file.live is None]):
         with kept_if_committed(table) as written:
-            written.append(_merged(table.folder, names, form))
+            written.append(_merged(table.folder, names, table.form))
             table.replace(names, written)
         removed, added = removed + len(names), added + 1
     return removed, added
@@ -59,18 +68,29 @@ def remove_old_files(folder: TablePath) -> None:
         DeltaTable(folder).vacuum(KEEP_HOURS)
 
 
-def to_merge(sizes: Mapping[str, int], target: int = TARGET_BYTES) -> list[list[str]]:
+def apply_vectors(table: DeltaTable, files: Sequence[TableFile]) -> None:
+    """Apply deletion vectors, but for those of files that have to stay as they are; those are named once."""
+    for file in files:
+        try:
+            table.apply_vectors([file])
+        except VectorStays as error:
+            if (folder := str(table.folder)) not in _REPORTED:
+                _REPORTED.add(folder)
+                _LOGGER.warning("some files are not merged: %s", error)
+
+
+def to_merge(files: Sequence[TableFile], target: int = TARGET_BYTES) -> list[list[TableFile]]:
     """The files that become one each, of one kind and day: at most ``target`` bytes, and of sizes that go together."""
-    by_folder: dict[str, list[tuple[int, str]]] = {}
-    for name, size in sizes.items():
-        by_folder.setdefault(name.rpartition("/")[0], []).append((size, name))
-    found = [group for files in by_folder.values() for group in _groups(sorted(files), target)]
+    by_folder: dict[str, list[tuple[int, TableFile]]] = {}
+    for file in files:
+        by_folder.setdefault(file.rpartition("/")[0], []).append((file.size, file))
+    found = [group for sized in by_folder.values() for group in _groups(sorted(sized), target)]
     return [group for group in found if len(group) > 1]
 
 
-def _groups(files: Sequence[tuple[int, str]], target: int) -> Iterator[list[str]]:
-    group, total = list[str](), 0
-    for size, name in files:
+def _groups(sized: Sequence[tuple[int, TableFile]], target: int) -> Iterator[list[TableFile]]:
+    group, total = list[TableFile](), 0
+    for size, name in sized:
         if group and (total + size > target or size > total * MUCH_LARGER):
             yield group
             group, total = [], 0
@@ -79,9 +99,9 @@ def _groups(files: Sequence[tuple[int, str]], target: int) -> Iterator[list[str]
     yield group
 
 
-def _merged(folder: TablePath, names: Sequence[str], form: FileForm) -> WrittenFile:
+def _merged(folder: TablePath, names: Sequence[TableFile], form: FileForm) -> WrittenFile:
     """One file of the rows of several. Raises DamagedFile where it is not all of them."""
-    rows = sum(read_metadata(folder / name).num_rows for name in names)
+    rows = sum(count_rows(folder, name) for name in names)
     with FileWriter(folder, *place_of(names[0]), form=form) as writer:
         for batch in _together(folder, names, form.schema):
             writer.write(batch)
@@ -91,12 +111,12 @@ def _merged(folder: TablePath, names: Sequence[str], form: FileForm) -> WrittenF
     return written
 
 
-def _together(folder: TablePath, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _together(folder: TablePath, names: Sequence[TableFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of files, so many together as are sorted at once."""
     waiting, size = list[pa.RecordBatch](), 0
     for name in names:
-        with parquet_file(folder / name) as file:
-            for batch in file.iter_batches(ROW_GROUP):
+        with open_rows(folder, name) as file:
+            for batch in file.batches(batch_rows=ROW_GROUP):
                 waiting.append(in_columns_of_today(batch, schema))
                 size += batch.nbytes
                 if size >= SORTED_BYTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from types import TracebackType
@@ -19,23 +19,11 @@ from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
 from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import NewParquet, parquet_file
+from penstock.landing.storage.parquet_files import NewParquet
+from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import place_of
-from penstock.landing.table_schema import FILE_SCHEMA, LANDED, PARTITION_COLUMNS, STATISTICS
+from penstock.landing.table_schema import FILE_SCHEMA, LANDED, OF_LANDED, PARTITION_COLUMNS, STATISTICS, FileForm
 
-DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
-
-
-@dataclass(frozen=True, slots=True)
-class FileForm:
-    """What the files of a table hold; ``folders``: columns that the names of their folders say instead."""
-
-    schema: pa.Schema = FILE_SCHEMA
-    folders: tuple[str, ...] = PARTITION_COLUMNS
-    dictionaries: Sequence[str] = tuple(DICTIONARIES)
-
-
-OF_LANDED = FileForm()
 ROW_GROUP = 128 << 10
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEPT, AGAIN, ASIDE = "kept", "again", "aside"
@@ -144,16 +132,16 @@ def _shown(value: Any, *, up: bool) -> Any:
 
 def without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
     """The file without some of its rows (a mask), as another one; None where nothing is left. The old one stays."""
-    return with_rows(table, file.name, ~dropped, file.seen) if not dropped.all() else None
+    return with_rows(table, TableFile(file.name), ~dropped, file.seen) if not dropped.all() else None
 
 
 def with_rows(
-    table: TablePath, name: str, kept: Any = None, seen: EventsSeen | None = None, form: FileForm = OF_LANDED
+    table: TablePath, name: TableFile, kept: Any = None, seen: EventsSeen | None = None, form: FileForm = OF_LANDED
 ) -> WrittenFile:
     """Some rows of a file (a mask; None for all), as another one; ``seen``: the events of all of them."""
     at = 0
-    with FileWriter(table, *place_of(name), form=form) as writer, parquet_file(table / name) as old:
-        for batch in old.iter_batches(ROW_GROUP):
+    with FileWriter(table, *place_of(name), form=form) as writer, open_rows(table, name) as old:
+        for batch in old.batches(batch_rows=ROW_GROUP):
             here = np.arange(batch.num_rows) if kept is None else np.flatnonzero(kept[at : at + batch.num_rows])
             if len(here):
                 rows = in_columns_of_today(batch, form.schema).take(here)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.landing.deletion.conditions import BEFORE, IN, NOT_IN, BadCondition, Condition, parse, rows_of
 from penstock.landing.table.begun_table import DELTA
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
 
@@ -61,7 +62,7 @@ def test_all_of_them_have_to_hold(tmp_path: Path) -> None:
     landed = table.layout.landed
 
     def found(name: str, *conditions: Condition) -> list[int]:
-        return rows_of(landed, name, conditions).nonzero()[0].tolist()
+        return rows_of(landed, TableFile(name), conditions).nonzero()[0].tolist()
 
     assert found(event, Condition("host", IN, ("x", "y")), Condition("uuid", IN, ("b", "c"))) == [1]
     assert found(event, Condition("host", NOT_IN, ("x",))) == [1, 2]

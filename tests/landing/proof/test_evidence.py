@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.landing.journal import Commit
 from penstock.landing.offset_runs import as_runs, length, offsets_of
 from penstock.landing.proof.evidence import LandedUuids, in_gaps, of_topic, read_rows, split_offsets, tally
+from penstock.landing.table.table_file import as_written
 from penstock.log.store.gaps import Gap
 from tests.spark.spark_helpers import BUCKET, HandWritten, landed_event, landed_message
 
@@ -65,7 +66,7 @@ def test_rows_are_read_with_their_kind_and_counted_by_place_and_reason(table: Ha
             {"topic": "t", "offset": 3, "kind": "quarantine", "reason": "bad_json"},
         ],
     )
-    rows = read_rows(table.layout.landed, table.files)
+    rows = read_rows(table.layout.landed, as_written(table.files))
     assert tally(rows) == {
         ("events-udp", BUCKET): {("event", ""): 1, ("message", ""): 1, ("quarantine", "bad_json"): 1},
         ("tcp", BUCKET + 60): {("message", ""): 1},
@@ -79,7 +80,10 @@ def test_a_file_that_is_gone_or_no_parquet_has_no_rows(table: HandWritten) -> No
     (table.layout.landed / "broken.parquet").write_bytes(b"PAR1 something else PAR1")
     (table.layout.landed / "empty.parquet").touch()
     assert (
-        read_rows(table.layout.landed, [*table.files, "gone.parquet", "broken.parquet", "empty.parquet"]).num_rows == 1
+        read_rows(
+            table.layout.landed, as_written([*table.files, "gone.parquet", "broken.parquet", "empty.parquet"])
+        ).num_rows
+        == 1
     )
 
 
@@ -100,7 +104,7 @@ def commits_of(table: HandWritten, *batches: list[Landed]) -> list[Commit]:
 
 
 def landed_of(table: HandWritten, room: int = 1 << 20) -> LandedUuids:
-    return LandedUuids(lambda commit: read_rows(table.layout.landed, commit.files), 600.0, room)
+    return LandedUuids(lambda commit: read_rows(table.layout.landed, as_written(commit.files)), 600.0, room)
 
 
 def asked(*events: Landed) -> dict[str, dict[str, list[int]]]:
@@ -114,7 +118,7 @@ def asked(*events: Landed) -> dict[str, dict[str, list[int]]]:
 def test_survivors_are_found_in_memory_and_in_files_alike(table: HandWritten, room: int) -> None:
     landed = landed_of(table, room)
     for commit in commits_of(table, [(1000, "a"), (1000, "b")], [(1001, "c")]):
-        landed.remember(commit, read_rows(table.layout.landed, commit.files))
+        landed.remember(commit, read_rows(table.layout.landed, as_written(commit.files)))
     found = landed.find({**asked((1002, "a"), (1002, "c"), (1002, "x")), "other": {"b": [1_002_000_000]}})
     assert found == {"t": {"a": [1_000_000_000], "c": [1_001_000_000]}, "other": {}}
 
@@ -123,7 +127,7 @@ def test_survivors_are_found_in_memory_and_in_files_alike(table: HandWritten, ro
 def test_a_uuid_counts_within_the_window_of_the_logs_time_and_no_longer(table: HandWritten, read: bool) -> None:
     landed = landed_of(table)
     for commit in commits_of(table, [(1000, "old")], [(1500, "x")], [(1600, "y")]):
-        landed.remember(commit, read_rows(table.layout.landed, commit.files) if read else None)
+        landed.remember(commit, read_rows(table.layout.landed, as_written(commit.files)) if read else None)
     for second, near in ((1600, True), (400, True), (399, False), (1601, False)):
         times = landed.find(asked((second, "old")))["t"].get("old", [])
         assert landed.within(second * 1_000_000, times) is near
@@ -142,12 +146,12 @@ def test_a_batch_goes_when_its_topics_have_gone_on_by_more_than_the_window(table
 
     def rows_of(commit: Commit) -> pa.Table:
         read.append(commit.batch)
-        return read_rows(table.layout.landed, commit.files)
+        return read_rows(table.layout.landed, as_written(commit.files))
 
     landed = LandedUuids(rows_of, 600.0, 0)
     commits = commits_of(table, [(1000, "a")], [(1700, "b")], [(1701, "c")])
     for commit in commits:
-        landed.remember(commit, read_rows(table.layout.landed, commit.files))
+        landed.remember(commit, read_rows(table.layout.landed, as_written(commit.files)))
     landed.find(asked((1701, "x")))
     assert read == [2, 1], "the first is not asked any more"
 
@@ -162,6 +166,6 @@ def test_of_kafka_a_topic_is_one_whatever_the_partition(table: HandWritten) -> N
 
 def test_the_columns_of_the_evidence_are_as_declared(table: HandWritten) -> None:
     table.commit({"t": 1}, [landed_event(0, "u")])
-    rows = read_rows(table.layout.landed, table.files)
+    rows = read_rows(table.layout.landed, as_written(table.files))
     assert rows.schema.field("bucket").type == pa.int64()
     assert rows["bucket"].to_pylist() == [BUCKET]

@@ -18,6 +18,7 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table.table_files import NewFile, Table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
@@ -277,7 +278,7 @@ def test_a_table_of_another_window_is_read_for_its_keys(landed: Landed) -> None:
 
 
 def test_a_file_that_is_gone_has_no_events(landed: Landed, tmp_path: Path) -> None:
-    assert len(events_of(tmp_path / "gone")) == 0
+    assert len(events_of(tmp_path, TableFile("gone"))) == 0
     landed.land(0, [source([(0, event("a"))])], [source([(1, event("b"))])])
     files: list[NewFile] | list[str] = landed.table.active()
     (landed.layout.landed / str(files[0])).unlink()

@@ -18,6 +18,7 @@ from penstock.landing.deletion.removal import carry_out
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table.delta_table import DELTA_LOG, DeltaTable
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.compaction import compact_table, to_merge
@@ -33,13 +34,17 @@ def table(tmp_path: Path) -> DeltaTable:
     return found
 
 
+def listed(sizes: dict[str, int]) -> list[TableFile]:
+    return [TableFile.listed(name, size) for name, size in sizes.items()]
+
+
 def test_of_a_day_with_a_file_a_second_few_files_are_left() -> None:
     """At 100 events/s, merged every ten minutes, as sizes go: 22 bytes a row."""
     sizes: dict[str, int] = {}
     copied = 0
     for minutes in range(0, 24 * 60, 10):
         sizes |= {f"kind=event/date=d/{minutes}-{second}": 2_200 for second in range(600)}
-        for number, names in enumerate(to_merge(sizes)):
+        for number, names in enumerate(to_merge(listed(sizes))):
             total = sum(sizes.pop(name) for name in names)
             copied += total
             sizes[f"kind=event/date=d/merged-{minutes}-{number}"] = total
@@ -50,7 +55,7 @@ def test_of_a_day_with_a_file_a_second_few_files_are_left() -> None:
 
 
 def test_files_of_the_full_size_are_left_alone() -> None:
-    assert to_merge({"a/1": 90, "a/2": 60, "a/3": 60, "b/1": 1, "b/2": 1}, target=100) == [["b/1", "b/2"]]
+    assert to_merge(listed({"a/1": 90, "a/2": 60, "a/3": 60, "b/1": 1, "b/2": 1}), target=100) == [["b/1", "b/2"]]
 
 
 def test_rows_lie_by_type(table: DeltaTable) -> None:

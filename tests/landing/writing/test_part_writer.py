@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.rows.table_rows import Rules
+from penstock.landing.table.table_file import TableFile
 from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.writing import part_writer
 from penstock.landing.writing.batch_commit import events_of
@@ -89,7 +90,7 @@ def test_messages_that_their_protocol_knows_by_an_id_repeat_each_other_and_other
     assert found["message", "2026-02-02", ASIDE] == [3, 5]
     assert all(file.seen is None or len(file.seen) == file.rows for file in part.files)
     (whole,) = (file for file in part.files if file.kind == "message" and file.role == KEPT and file.seen is not None)
-    assert len(events_of(job.table / whole.name)) == 2
+    assert len(events_of(job.table, TableFile(whole.name))) == 2
 
 
 def test_of_other_topics_and_beyond_the_window_it_is_no_repeat(job: Job) -> None:
@@ -105,7 +106,7 @@ def test_of_other_topics_and_beyond_the_window_it_is_no_repeat(job: Job) -> None
 def test_what_landed_before_is_left_out_and_said_through_which_batch_it_was_known(job: Job) -> None:
     first = write(job, source([(0, event("u")), (1, event("v"))]))
     (file,) = first.files
-    LandedKeys(job.keys, WINDOW).add(4, events_of(job.table / file.name))
+    LandedKeys(job.keys, WINDOW).add(4, events_of(job.table, TableFile(file.name)))
     second = write(job, source([(2, event("u")), (3, event("w")), (4, b"text")]))
     assert second.through == 4
     assert roles(job, second) == {KEPT: [3]}
@@ -115,7 +116,7 @@ def test_what_landed_before_is_left_out_and_said_through_which_batch_it_was_know
 
 def test_what_lands_again_stays_whatever_landed_before(job: Job) -> None:
     first = write(job, source([(0, event("u"))]))
-    LandedKeys(job.keys, WINDOW).add(0, events_of(job.table / first.files[0].name))
+    LandedKeys(job.keys, WINDOW).add(0, events_of(job.table, TableFile(first.files[0].name)))
     part = write(job, source([(0, event("u")), (1, event("u"))], again=True), source([(7, event("u"))]))
     assert roles(job, part) == {AGAIN: [0, 1]}
 

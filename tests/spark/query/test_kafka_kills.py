@@ -20,6 +20,7 @@ from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.proofs import read_proofs
 from penstock.landing.rows.json_events import events_in
+from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import event
@@ -87,7 +88,7 @@ def test_killed_at_random_points_everything_lands_once(
         assert last.returncode == 0, said
         assert running.ledger.balance().unaccounted == 0
     files = [name for commit in read_journal(layout) for name in commit.files]
-    rows = read_rows(layout.landed, files)
+    rows = read_rows(layout.landed, as_written(files))
     found = Counter(zip(rows["kind"].to_pylist(), rows["uuid"].to_pylist(), strict=True))
     assert found == expected(sent)
     proofs = [proof for of_batch in read_proofs(layout) for proof in of_batch]

@@ -1,0 +1,235 @@
+"""One file of a table, and the only way in which rows of a table are read.
+
+Invariant: a row that a deletion vector marks as deleted never leaves ``open_rows``. Deletion vectors come with the
+names that a snapshot lists (``DeltaTable.active``), so the vector and the list are always of one version of the table.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.parquet_files import parquet_file
+
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+BATCH_ROWS = 128 << 10
+_INT96 = "INT96"
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+_NANOSECOND_RANGE = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tzinfo=UTC))
+
+
+class TableFile(str):
+    """A file's name relative to its table, as one snapshot of the table lists it.
+
+    ``live`` says which of its rows are in the table; None: all of them. ``size`` is in bytes.
+    """
+
+    live: Mask | None = None
+    size: int = 0
+
+    @classmethod
+    def listed(cls, name: str, size: int, live: Mask | None = None) -> Self:
+        """Return the file as a snapshot lists it."""
+        file = cls(name)
+        file.size, file.live = size, live
+        return file
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        """What changes with the file's rows: its name, and a checksum of its deletion vector."""
+        return str(self), 0 if self.live is None else zlib.crc32(np.packbits(self.live).tobytes())
+
+
+def as_written(names: Iterable[str]) -> list[TableFile]:
+    """Return files with all rows that were written into them, whatever was deleted from the table since.
+
+    For what a batch brought: its proof, its uuids. Everything else reads what a snapshot lists.
+    """
+    return [TableFile(name) for name in names]
+
+
+class RowReader:
+    """The rows of one open file, without deleted ones. Close it, or use it in a ``with``."""
+
+    def __init__(self, file: pq.ParquetFile, live: Mask | None) -> None:
+        self._file, self._live = file, live
+        int96 = {leaf.path for leaf in self._leaves() if leaf.physical_type == _INT96}
+        types = {field.name: _plain_type(field.type, field.name in int96) for field in file.schema_arrow}
+        self._casts = {field.name: types[field.name] for field in file.schema_arrow if types[field.name] != field.type}
+        if live is not None and len(live) != file.metadata.num_rows:
+            # A mask may end early: rows behind it are live.
+            self._live = np.ones(file.metadata.num_rows, bool)
+            self._live[: len(live)] = live[: file.metadata.num_rows]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return self._file.metadata.num_rows if self._live is None else int(self._live.sum())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with their types."""
+        return pa.schema([(one.name, self._casts.get(one.name, one.type)) for one in self._file.schema_arrow])
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self._file.schema_arrow.names
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows."""
+        rows = self._file.read(columns=None if columns is None else list(columns))
+        return self._plain(rows if self._live is None else rows.filter(pa.array(self._live)))
+
+    def batches(self, columns: Sequence[str] | None = None, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield all rows in order, at most ``batch_rows`` at once."""
+        start = 0
+        for batch in self._file.iter_batches(batch_rows, columns=None if columns is None else list(columns)):
+            live = self._live
+            yield self._plain(batch if live is None else batch.filter(pa.array(live[start : start + batch.num_rows])))
+            start += batch.num_rows
+
+    def groups(self, column: str = "", value: Any = None) -> Iterator[int]:
+        """Yield the numbers of the row groups; where ``column`` is named, of those that may have ``value`` in it."""
+        for number in range(self._file.num_row_groups):
+            if not column or _may_have(self._file.metadata.row_group(number), column, value):
+                yield number
+
+    def read_group(self, number: int, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of a row group."""
+        rows = self._file.read_row_group(number, columns=list(columns))
+        if self._live is not None:
+            start = sum(self._file.metadata.row_group(before).num_rows for before in range(number))
+            rows = rows.filter(pa.array(self._live[start : start + rows.num_rows]))
+        return self._plain(rows)
+
+    def bounds(self, column: str) -> tuple[Any, Any] | None:
+        """Return the least and the greatest value of a column; None where the file has no rows or only nulls.
+
+        Deleted rows may widen the bounds. A file without statistics, as Spark may write them, is read.
+        """
+        index = self._leaf(column)
+        groups = [self._file.metadata.row_group(number) for number in range(self._file.num_row_groups)]
+        known: list[Any] = [group.column(index).statistics for group in groups] if index is not None else []
+        if known and all(one is not None and one.has_min_max for one in known):
+            return min(one.min for one in known), max(one.max for one in known)
+        extremes: Any = pc.min_max(self.read([column])[column]).as_py()
+        return None if extremes["min"] is None else (extremes["min"], extremes["max"])
+
+    def has_values(self, column: str) -> bool:
+        """Report whether a column may have other values than null, by the file's statistics."""
+        index = self._leaf(column)
+        for number in range(self._file.num_row_groups if index is not None else 0):
+            group = self._file.metadata.row_group(number)
+            known = group.column(index).statistics  # type: ignore[arg-type]
+            if known is None or known.null_count != group.num_rows:
+                return True
+        return False
+
+    def _leaf(self, column: str) -> int | None:
+        """Return the index of a plain column among the leaves of the schema."""
+        return next((index for index, leaf in enumerate(self._leaves()) if leaf.path == column), None)
+
+    def fits_nanoseconds(self) -> bool:
+        """Report whether delta-rs can rewrite the file: it wraps INT96 times outside the range of nanoseconds."""
+        paths = [leaf.path for leaf in self._leaves() if leaf.physical_type == _INT96]
+        if not set(paths) <= set(self.columns):
+            return False
+        for path in paths:
+            extremes = self.bounds(path)
+            low, high = _NANOSECOND_RANGE
+            if extremes is not None and not all(low < moment < high for moment in extremes):
+                return False
+        return True
+
+    def _leaves(self) -> list[Any]:
+        return [self._file.schema.column(index) for index in range(len(self._file.schema))]
+
+    def _plain(self, rows: _Rows) -> _Rows:
+        """Return rows with the types that the table has, whoever wrote them."""
+        for name in rows.schema.names if self._casts else ():
+            if name in self._casts and not pa.types.is_dictionary(rows.schema.field(name).type):
+                index = rows.schema.get_field_index(name)
+                rows = rows.set_column(index, name, rows[name].cast(self._casts[name]))
+        return rows
+
+
+def open_rows(table: TablePath, file: TableFile, dictionaries: Sequence[str] = ()) -> RowReader:
+    """Open a file of the table in a folder. ``dictionaries``: columns to read as dictionaries.
+
+    Raises FileNotFoundError, ArrowInvalid, OSError; of a store TablesAway and TablesRefused.
+    """
+    # Spark writes INT96 times by default; in nanoseconds, as Arrow reads them, years beyond 2262 do not fit.
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us"}
+    if dictionaries:
+        options["read_dictionary"] = list(dictionaries)
+    return RowReader(parquet_file(table / file, **options), file.live)
+
+
+def copy_live_rows(table: TablePath, file: TableFile, folder: Path) -> Path:
+    """Return a copy of a file without its deleted rows, below ``folder``; made once for each state of the file.
+
+    For engines that read whole files: they know nothing of the table's deletion vectors.
+    """
+    state = zlib.crc32(repr((str(table), file.identity)).encode())
+    copy = folder / f"{state:08x}" / file
+    if not copy.exists():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        draft = copy.with_name(f"{copy.name}.{uuid4().hex}")
+        with open_rows(table, file) as rows, pq.ParquetWriter(draft, rows.schema) as writer:
+            for batch in rows.batches():
+                writer.write_batch(batch)
+        draft.rename(copy)
+    return copy
+
+
+def count_rows(table: TablePath, file: TableFile) -> int:
+    """Return the number of rows of a file, from its footer."""
+    with open_rows(table, file) as rows:
+        return rows.rows
+
+
+def _may_have(group: pq.RowGroupMetaData, column: str, value: Any) -> bool:
+    """Report whether a row group's statistics allow the value."""
+    for number in range(group.num_columns):
+        leaf = group.column(number)
+        if leaf.path_in_schema == column:
+            known = leaf.statistics
+            return known is None or not known.has_min_max or bool(known.min <= value <= known.max)
+    return True
+
+
+def _plain_type(kind: pa.DataType, is_int96: bool = False) -> pa.DataType:
+    """Return the type of the table: delta-rs writes views, and Spark times without a zone, which are UTC."""
+    if is_int96:
+        return pa.timestamp("us", "UTC")
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
+        return pa.binary()
+    if isinstance(kind, pa.MapType):
+        return pa.map_(_plain_type(kind.key_type), _plain_type(kind.item_type))
+    if isinstance(kind, pa.StructType):
+        return pa.struct([(one.name, _plain_type(one.type)) for one in kind])
+    if isinstance(kind, pa.ListType):
+        return pa.list_(_plain_type(kind.value_type))
+    return kind

@@ -1,0 +1,68 @@
+"""Commits of another program, written by hand as Delta's protocol has them: deletion vectors, properties, features."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import deltalake
+
+ENGINE = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
+VECTORS = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["deletionVectors", "invariants", "appendOnly"],
+}
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+
+
+def commit(folder: Path, actions: Sequence[Mapping[str, Any]], operation: str = "DELETE") -> int:
+    """Append a commit; its version."""
+    version = deltalake.DeltaTable(str(folder)).version() + 1
+    info = {"timestamp": 1_770_000_000_000, "operation": operation, "engineInfo": ENGINE, "operationParameters": {}}
+    lines = [{"commitInfo": info}, *actions]
+    (folder / "_delta_log" / f"{version:020}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return version
+
+
+def latest_add(folder: Path, name: str) -> dict[str, Any]:
+    """The newest action that added a file."""
+    for path in sorted((folder / "_delta_log").glob("*.json"), reverse=True):
+        for line in path.read_text().splitlines():
+            action = json.loads(line)
+            if action.get("add", {}).get("path") == name:
+                added: dict[str, Any] = action["add"]
+                return added
+    raise FileNotFoundError(name)
+
+
+def delete_by_vector(folder: Path, name: str, rows: Sequence[int]) -> int:
+    """Delete rows of a file as Spark does where deletion vectors are enabled; all that are deleted of it so far."""
+    added = latest_add(folder, name)
+    removed = {key: added[key] for key in ("path", "partitionValues", "size")}
+    removed |= {"deletionTimestamp": 1_770_000_000_000, "dataChange": True, "extendedFileMetadata": True}
+    if "deletionVector" in added:
+        removed["deletionVector"] = added["deletionVector"]
+    packed = _bitmap(sorted(rows))
+    vector = {"storageType": "i", "pathOrInlineDv": _z85(packed), "sizeInBytes": len(packed), "cardinality": len(rows)}
+    return commit(
+        folder,
+        [{"protocol": VECTORS}, {"remove": removed}, {"add": {**added, "dataChange": True, "deletionVector": vector}}],
+    )
+
+
+def _bitmap(rows: Sequence[int]) -> bytes:
+    """The protocol's RoaringBitmapArray with one array container: rows below 65,536."""
+    container = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16) + struct.pack(f"<{len(rows)}H", *rows)
+    return struct.pack("<IqI", 1681511377, 1, 0) + container
+
+
+def _z85(packed: bytes) -> str:
+    padded = packed + bytes(-len(packed) % 4)
+    return base64.b85encode(padded).translate(bytes.maketrans(_B85, _Z85)).decode()

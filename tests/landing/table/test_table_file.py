@@ -1,0 +1,155 @@
+"""Rows of files of a table, without those that a deletion vector marks, wherever they are read or rewritten."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock
+import penstock.tables
+from penstock.cli.tables.contents import rows_by_view
+from penstock.landing.backfill.planner import BackfillPlanner
+from penstock.landing.deletion.conditions import parse
+from penstock.landing.deletion.deletions import ASKED, ask
+from penstock.landing.deletion.removal import carry_out, count
+from penstock.landing.proof.evidence import read_rows
+from penstock.landing.row_counts import HOST, Tallies
+from penstock.landing.table.table_file import TableFile, as_written, open_rows
+from penstock.landing.table_paths import Layout
+from penstock.landing.trace.find_message import find_uuid
+from penstock.landing.typed.found_fields import data_of_late
+from penstock.landing.typed.upkeep import compact_all
+from penstock.sql.query import Query
+from penstock.sql.tables import Tables
+from tests.landing.table.foreign_writer import delete_by_vector
+from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
+from tests.landing.writing.messages import source
+
+NAMES = [f"a-{number:02}" for number in range(40)]
+LEFT = sorted({*NAMES} - {"a-21", "a-30"})
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    """Two batches of twenty clicks; a-21 and a-30 were deleted by a deletion vector, in both tables."""
+    made = Life(Layout.of(tmp_path / "tables"))
+    for batch in range(2):
+        rows = [(number, event(NAMES[number], ms=number)) for number in range(batch * 20, batch * 20 + 20)]
+        made.land(batch, [source(rows)])
+    for folder in (made.layout.tables / "landed", made.layout.tables / "events_click"):
+        (name,) = [file for file in files_of(folder) if pq.read_table(folder / file)["uuid"][0].as_py() == "a-20"]
+        delete_by_vector(folder, name, [1, 10])
+    return made
+
+
+def files_of(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")]
+
+
+def seen_by_polars(folder: Path) -> list[str]:
+    """As another program sees the table; in a process of its own, as its threads do not end."""
+    script = "import polars, sys, json; print(json.dumps(polars.scan_delta(sys.argv[1]).collect()['uuid'].to_list()))"
+    done = subprocess.run([sys.executable, "-c", script, str(folder)], check=True, capture_output=True, timeout=60)
+    return sorted(ast.literal_eval(done.stdout.decode()))
+
+
+def test_deleted_rows_are_read_by_nobody(life: Life, tmp_path: Path) -> None:
+    layout = life.layout
+    landed = layout.landed
+    (marked,) = [file for file in life.table.active() if file.live is not None]
+    assert sorted(read_rows(landed, life.table.active())["uuid"].to_pylist()) == LEFT
+    assert find_uuid(landed, life.table.active(), "a-21") is None
+    assert rows_by_view(layout.tables)["events"] == rows_by_view(layout.tables)["events_click"] == 38
+    assert Tallies(layout, HOST).now() == {("event", "web-1"): 38}
+    assert count(layout, parse("uuid in ('a-21', 'a-22')")) == (1, 1)
+    assert len(data_of_late(layout, "click", 100)) == 38
+    assert BackfillPlanner(tmp_path / "topics", layout, ["t"], running=False)._uuids("t", {"a-21", "a-22"}) == {"a-22"}
+    for view in ("landed", "events", "events_click"):
+        dataset = penstock.tables.open(layout.tables, view)
+        assert sorted(dataset.to_table()["uuid"].to_pylist()) == LEFT
+        assert dataset.count_rows() == 38
+    tables = Tables(layout, typed=(CLICK,))
+    limited = Tables(layout, typed=(CLICK,), readable=frozenset({"t"}))
+    for asked in (tables, limited):
+        for view in ("landed", "events", "events_click"):
+            with Query(asked, f"SELECT uuid FROM {view} ORDER BY uuid") as query:
+                assert query.answer()["uuid"].to_pylist() == LEFT
+    with open_rows(landed, marked) as rows:
+        assert sum(batch.num_rows for batch in rows.batches(["uuid"], 3)) == rows.rows == 18
+
+
+def test_deleted_rows_stay_deleted_when_others_are_taken_out(life: Life) -> None:
+    ask(life.layout, ASKED, parse("uuid = 'a-22'"))
+    assert carry_out(life.layout, WINDOW) == 1
+    left = [uuid for uuid in LEFT if uuid != "a-22"]
+    for name in ("landed", "events_click"):
+        folder = life.layout.tables / name
+        assert uuids_by_scan(folder) == left
+        assert seen_by_polars(folder) == left
+
+
+def test_deleted_rows_stay_deleted_when_files_are_merged(life: Life) -> None:
+    assert compact_all(life.layout)[1] == 2
+    for name in ("landed", "events_click"):
+        folder = life.layout.tables / name
+        assert uuids_by_scan(folder) == seen_by_polars(folder) == LEFT
+    life.land(2, [source([(40, event("a-40", ms=1))])])
+    assert uuids_by_scan(life.layout.tables / "landed") == sorted([*LEFT, "a-40"])
+
+
+def test_file_that_a_vector_marks_during_a_rewrite_is_not_replaced(life: Life) -> None:
+    from penstock.landing.table.delta_table import TableChanged
+
+    table = life.table
+    (plain,) = [file for file in table.active() if file.live is None]
+    delete_by_vector(life.layout.tables / "landed", plain, [0])
+    with pytest.raises(TableChanged, match="another program"):
+        table.replace([plain], [])  # type: ignore[attr-defined]
+    assert len(uuids_by_scan(life.layout.tables / "landed")) == 37
+
+
+def uuids_by_scan(folder: Path) -> list[str]:
+    import deltalake
+
+    rows = pa.table(deltalake.DeltaTable(str(folder)).scan(columns=["uuid"]))
+    return sorted(map(str, rows["uuid"].to_pylist()))
+
+
+def test_no_other_module_opens_files_of_tables() -> None:
+    root = Path(penstock.__file__).parent
+    rooms = [root / "landing", root / "sql", root / "spark", root / "cli" / "tables", root / "tables.py"]
+    modules = [path for room in rooms for path in ([room] if room.suffix else room.rglob("*.py"))]
+    openers = {"parquet_file", "read_metadata", "ParquetFile", "read_table"}
+    found = {
+        path.relative_to(root).as_posix()
+        for path in modules
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.alias) and node.name in openers)
+        or (isinstance(node, ast.Attribute) and node.attr in openers)
+    }
+    # Delta's own checkpoints, and tables of before version 0.2, have no deletion vectors.
+    allowed = {"landing/storage/parquet_files.py", "landing/table/table_file.py", "landing/table/delta_table.py"}
+    assert found <= allowed | {"landing/writing/upgrade.py"}
+
+
+def test_times_of_spark_are_read_exactly_without_statistics(tmp_path: Path) -> None:
+    moments = [datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)]
+    rows = pa.table({"event_time": pa.array(moments, pa.timestamp("us", "UTC")), "offset": [5, 7]})
+    pq.write_table(rows, tmp_path / "f.parquet", use_deprecated_int96_timestamps=True, write_statistics=False)
+    (file,) = as_written(["f.parquet"])
+    with open_rows(tmp_path, file) as reader:
+        assert reader.bounds("event_time") == (moments[0], moments[1])
+        assert reader.bounds("offset") == (5, 7)
+        assert not reader.fits_nanoseconds()
+        assert reader.read()["event_time"].to_pylist() == moments
+    with open_rows(tmp_path, TableFile.listed("f.parquet", 1, np.array([False]))) as reader:
+        assert (reader.rows, reader.read(["offset"])["offset"].to_pylist()) == (1, [7])
+        assert reader.read_group(0, ["offset"])["offset"].to_pylist() == [7]
