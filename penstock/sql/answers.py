@@ -7,7 +7,6 @@ import datetime as dt
 import io
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -71,17 +70,9 @@ def slowness(query: Query) -> str:
     """How long the answer took, of how much, and what helps; "" where it came soon."""
     if query.took <= SOON:
         return ""
-    size = sum(map(_size, query.files))
+    size = sum(file.size for file in query.files)
     table = f"{len(query.files):,} files, {size / 1e6:,.0f} MB"
     return f"that took {query.took:.1f} s" + (f" ({table}); a condition on date leaves files out" if size else "")
-
-
-def _size(path: object) -> int:
-    """Bytes of a file; 0 for one that is elsewhere, or gone."""
-    try:
-        return path.stat().st_size if isinstance(path, Path) else 0
-    except FileNotFoundError:
-        return 0
 
 
 def _number(value: Any) -> Any:
