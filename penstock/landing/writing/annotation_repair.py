@@ -11,9 +11,10 @@ import os
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.rows.unique_annotations import COLUMN, unique_annotations
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.storage.parquet_files import parquet_file
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table.table_files import Table
 from penstock.landing.table_paths import Layout, place_of
 from penstock.landing.writing.compaction import kept_if_committed
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, in_columns_of_today, with_rows
@@ -23,28 +24,35 @@ def repair_annotations(layout: Layout) -> int:
     """Rewrite the files of the table with repeated names; return how many. Safe while the pipeline and readers run."""
     with alone_at_upkeep(layout):
         table = table_of(layout)
-        names = [name for name in table.active() if has_repeated_names(layout.landed / name)]
+        names = _repeating(layout, table)
+        if isinstance(table, DeltaTable) and any(name.live is not None for name in names):
+            table.apply_vectors([name for name in names if name.live is not None])
+            names = _repeating(layout, table)
         for name in names:
             if isinstance(table, DeltaTable):
                 with kept_if_committed(table) as written:
-                    written.append(with_rows(table.folder, name))
+                    written.append(with_rows(table.folder, name, form=table.form))
                     table.replace([name], written)
             else:
                 _replace_in_folder(layout, table.folder, name)
     return len(names)
 
 
-def has_repeated_names(path: TablePath) -> bool:
+def _repeating(layout: Layout, table: Table) -> list[TableFile]:
+    return [name for name in table.active() if has_repeated_names(layout.landed, name)]
+
+
+def has_repeated_names(table: TablePath, name: TableFile) -> bool:
     """Whether a row of a file has two annotations of one name."""
-    with parquet_file(path) as file:
-        columns = (batch.column(0) for batch in file.iter_batches(ROW_GROUP, columns=[COLUMN]))
+    with open_rows(table, name) as file:
+        columns = (batch.column(0) for batch in file.batches([COLUMN], ROW_GROUP))
         return any(unique_annotations(column) is not column for column in columns)
 
 
-def _replace_in_folder(layout: Layout, aside: TablePath, name: str) -> None:
+def _replace_in_folder(layout: Layout, aside: TablePath, name: TableFile) -> None:
     # Crash: the new file is complete and synced before it takes the old one's name.
-    with FileWriter(aside, *place_of(name)) as writer, parquet_file(layout.landed / name) as old:
-        for batch in old.iter_batches(ROW_GROUP):
+    with FileWriter(aside, *place_of(name)) as writer, open_rows(layout.landed, name) as old:
+        for batch in old.batches(batch_rows=ROW_GROUP):
             writer.write(in_columns_of_today(batch))
         written = writer.close()
     os.replace(str(aside / written.name), str(layout.landed / name))

@@ -45,7 +45,6 @@ def compact_table(folder: TablePath) -> tuple[int, int]:
         return merge(table, table.active)
 
 
-
 def merge(table: DeltaTable, listed: Callable[[], Sequence[TableFile]]) -> tuple[int, int]:
     """Merge small files among those that ``listed`` returns; return how many files became how many.
 

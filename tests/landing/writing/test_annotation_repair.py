@@ -60,6 +60,6 @@ def test_merging_repairs_too(tmp_path: Path) -> None:
         table.commit({"t": number + 1}, [landed_message(number, annotations=TWICE)])
     assert compact_table(table.layout.landed) == (2, 1)
     (name,) = table_of(table.layout).active()
-    assert not has_repeated_names(table.layout.landed / name)
+    assert not has_repeated_names(table.layout.landed, name)
     read: pa.Table = pq.read_table(table.layout.landed / name, columns=["annotations"], partitioning=None)
     assert read["annotations"].to_pylist() == [ONCE, ONCE]
