@@ -12,9 +12,9 @@ from typing import Any
 
 ROOMS = {
     "penstock.client": "Senders, the logging handler, the clients of the log",
-    "penstock.tables": "The tables, without Spark (`pip install 'penstock[sql]'`)",
-    "penstock.spark": "The tables and the topics in Spark (`pip install 'penstock[spark]'`)",
-    "penstock.kafka": "Messages of any size over Kafka (`pip install 'penstock[kafka]'`)",
+    "penstock.tables": "The tables, without Spark (`pip install 'penstock-pipe[sql]'`)",
+    "penstock.spark": "The tables and the topics in Spark (`pip install 'penstock-pipe[spark]'`)",
+    "penstock.kafka": "Messages of any size over Kafka (`pip install 'penstock-pipe[kafka]'`)",
     "penstock.kafka.auditing": "Auditors of Kafka clients",
     "penstock.sinks": "What a handler of one's own is",
     "penstock.log": "Topics in a folder, without a daemon",

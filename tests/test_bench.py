@@ -69,7 +69,7 @@ def test_nats_without_its_client_and_kafka_without_java_say_what_to_install(monk
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="pip install nats-py"):
         peers.named("nats")
-    with pytest.raises(SystemExit, match=r"pip install 'penstock\[kafka\]'"):
+    with pytest.raises(SystemExit, match=r"pip install 'penstock-pipe\[kafka\]'"):
         peers.named("kafka")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setattr(kafka, "find_java", no_java)

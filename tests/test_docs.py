@@ -184,3 +184,15 @@ def test_the_versions_of_files_are_those_of_the_code() -> None:
     assert told["its frames"] == str(Receipt(Origin("", 0, 0, 0)).document()["v"])
     documents = ("TOPIC/*.state", "TOPIC/settings.json", "TOPIC/cursors/*.cursor", "TRANSACTION-*.intent")
     assert {told[name] for name in documents} == {str(checked_document.FORMAT)}
+
+
+def test_install_commands_name_this_project_and_its_extras() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    sources = [*PAGES, *GUIDES, *(ROOT / "penstock").rglob("*.py")]
+    commands = {text for path in sources for text in re.findall(r"pip install '([^']+)'", path.read_text())}
+    assert commands
+    for command in commands:
+        name, _, extras = command.partition("[")
+        assert name in (project["name"], "."), command
+        assert {*extras.rstrip("]").split(",")} <= {*project["optional-dependencies"]}, command
+    assert not [path for path in sources if re.search(r"pip install penstock\b(?!-pipe)", path.read_text())]

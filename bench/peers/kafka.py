@@ -12,7 +12,7 @@ from penstock.java.runtime import NoJava, find_java
 def missing() -> str:
     """What is to be installed before it can be measured; empty where nothing is."""
     if importlib.util.find_spec("confluent_kafka") is None:
-        return "confluent-kafka is not installed: pip install 'penstock[kafka]'"
+        return "confluent-kafka is not installed: pip install 'penstock-pipe[kafka]'"
     try:
         find_java()
     except NoJava as error:

@@ -166,7 +166,7 @@ def main() -> None:
         missing = str(error.name).partition(".")[0]
         if missing not in EXTRAS:
             raise
-        end(f"this needs {missing}: pip install 'penstock[{EXTRAS[missing]}]'")
+        end(f"this needs {missing}: pip install 'penstock-pipe[{EXTRAS[missing]}]'")
     except (PenstockError, OSError) as error:  # no Java, a folder that cannot be written, a daemon that went away
         end(error)
 

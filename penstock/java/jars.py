@@ -127,7 +127,7 @@ def _first_complaint(output: list[str]) -> str:
 def _ivy_command() -> list[str]:
     pyspark = importlib.util.find_spec("pyspark")
     if pyspark is None or pyspark.origin is None:
-        raise CannotFetch("fetching Java libraries needs the Ivy of pyspark: pip install 'penstock[spark]'")
+        raise CannotFetch("fetching Java libraries needs the Ivy of pyspark: pip install 'penstock-pipe[spark]'")
     jars = Path(pyspark.origin).parent / "jars" / "*"
     return [str(find_java().home / "bin" / "java"), "-cp", str(jars), "org.apache.ivy.Main"]
 

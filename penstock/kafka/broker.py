@@ -108,6 +108,9 @@ class Broker:
 
         Raises CannotStart, CannotFetch, NoJava.
         """
+        # Order: a missing client library is reported before minutes are spent on fetching Java libraries.
+        import confluent_kafka.admin  # noqa: F401
+
         jars = fetch_all(KAFKA_BROKER)
         for tries in range(TRIES, 0, -1):
             try:

@@ -37,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as file:
-        return message_from_string(file.read(f"penstock-{__version__}.dist-info/METADATA").decode())
+        return message_from_string(file.read(f"penstock_pipe-{__version__}.dist-info/METADATA").decode())
 
 
 def test_every_file_of_the_package_is_in_it(wheel: Path) -> None:
@@ -75,6 +75,6 @@ def test_it_is_installed_and_runs_the_demo(wheel: Path, tmp_path: Path, extras: 
     demo = run("up", "--demo")
     assert (demo.returncode, demo.stdout.splitlines()[-1:]) == (0, ["unaccounted: 0"]), demo.stdout + demo.stderr
     if not extras:
-        assert "pip install 'penstock[spark]'" in demo.stderr
-        assert "pip install 'penstock[sql]'" in run("sql", "select 1").stderr
-        assert "pip install 'penstock[console]'" in run("console").stderr
+        assert "pip install 'penstock-pipe[spark]'" in demo.stderr
+        assert "pip install 'penstock-pipe[sql]'" in run("sql", "select 1").stderr
+        assert "pip install 'penstock-pipe[console]'" in run("console").stderr

@@ -30,7 +30,7 @@ kafka = Commands(no_args_is_help=True, help="Kafka: a broker for trying out, lar
 def start(
     config: Config = None,
     override: Override = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where it listens, on loopback; 0: anywhere.")] = 9092,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on loopback; 0 picks a free one.")] = 9092,
     folder: Annotated[Path | None, typer.Option("--folder", help="Its data.", show_default="kafka in data_dir")] = None,
     memory: Annotated[str, typer.Option(help="Java's -Xmx.")] = "512m",
     setting: Annotated[
@@ -148,7 +148,7 @@ def _failures(bootstrap: str) -> Iterator[None]:
 
         from penstock.kafka.errors import LargeMessageError
     except ImportError:
-        fail("this needs confluent-kafka: pip install 'penstock[kafka]'")
+        fail("this needs confluent-kafka: pip install 'penstock-pipe[kafka]'")
     try:
         yield
     except KafkaException as error:

@@ -45,7 +45,7 @@ def promote(
         from penstock.landing.promote.promotion import CannotMove, Promotion
         from penstock.landing.table_paths import Layout
     except ImportError:
-        fail("this needs confluent-kafka and Spark: pip install 'penstock[spark,kafka]'")
+        fail("this needs confluent-kafka and Spark: pip install 'penstock-pipe[spark,kafka]'")
     layout = Layout.of(settings.tables)
     try:
         with Progress(f"copying {topic}") as progress:

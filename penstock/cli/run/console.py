@@ -26,6 +26,6 @@ def console(
     except CannotListen as error:
         fail(error)
     except ImportError:
-        fail("this needs NiceGUI: pip install 'penstock[console]'")
+        fail("this needs NiceGUI: pip install 'penstock-pipe[console]'")
     terminal.print(f"the console is at http://{settings.console.http}", markup=False)
     run(settings)

@@ -120,7 +120,7 @@ def _lacking() -> str:
 def _can_show(settings: Settings) -> bool:
     """Whether there can be a console; everything else runs without it."""
     if importlib.util.find_spec("nicegui") is None:
-        _LOGGER.warning("no web console: pip install 'penstock[console]'")
+        _LOGGER.warning("no web console: pip install 'penstock-pipe[console]'")
         return False
     try:
         check_address("console.http", settings.console.http)

@@ -91,7 +91,7 @@ def _to_kafka(layout: Layout, kafka: dict[str, str]) -> Iterator[Resender]:
     try:
         from penstock.landing.promote.kafka_writer import CannotSend, KafkaOut
     except ImportError:
-        fail("this needs confluent-kafka: pip install 'penstock[kafka]'")
+        fail("this needs confluent-kafka: pip install 'penstock-pipe[kafka]'")
     try:
         out = KafkaOut(kafka, f"penstock-replay-{layout.tables}")
         try:

@@ -21,7 +21,7 @@ WORDS = 3
 
 def spark_lacking() -> str:
     """What to do where Spark is not installed; empty where it is."""
-    return "" if importlib.util.find_spec("pyspark") else "this needs Spark: pip install 'penstock[spark]'"
+    return "" if importlib.util.find_spec("pyspark") else "this needs Spark: pip install 'penstock-pipe[spark]'"
 
 
 def need_spark(otherwise: str = "") -> None:

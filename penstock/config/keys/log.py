@@ -70,5 +70,5 @@ class LogConfig(Section):
     @classmethod
     def _has_kio(cls, kafka: str) -> str:
         if kafka and importlib.util.find_spec("kio") is None:
-            raise ValueError("this needs kio: pip install 'penstock[kafka]'")
+            raise ValueError("this needs kio: pip install 'penstock-pipe[kafka]'")
         return kafka

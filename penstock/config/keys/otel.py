@@ -30,7 +30,7 @@ class OtelConfig(Section):
         if endpoint and not endpoint.startswith(("http://", "https://")):
             raise ValueError(f"{endpoint!r} is not an address such as http://127.0.0.1:4318/v1/metrics")
         if endpoint and not is_installed():
-            raise ValueError("this needs OpenTelemetry: pip install 'penstock[otel]'")
+            raise ValueError("this needs OpenTelemetry: pip install 'penstock-pipe[otel]'")
         return endpoint
 
 

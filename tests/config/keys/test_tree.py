@@ -117,7 +117,7 @@ def test_any_override_is_taken_or_refused_with_a_config_error(text: str) -> None
 def test_the_door_of_kafkas_clients_is_closed_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings().log.kafka == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"needs kio: pip install 'penstock\[kafka\]'"):
+    with pytest.raises(ValueError, match=r"needs kio: pip install 'penstock-pipe\[kafka\]'"):
         Settings.model_validate({"log": {"kafka": "127.0.0.1:9092"}})
 
 
