@@ -194,5 +194,6 @@ def test_install_commands_name_this_project_and_its_extras() -> None:
     for command in commands:
         name, _, extras = command.partition("[")
         assert name in (project["name"], "."), command
-        assert {*extras.rstrip("]").split(",")} <= {*project["optional-dependencies"]}, command
+        if not extras.startswith("{"):  # the command line fills in the extra of a missing module
+            assert {*extras.rstrip("]").split(",")} <= {*project["optional-dependencies"]}, command
     assert not [path for path in sources if re.search(r"pip install penstock\b(?!-pipe)", path.read_text())]

@@ -139,7 +139,8 @@ def java(_: Settings) -> Iterator[Finding]:
         found = find_java()
     except NoJava as error:
         advice = (
-            "sudo apt install openjdk-21-jre-headless; or: pip install 'penstock-pipe[java]'; or: penstock up --no-spark"
+            "sudo apt install openjdk-21-jre-headless; or: pip install 'penstock-pipe[java]'; "
+            "or: penstock up --no-spark"
         )
         yield Finding("Java", "bad", str(error).partition(":")[0], advice)
     else:
