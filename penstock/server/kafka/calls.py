@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.log import (
     Appended,
+    InvalidTopicName,
     LogClosed,
     LogFull,
     MessageTooLarge,
@@ -79,6 +80,7 @@ _CODES: dict[type[PenstockError], ErrorCode] = {
     UnknownTopic: ErrorCode.unknown_topic_or_partition,
     NotAllowed: ErrorCode.topic_authorization_failed,
     BadRequest: ErrorCode.invalid_topic_exception,
+    InvalidTopicName: ErrorCode.invalid_topic_exception,
     AlreadyExists: ErrorCode.topic_already_exists,
     Exhausted: ErrorCode.policy_violation,
     TooManyTopics: ErrorCode.policy_violation,

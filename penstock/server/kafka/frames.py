@@ -155,12 +155,21 @@ class Frames(asyncio.BufferedProtocol):
     def _begin_large(self) -> None:
         """Where what has come ends within its first frame, that gets memory of its own."""
         if self._large is None and len(self._rest) >= SIZE and (size := self._size()) > len(self._rest) - SIZE:
-            self._large = _Large(size, self._rest[SIZE:], RequestBytes(self._give_up), self._timer(size))
+            self._large = _Large(size, self._rest[SIZE:], RequestBytes(self._give_up), self._loop.time())
             self._limits.grow(self._large.held, len(self._rest) - SIZE)
             self._rest = memoryview(b"")
+            self._abort_if_late(self._large)
 
-    def _timer(self, size: int) -> asyncio.TimerHandle:
-        return self._loop.call_later(self._limits.time_for(size), self.abort)
+    def _abort_if_late(self, large: _Large) -> None:
+        """End the connection once a frame comes too slowly.
+
+        Invariant: the deadline follows the bytes that have come, never the length that was announced.
+        """
+        remaining = large.began + self._limits.time_for(large.count) - self._loop.time()
+        if remaining <= 0:
+            self.abort()
+        else:
+            large.timer = self._loop.call_later(remaining, self._abort_if_late, large)
 
     def _give_up(self) -> None:
         self._told()
@@ -281,31 +290,33 @@ class TlsFrames(asyncio.Protocol):
 class _Large:
     """A frame of which only a part has come."""
 
-    def __init__(self, size: int, begun: memoryview, held: RequestBytes, timer: asyncio.TimerHandle) -> None:
-        self.size, self.held, self._timer, self._count = size, held, timer, len(begun)
+    def __init__(self, size: int, begun: memoryview, held: RequestBytes, began: float) -> None:
+        self.size, self.held, self.began, self.count = size, held, began, len(begun)
+        self.timer: asyncio.TimerHandle | None = None
         self._memory = _memory(min(size, max(FIRST_ROOM, len(begun))))
         self._memory[: len(begun)] = begun
 
     @property
     def is_whole(self) -> bool:
-        return self._count == self.size
+        return self.count == self.size
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
-        if self._count == len(self._memory):
-            before, self._memory = self._memory, _memory(min(self.size, 2 * self._count))
-            self._memory[: self._count] = before
-        return self._memory[self._count :]
+        if self.count == len(self._memory):
+            before, self._memory = self._memory, _memory(min(self.size, 2 * self.count))
+            self._memory[: self.count] = before
+        return self._memory[self.count :]
 
     def filled(self, count: int) -> None:
-        self._count += count
+        self.count += count
         if self.is_whole:
             self.held.complete = True
             self.over()
 
     def over(self) -> None:
         """Nothing is waited for any more."""
-        self._timer.cancel()
+        if self.timer is not None:
+            self.timer.cancel()
 
     def whole(self) -> memoryview:
         return self._memory.toreadonly()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -67,15 +68,17 @@ class Refused(PenstockError):
 
 
 class Group:
-    """On one event loop."""
+    """A group, on one event loop. ``on_empty`` is called once its last member has left or expired."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, on_empty: Callable[[Group], None] = lambda _: None) -> None:
+        self.name, self._on_empty = name, on_empty
         self.state = State.EMPTY
         self.generation = 0
         self.kind, self.protocol, self.leader = "", "", ""
         self.members: dict[str, Member] = {}
         self._loop = asyncio.get_running_loop()
+        self.last_heard = self._loop.time()
+        """Time of the loop at which a member last said something."""
         self._deadline: asyncio.TimerHandle | None = None
 
     # Joining
@@ -93,6 +96,7 @@ class Group:
             waiting.set_result(self._joined(member))
             return waiting
         _settle(member.joining, {"error_code": ErrorCode.unknown_member_id})
+        self.last_heard = self._loop.time()
         member.joining = waiting
         _calm(member)
         self._rebalance()
@@ -124,9 +128,13 @@ class Group:
         return next((m for m in self.members.values() if instance is not None and m.asked.instance == instance), None)
 
     def _common(self, asked: Asking) -> bool:
+        """Whether all members have a protocol in common with ``asked``; in pairs they might each have another one."""
         replaced = self._instance(asked.instance)
-        others = (one for one in self.members.values() if one.id != asked.member and one is not replaced)
-        return all(set(asked.protocols) & set(other.asked.protocols) for other in others)
+        common = set(asked.protocols)
+        for member in self.members.values():
+            if member.id != asked.member and member is not replaced:
+                common &= set(member.asked.protocols)
+        return bool(common)
 
     def _rebalance(self) -> None:
         """Ask all to join again; go on once they have, or their time is over."""
@@ -149,6 +157,7 @@ class Group:
         self.generation += 1
         if not self.members:
             self.state, self.protocol, self.leader = State.EMPTY, "", ""
+            self._on_empty(self)
             return
         self.state = State.SYNCING
         if self.leader not in self.members:
@@ -236,6 +245,7 @@ class Group:
 
     def _alive(self, member: Member) -> None:
         """Its session begins again."""
+        self.last_heard = self._loop.time()
         _calm(member)
         member.expiry = self._loop.call_later(member.asked.session, self._expire, member)
 

@@ -5,6 +5,7 @@ Who is in a group is kept in memory: after a restart the members join again. Wha
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -18,9 +19,13 @@ from penstock.server.kafka.messages import Values
 SHORTEST, LONGEST = 1.0, 1800.0
 """Seconds that a session may last."""
 MAX_GROUPS = 1000
+"""Limit: groups with members. Beyond it the group that was silent for the longest time is put out: its members, if
+there are any, join again.
+"""
 ASKS_FOR_ID = 4
 """From this version on a new member asks twice: so that one whose answer is lost leaves nobody behind."""
 CONSUMER, CLASSIC, DEAD = "consumer", "classic", "Dead"
+_LOGGER = logging.getLogger(__name__)
 
 
 class Groups:
@@ -68,16 +73,22 @@ class Groups:
             raise Refused(ErrorCode.invalid_group_id)
         if name not in self._groups:
             if len(self._groups) >= MAX_GROUPS:
-                raise Refused(ErrorCode.group_max_size_reached)
-            self._groups[name] = Group(name)
+                silent = min(self._groups.values(), key=lambda group: group.last_heard)
+                _LOGGER.warning("Kafka: group %r is put out: there are more than %d groups", silent.name, MAX_GROUPS)
+                self._remove(silent)
+            self._groups[name] = Group(name, self._remove)
         return self._groups[name]
 
     def _forget(self, name: str) -> None:
         """Groups without members are known by their cursors alone."""
         group = self._groups.get(name)
         if group is not None and not group.members:
-            group.close()
-            del self._groups[name]
+            self._remove(group)
+
+    def _remove(self, group: Group) -> None:
+        group.close()
+        if self._groups.get(group.name) is group:
+            del self._groups[group.name]
 
     def _group(self, name: str) -> Group:
         group = self._groups.get(name)

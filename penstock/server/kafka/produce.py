@@ -16,6 +16,7 @@ from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, Soon, code_of
 from penstock.server.kafka.errors import BadRecords, TakesLong
+from penstock.server.kafka.limits import LARGEST
 from penstock.server.kafka.messages import Parts, Request, Values, answer, by_topic, partitions_of
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
 from penstock.server.kafka.stored_answers import stored_answer
@@ -23,6 +24,8 @@ from penstock.server.kafka.stored_answers import stored_answer
 SOURCE = "kafka"
 SEQUENCES = 1 << 31
 """A producer's numbers begin again behind so many."""
+MAX_UNPACKED_BYTES = LARGEST
+"""Limit: bytes of all record batches of one request, unpacked: as many as a request may have that is not packed."""
 LAST_EPOCH = (1 << 15) - 2
 NO_TRANSACTIONS = "Penstock has no transactions of Kafka; idempotent producers need none"
 _UNKNOWN_PARTITION = {"error_code": ErrorCode.unknown_topic_or_partition, "base_offset": -1}
@@ -73,19 +76,25 @@ class Producing:
 
     def _soon(self, call: Call, asked: list[tuple[str, Any]], *, quickly: bool = False) -> Soon:
         """Raises TakesLong where it is to go ``quickly`` and does not, and then nothing is begun."""
-        read = [(name, part.index, self._read(call, name, part, quickly)) for name, part in asked]
+        read: list[tuple[str, int, Values | tuple[Topic, ProducedBatch]]] = []
+        # Limit: all batches of a request are in memory until they are queued, so they share one limit unpacked.
+        room = MAX_UNPACKED_BYTES
+        for name, part in asked:
+            batch = self._read(call, name, part, room, quickly)
+            room -= batch[1].memory_bytes if isinstance(batch, tuple) else 0
+            read.append((name, part.index, batch))
         begun = [(name, index, self._queued(*one) if isinstance(one, tuple) else one) for name, index, one in read]
         stored = [one.stored for _, _, one in begun if isinstance(one, Queued)]
         return Soon(stored, partial(_frame, begun, call.message.acks))
 
-    def _read(self, call: Call, name: str, part: Any, quickly: bool) -> Values | tuple[Topic, ProducedBatch]:
+    def _read(self, call: Call, name: str, part: Any, room: int, quickly: bool) -> Values | tuple[Topic, ProducedBatch]:
         if part.index != 0:
             return _UNKNOWN_PARTITION
         if call.message.transactional_id is not None:
             return _NO_TRANSACTION
         try:
             topic = self._api.topics.writable(name, call.caller)
-            batch = decode(part.records or b"", quickly=quickly)
+            batch = decode(part.records or b"", quickly=quickly, most=room)
         except TakesLong:
             raise
         except (PenstockError, ValueError) as error:

@@ -17,6 +17,8 @@ from typing import Any
 
 from penstock.server.kafka.errors import BadFrame
 
+MAX_ELEMENTS = 20_000
+"""Limit: elements of all arrays of a request, and tagged fields: each takes 20 us to read and 40 us to answer."""
 Read = Callable[["Octets"], Any]
 _NUMBERS = {"int8": ">b", "int16": ">h", "int32": ">i", "int64": ">q", "bool": ">?", "float64": ">d"}
 
@@ -26,6 +28,7 @@ class Octets:
 
     def __init__(self, data: bytes | memoryview, at: int = 0) -> None:
         self._data, self.at = memoryview(data), at
+        self._elements = 0
         self.stays: list[int] = []
         """Where each part begins that is left where it is."""
 
@@ -50,6 +53,12 @@ class Octets:
             if byte < 0x80:
                 return found
         raise BadFrame("a number is too long")
+
+    def count_elements(self, count: int) -> None:
+        """Count ``count`` elements that are about to be read. Raises BadFrame where they are too many."""
+        self._elements += count
+        if self._elements > MAX_ELEMENTS:
+            raise BadFrame(f"a request has more than {MAX_ELEMENTS} elements")
 
     def length(self, *, compact: bool, form: str) -> int:
         """A length; -1 for none. It is never more than the bytes that are left."""
@@ -79,7 +88,9 @@ def _reader(schema: Any) -> Read:
 
     def read_entity(octets: Octets) -> Any:
         values = {name: read(octets) for name, read in plain}
-        for _ in range(octets.length(compact=True, form="") + 1 if flexible else 0):
+        tags = octets.length(compact=True, form="") + 1 if flexible else 0
+        octets.count_elements(tags)
+        for _ in range(tags):
             tag, size = octets.varint(), octets.varint()
             inner = Octets(octets.take(size))
             if tag in tagged:
@@ -106,6 +117,7 @@ def _of_hint(hint: Any, kind: str, compact: bool) -> Read:
 def _array(read: Read, compact: bool, optional: bool) -> Read:
     def read_array(octets: Octets) -> Any:
         count = octets.length(compact=compact, form=">i")
+        octets.count_elements(max(count, 0))
         return _none(optional) if count < 0 else tuple(read(octets) for _ in range(count))
 
     return read_array

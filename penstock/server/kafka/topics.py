@@ -14,6 +14,7 @@ from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import EntriesApi
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.cluster import BROKER, topic_id
+from penstock.server.kafka.limits import LARGEST
 from penstock.server.kafka.messages import Values
 
 TOPIC, BROKERS = 2, 4
@@ -29,6 +30,16 @@ _FIXED = {
     "min.insync.replicas": "1",
 }
 """Settings of Kafka that cannot be others."""
+_BROKER = {
+    "auto.create.topics.enable": "true",
+    "default.replication.factor": "1",
+    "delete.topic.enable": "true",
+    "log.message.timestamp.type": "LogAppendTime",
+    "message.max.bytes": str(LARGEST),
+    "min.insync.replicas": "1",
+    "num.partitions": "1",
+}
+"""Settings of the broker that clients and tools ask for."""
 _IGNORED = ("cleanup.policy", "compression.type", "message.timestamp.type", "min.insync.replicas", "flush.messages")
 """Those that may be given all the same, as many clients do."""
 _FOREVER = 1 << 62
@@ -84,21 +95,24 @@ class Topics:
     def _describe(self, call: Call, asked: Any) -> Values:
         known = {"resource_type": asked.resource_type, "resource_name": asked.resource_name}
         if asked.resource_type == BROKERS and asked.resource_name in ("", str(BROKER)):
-            return known
+            configs = [_config(name, value, DEFAULT, STRING) for name, value in _BROKER.items()]
+            return {**known, "configs": [one for one in configs if _is_wanted(asked, one)]}
         if asked.resource_type != TOPIC:
             return {**known, "error_code": ErrorCode.invalid_request, "error_message": "there are topics and a broker"}
         try:
             self._api.topics.readable(asked.resource_name, call.caller)
         except PenstockError as error:
             return {**known, **_told(error)}
-        wanted = asked.configuration_keys
-        configs = [one for one in self._configs(asked.resource_name) if wanted is None or one["name"] in wanted]
-        return {**known, "configs": configs}
+        return {**known, "configs": [one for one in self._configs(asked.resource_name) if _is_wanted(asked, one)]}
 
     def _configs(self, name: str) -> list[Values]:
         settings = self._api.topics.log.settings(name)
         own = [_config(key, tell(settings), DYNAMIC, LONG) for key, (_, _, tell) in _SETTINGS.items()]
         return own + [_config(key, value, DEFAULT, STRING) for key, value in _FIXED.items()]
+
+
+def _is_wanted(asked: Any, config: Values) -> bool:
+    return asked.configuration_keys is None or config["name"] in asked.configuration_keys
 
 
 def _config(name: str, value: str, source: int, kind: int) -> Values:

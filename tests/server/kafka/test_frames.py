@@ -242,6 +242,24 @@ async def test_a_frame_that_does_not_come_is_given_up() -> None:
         assert limits.size == 0
 
 
+async def test_deadline_follows_received_bytes_not_the_announced_length() -> None:
+    async with connected(KafkaLimits(timeout=0.2)) as (frames, wire):
+        wire.bring(struct.pack(">i", 90 << 20) + b"x")
+        began = asyncio.get_running_loop().time()
+        assert await asyncio.wait_for(frames.next(), 2) is None
+        assert asyncio.get_running_loop().time() - began < 2
+        assert wire.aborted
+
+
+async def test_frame_that_comes_fast_enough_outlives_its_first_deadline() -> None:
+    async with connected(KafkaLimits(timeout=0.2)) as (frames, wire):
+        wire.bring(struct.pack(">i", 200_000) + b"x" * 100_000)
+        await asyncio.sleep(0.5)
+        assert not wire.aborted
+        wire.bring(b"x" * 100_000)
+        assert len(cast("module.Whole", await frames.next())[0]) == 200_000
+
+
 async def test_who_is_silent_is_disconnected_but_not_who_waits_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE", 0.1)
     async with connected() as (_, wire):

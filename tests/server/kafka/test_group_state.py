@@ -114,3 +114,31 @@ def test_who_speaks_no_protocol_of_the_others_is_refused() -> None:
         assert refused.value.code is ErrorCode.inconsistent_group_protocol
 
     run(scenario)
+
+
+def test_members_without_a_protocol_that_all_have_are_refused() -> None:
+    async def scenario(group: Group) -> None:
+        def wanting(*names: str, member: str = "") -> Asking:
+            protocols = dict.fromkeys(names, b"")
+            return Asking(member, None, "client", "host", 60, 60, "consumer", protocols)
+
+        first = await group.join(wanting("r", "s"))
+        joining = group.join(wanting("s", "t"))
+        await group.join(wanting("r", "s", member=first["member_id"]))
+        assert (await joining)["protocol_name"] == "s"
+        with pytest.raises(Refused) as refused:
+            group.join(wanting("t", "r"))
+        assert str(refused.value) == ErrorCode.inconsistent_group_protocol.name
+
+    run(scenario)
+
+
+def test_group_is_told_empty_once_its_last_member_expires() -> None:
+    async def main() -> None:
+        emptied: list[str] = []
+        group = Group("g", lambda empty: emptied.append(empty.name))
+        await group.join(asking(session=0.05))
+        await asyncio.sleep(0.5)
+        assert (emptied, group.members) == (["g"], {})
+
+    asyncio.run(main())

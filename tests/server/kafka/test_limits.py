@@ -3,14 +3,21 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader
 
 from penstock.process import in_flight_bytes
 from penstock.records import body
 from penstock.server.http.body_limits import HttpLimits
+from penstock.server.kafka.cluster import CREATIONS_AT_ONCE, CREATIONS_PER_S, CreationQuota
+from penstock.server.kafka.groups import MAX_GROUPS
 from penstock.server.kafka.limits import LARGEST
 from penstock.server.kafka.messages import Api
 from tests.server.kafka.test_messages import request
@@ -106,3 +113,94 @@ def test_who_does_not_take_its_answers_is_disconnected(narrow: Running, monkeypa
                 time.sleep(0.01)
     with connected(narrow) as sock:
         assert is_served(sock)
+
+
+def answer_of(sock: socket.socket, api: Api, version: int) -> Any:
+    stream = sock.makefile("rb")
+    (size,) = struct.unpack(">i", stream.read(4))
+    message, _ = entity_reader(load_response_schema(api, version))(stream.read(size), 4)
+    return message
+
+
+def metadata(names: Iterable[str], *, create: bool = True) -> bytes:
+    topics = tuple({"name": name} for name in names)
+    return framed(request(Api.METADATA, 4, topics=topics, allow_auto_topic_creation=create))
+
+
+def test_metadata_of_one_client_creates_a_limited_number_of_topics(door: Running) -> None:
+    with connected(door) as sock:
+        sock.settimeout(60)
+        sock.sendall(metadata(f"t{number}" for number in range(300)))
+        codes = Counter(topic.error_code for topic in answer_of(sock, Api.METADATA, 4).topics)
+        assert codes[ErrorCode.none] == len(door.log.names())
+        assert CREATIONS_AT_ONCE <= codes[ErrorCode.none] < 200
+        assert codes[ErrorCode.throttling_quota_exceeded] == 300 - codes[ErrorCode.none]
+        sock.sendall(metadata(["t0", "t1"]))
+        assert [topic.error_code for topic in answer_of(sock, Api.METADATA, 4).topics] == [ErrorCode.none] * 2
+
+
+def test_quota_of_creations_comes_back_with_time_and_is_each_clients_own() -> None:
+    now = [100.0]
+    quota = CreationQuota(lambda: now[0])
+    assert [quota.take("a") for _ in range(CREATIONS_AT_ONCE + 1)] == [True] * CREATIONS_AT_ONCE + [False]
+    assert quota.take("b")
+    now[0] += 1 / CREATIONS_PER_S
+    assert [quota.take("a"), quota.take("a")] == [True, False]
+
+
+def test_metadata_of_60000_names_ends_its_connection_while_others_are_served(door: Running) -> None:
+    names = [f"topic-number-{number}" for number in range(60_000)]
+    with connected(door) as sock, connected(door) as other:
+        sock.settimeout(30)
+        sock.sendall(metadata(names))
+        began = time.monotonic()
+        assert is_served(other)
+        assert time.monotonic() - began < 1
+        assert is_closed(sock)
+    assert not door.log.names()
+
+
+def joined(sock: socket.socket, group: str, session_ms: int = 1000) -> Any:
+    wanted = {
+        "group_id": group,
+        "session_timeout": session_ms,
+        "rebalance_timeout": 0,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": ({"name": "r", "metadata": b""},),
+    }
+    sock.sendall(framed(request(Api.JOIN_GROUP, 1, **wanted)))
+    return answer_of(sock, Api.JOIN_GROUP, 1)
+
+
+@pytest.mark.parametrize("session_ms", [1000, 1_800_000])
+def test_new_group_is_taken_after_1000_names_were_used(door: Running, session_ms: int) -> None:
+    with connected(door) as sock:
+        sock.settimeout(60)
+        codes = {joined(sock, f"g{number}", session_ms).error_code for number in range(MAX_GROUPS + 3)}
+        assert codes == {ErrorCode.none}
+        assert joined(sock, "brand-new").error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize(
+    ("name", "create", "code"),
+    [
+        ("UPPER-Store-0003-changelog", False, ErrorCode.unknown_topic_or_partition),
+        ("UPPER-Store-0003-changelog", True, ErrorCode.invalid_topic_exception),
+        ("no/name", False, ErrorCode.invalid_topic_exception),
+        ("", False, ErrorCode.invalid_topic_exception),
+        ("missing", False, ErrorCode.unknown_topic_or_partition),
+    ],
+)
+def test_metadata_of_a_name_that_is_no_topic_says_why(door: Running, name: str, create: bool, code: ErrorCode) -> None:
+    with connected(door) as sock:
+        sock.sendall(metadata([name], create=create))
+        assert [topic.error_code for topic in answer_of(sock, Api.METADATA, 4).topics] == [code]
+
+
+def test_settings_of_the_broker_are_told(door: Running) -> None:
+    resource = {"resource_type": 4, "resource_name": "0", "configuration_keys": ("num.partitions", "no.such")}
+    with connected(door) as sock:
+        sock.sendall(framed(request(Api.DESCRIBE_CONFIGS, 1, resources=(resource,))))
+        (told,) = answer_of(sock, Api.DESCRIBE_CONFIGS, 1).results
+    assert [(config.name, config.value) for config in told.configs] == [("num.partitions", "1")]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kio.index import load_response_schema
+from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
 from penstock.server.kafka import produce as producing
@@ -16,6 +17,7 @@ from penstock.server.kafka.messages import VERSIONS, Api
 from penstock.server.kafka.records.decode import QUICK_BYTES, QUICK_HEADERS, decode
 from tests.server.kafka.produced import plain, produced
 from tests.server.kafka.test_limits import connected, framed
+from tests.server.kafka.test_messages import request
 from tests.server.kafka.test_requests import produce
 from tests.server.running import Running
 
@@ -54,7 +56,9 @@ def test_small_and_large_ones_to_known_and_new_topics_keep_their_order(door: Run
 def test_a_batch_with_many_headers_is_stored_once_in_its_turn(door: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[bool] = []
     monkeypatch.setattr(
-        producing, "decode", lambda data, quickly: tried.append(quickly) or decode(data, quickly=quickly)
+        producing,
+        "decode",
+        lambda data, quickly, most: tried.append(quickly) or decode(data, quickly=quickly, most=most),
     )
     many = produced([(None, b"with", [("h", b"\xff")] * QUICK_HEADERS)] * 2)
     sent = [produce(LAST, batch, topic="t", number=n) for n, batch in enumerate([plain(b"a"), many, plain(b"b")])]
@@ -90,3 +94,24 @@ def test_a_large_one_and_a_small_one_of_the_same_form_are_stored_alike(door: Run
         sock.sendall(b"".join(map(framed, sent)))
         answers(sock.makefile("rb"), len(sent))
     assert [len(row or b"") for row in rows(door, "t")] == sizes
+
+
+def test_batches_that_are_too_large_together_when_unpacked_are_refused(door: Running) -> None:
+    large = produced([(None, bytes(60 << 20), [])], "zstd")
+    assert len(large) < 100_000
+    parts = tuple({"index": 0, "records": large} for _ in range(3))
+    sent = request(
+        Api.PRODUCE,
+        3,
+        acks=-1,
+        timeout=30_000,
+        topic_data=({"name": "t", "partition_data": parts},),
+    )
+    with connected(door) as sock:
+        sock.settimeout(120)
+        sock.sendall(framed(sent))
+        stream = sock.makefile("rb")
+        (size,) = struct.unpack(">i", stream.read(4))
+        message, _ = entity_reader(load_response_schema(Api.PRODUCE, 3))(stream.read(size), 4)
+    codes = [part.error_code for part in message.responses[0].partition_responses]
+    assert codes[1:] == [ErrorCode.message_too_large] * 2

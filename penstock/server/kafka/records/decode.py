@@ -14,7 +14,7 @@ from crc32c import crc32c
 from penstock.records import Body, binary_array, body
 from penstock.server.kafka.errors import BadChecksum, BadRecords, TakesLong, UnknownCodec
 from penstock.server.kafka.records import varints
-from penstock.server.kafka.records.compression import unpacked
+from penstock.server.kafka.records.compression import MOST, unpacked
 from penstock.server.kafka.records.few_records import few_rows
 from penstock.server.kafka.records.headers import annotations_of
 from penstock.server.kafka.records.record_places import record_places
@@ -35,6 +35,8 @@ MAX_RECORDS = 1 << 19
 MAX_HEADERS = 1000
 MAX_ALL_HEADERS = 1 << 20
 """Records of a batch, headers of a record and of a batch, at most: each takes more memory than it may have bytes."""
+RECORD_BYTES = 32
+"""Bytes that a record takes in memory beside its own."""
 NO_PRODUCER = -1
 
 
@@ -47,6 +49,8 @@ class ProducedBatch:
     epoch: int
     sequence: int
     transactional: bool
+    memory_bytes: int = 0
+    """Memory that its rows take, about."""
 
 
 def are_quick(batches: Sequence[bytes | memoryview]) -> bool:
@@ -60,8 +64,8 @@ def are_quick(batches: Sequence[bytes | memoryview]) -> bool:
     return sum(max(int(HEADER.unpack_from(batch)[-1]), 0) for batch in whole) <= QUICK_RECORDS
 
 
-def decode(data: bytes | memoryview, *, quickly: bool = False) -> ProducedBatch:
-    """The one batch that ``data`` is. Timestamps are left out, as the log gives its own.
+def decode(data: bytes | memoryview, *, quickly: bool = False, most: int = MOST) -> ProducedBatch:
+    """The one batch that ``data`` is, of ``most`` bytes unpacked. Timestamps are left out, as the log gives its own.
 
     Raises BadRecords, BadChecksum for damage, UnknownCodec for a format that is not taken, BatchTooLarge; ``quickly``
     TakesLong where there are many headers.
@@ -78,11 +82,13 @@ def decode(data: bytes | memoryview, *, quickly: bool = False) -> ProducedBatch:
         raise BadChecksum("the checksum of a record batch does not hold")
     if attributes & CONTROL or not 1 <= count <= MAX_RECORDS or last != count - 1:
         raise BadRecords("a record batch without records, or not as producers send them")
-    octets = unpacked(view[HEADER.size :], attributes & CODEC)
+    octets = unpacked(view[HEADER.size :], attributes & CODEC, most)
     few = few_rows(octets.to_pybytes(), count) if octets.size <= MOST_OF_FEW else None
-    most = QUICK_HEADERS if quickly else None
-    rows: Body = _rows(np.frombuffer(octets, np.uint8), count, most) if few is None else few  # type: ignore[call-overload]
-    return ProducedBatch(rows, producer, epoch, sequence, bool(attributes & TRANSACTIONAL))
+    headers = QUICK_HEADERS if quickly else None
+    rows: Body = _rows(np.frombuffer(octets, np.uint8), count, headers) if few is None else few  # type: ignore[call-overload]
+    return ProducedBatch(
+        rows, producer, epoch, sequence, bool(attributes & TRANSACTIONAL), octets.size + RECORD_BYTES * count
+    )
 
 
 def _rows(data: Bytes, count: int, most_headers: int | None = None) -> pa.RecordBatch:
