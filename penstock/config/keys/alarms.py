@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -24,8 +25,24 @@ class AlarmsConfig(Section):
     @field_validator("webhook")
     @classmethod
     def _is_address(cls, webhook: str) -> str:
-        if webhook and not webhook.startswith(("http://", "https://")):
+        """The texts do not repeat the address: it often is a password, and errors reach logs."""
+        if not webhook:
+            return webhook
+        if not webhook.startswith(("http://", "https://")):
             raise ValueError("is not an address such as https://hooks.example.org/penstock")
+        if not all(" " < character <= "~" for character in webhook):
+            raise ValueError("has spaces or characters outside ASCII: write them percent-encoded")
+        try:
+            address = urlsplit(webhook)
+            has_host, _ = bool(address.hostname), address.port
+        except ValueError:
+            has_host = False
+        if not has_host:
+            raise ValueError("has no host, or a port that is no number")
+        if "@" in address.netloc:
+            raise ValueError(
+                "has a user or password: let the receiver take a secret in the path, or use alarms.command"
+            )
         return webhook
 
     @field_validator("command")
@@ -34,5 +51,5 @@ class AlarmsConfig(Section):
         try:
             shlex.split(command)
         except ValueError as error:
-            raise ValueError(f"{command!r} is no command: {error}") from None
+            raise ValueError(f"is no command: {error}") from None
         return command

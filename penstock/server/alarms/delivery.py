@@ -1,93 +1,248 @@
-"""Alarms on their way out: to a webhook and a command, again and again for a while, never in anybody's way."""
+"""Delivers alarms to a webhook and a command, with retries, without delaying anybody.
+
+One thread runs an event loop; each delivery is a task of its own, so that a destination that hangs delays neither the
+other one nor later alarms. Only the begin and the end of the same alarm keep their order.
+"""
 
 from __future__ import annotations
 
-import http.client
+import asyncio
+import contextlib
 import json
 import logging
-import queue
+import os
 import shlex
-import subprocess
+import signal
+import ssl
 import threading
-import urllib.error
-import urllib.request
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from penstock.config.keys.alarms import AlarmsConfig
+from penstock.errors import PenstockError
 from penstock.server.metrics.prometheus import Family
 
 MOST_WAITING = 100
+"""Alarms that may be unfinished at once; each has one attempt at a time for each destination."""
+ATTEMPTS_AT_ONCE = 8
+"""Connections and commands that may be open at once: a burst of alarms must not start a hundred processes."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds from one attempt to the next; each pause is twice the one before."""
+MAX_ERROR_BYTES = 4096
+"""Of a command's standard error, its end, of which the last line is logged."""
+ERROR_GRACE_S = 0.5
+"""A child that left the process group of the command may hold its standard error open for ever."""
+SHORTEST_SECRET = 4
+"""Arguments that are shorter are words such as -X; to mask them would make the text unreadable."""
 SENT, FAILED, DROPPED = "sent", "failed", "dropped"
 _LOGGER = logging.getLogger(__name__)
+Attempt = Callable[[bytes], Awaitable[None]]
+
+
+class NotDelivered(PenstockError):
+    """An attempt failed; the text says why, without secrets."""
 
 
 class AlarmDelivery(threading.Thread):
-    """Tells what it is given, in order. ``counts``: alarms sent, given up, and dropped because too many wait."""
+    """The delivery thread. ``counts``: alarms sent, given up, and dropped because too many are unfinished."""
 
     def __init__(self, config: AlarmsConfig) -> None:
         super().__init__(name="alarm delivery", daemon=True)
         self._config = config
-        self._waiting: queue.Queue[dict[str, Any]] = queue.Queue(MOST_WAITING)
-        self._stopping = threading.Event()
+        self._attempts: dict[str, Attempt] = {}
+        if config.webhook:
+            self._attempts["webhook"] = self._post
+        if config.command:
+            self._attempts["command"] = self._run_command
+        self._secrets = _secrets_of(config)
+        # The lock guards what `tell` shares with the event loop: these four.
+        self._lock = threading.Lock()
+        self._inbox: deque[dict[str, Any]] = deque()
+        self._unfinished = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopped = False
+        self._newest: dict[str, asyncio.Task[None]] = {}
         self.counts: Counter[str] = Counter()
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Queue a message; where there is no room it is dropped, and that is said."""
-        try:
-            self._waiting.put_nowait(message)
-        except queue.Full:
-            self.counts[DROPPED] += 1
-            _LOGGER.warning("alarms: too many wait: one was dropped")
+        """Queue a message; drop, count and log it if too many are unfinished."""
+        with self._lock:
+            if self._unfinished >= MOST_WAITING:
+                self.counts[DROPPED] += 1
+                _LOGGER.warning("alarms: too many wait: one was dropped")
+                return
+            self._unfinished += 1
+            self._inbox.append(message)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     def run(self) -> None:
-        """Until stopped."""
-        while not self._stopping.is_set():
-            try:
-                self.deliver(self._waiting.get(timeout=0.5))
-            except queue.Empty:
-                continue
+        """Deliver until stopped."""
+        asyncio.run(self._serve())
 
-    def deliver(self, message: dict[str, Any]) -> None:
-        """To each of those configured, each for ``retry_for`` seconds at most."""
-        body = json.dumps(message).encode()
-        for name, attempt in (("webhook", self._post), ("command", self._run)):
-            if getattr(self._config, name):
-                self.counts[SENT if self._insist(name, attempt, body) else FAILED] += 1
-
-    def _insist(self, name: str, attempt: Any, body: bytes) -> bool:
-        pause, spent = FIRST_PAUSE, 0.0
-        while True:
-            try:
-                attempt(body)
-                return True
-            except (OSError, http.client.HTTPException, subprocess.SubprocessError, ValueError) as error:
-                reason = str(error) or type(error).__name__
-            if spent >= self._config.retry_for or self._stopping.is_set():
-                _LOGGER.warning("alarms.%s: an alarm was given up: %s", name, reason)
-                return False
-            _LOGGER.warning("alarms.%s: %s; again in %.0f s", name, reason, pause)
-            self._stopping.wait(pause)
-            spent, pause = spent + pause, min(2 * pause, LONGEST_PAUSE)
-
-    def _post(self, body: bytes) -> None:
-        request = urllib.request.Request(self._config.webhook, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=self._config.timeout):
-            pass
-
-    def _run(self, body: bytes) -> None:
-        command = shlex.split(self._config.command)
-        done = subprocess.run(command, input=body, capture_output=True, timeout=self._config.timeout, check=False)
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise subprocess.SubprocessError(f"status {done.returncode}{f': {said[-1]}' if said else ''}")
+    def stop(self) -> None:
+        """End the thread; unfinished alarms are given up."""
+        with self._lock:
+            self._is_stopped = True
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     def family(self) -> Family:
-        """What became of alarms, as a metric."""
+        """Return what became of alarms, as a metric."""
         samples = [({"result": result}, self.counts[result]) for result in (SENT, FAILED, DROPPED)]
         return Family("penstock_alarms_total", "counter", "Alarms told to a hook, by result", samples)
 
-    def stop(self) -> None:
-        """End; what waits is not told any more."""
-        self._stopping.set()
+    async def _serve(self) -> None:
+        self._wake = asyncio.Event()
+        self._slots = {name: asyncio.Semaphore(ATTEMPTS_AT_ONCE) for name in self._attempts}
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            while not self._is_stopped:
+                self._wake.clear()  # Order: before the inbox is read, else a message that comes in between waits
+                while (message := self._next_message()) is not None:
+                    task = asyncio.create_task(self._deliver(message))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                await self._wake.wait()
+        finally:
+            with self._lock:
+                self._loop = None
+
+    def _next_message(self) -> dict[str, Any] | None:
+        with self._lock:
+            return self._inbox.popleft() if self._inbox else None
+
+    async def _deliver(self, message: dict[str, Any]) -> None:
+        body = json.dumps(message).encode()
+        alarm = json.dumps([message.get("alarm"), message.get("labels")])
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, attempt in self._attempts.items():
+                    key = f"{name} {alarm}"
+                    delivery = group.create_task(self._after(self._newest.get(key), name, attempt, body))
+                    self._newest[key] = delivery
+                    delivery.add_done_callback(lambda task, key=key: self._forget(key, task))  # type: ignore[misc]
+        finally:
+            with self._lock:
+                self._unfinished -= 1
+
+    def _forget(self, key: str, delivery: asyncio.Task[None]) -> None:
+        if self._newest.get(key) is delivery:
+            del self._newest[key]
+
+    async def _after(self, before: asyncio.Task[None] | None, name: str, attempt: Attempt, body: bytes) -> None:
+        if before is not None:  # the same alarm begins before it ends
+            await asyncio.wait([before])
+        self.counts[SENT if await self._retry(name, attempt, body) else FAILED] += 1
+
+    async def _retry(self, name: str, attempt: Attempt, body: bytes) -> bool:
+        pause, waited = FIRST_PAUSE, 0.0
+        while True:
+            try:
+                async with self._slots[name]:
+                    await self._within_deadline(attempt, body)
+                return True
+            except NotDelivered as error:
+                reason = self._without_secrets(str(error))
+            except Exception as error:  # noqa: BLE001 - of the HTTP library: an alarm must not end the thread
+                reason = self._without_secrets(str(error) or type(error).__name__)
+            if waited >= self._config.retry_for:
+                _LOGGER.warning("alarms.%s: an alarm was given up: %s", name, reason)
+                return False
+            _LOGGER.warning("alarms.%s: %s; again in %.0f s", name, reason, pause)
+            await asyncio.sleep(pause)
+            waited, pause = waited + pause, min(2 * pause, LONGEST_PAUSE)
+
+    async def _within_deadline(self, attempt: Attempt, body: bytes) -> None:
+        """Limit the whole attempt: a timeout for each read would let a byte now and then hold it open for ever."""
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                await attempt(body)
+        except TimeoutError:
+            raise NotDelivered(f"not done within {self._config.timeout:g} s") from None
+
+    async def _post(self, body: bytes) -> None:
+        """Post to the webhook. Redirects are not followed: they may lead to any host, with the alarm or without it."""
+        import httpx  # slow to import; most daemons never send an alarm
+
+        headers = {"content-type": "application/json", "user-agent": "penstock"}
+        # The certificates of the machine, not those that come with httpx: webhooks often are inside a company.
+        async with (
+            httpx.AsyncClient(timeout=None, follow_redirects=False, verify=ssl.create_default_context()) as client,  # noqa: S113 - the deadline is above
+            client.stream("POST", self._config.webhook, content=body, headers=headers) as response,
+        ):
+            if not response.is_success:
+                redirect = ", a redirect, which is not followed" if response.is_redirect else ""
+                raise NotDelivered(f"HTTP status {response.status_code}{redirect}")
+
+    async def _run_command(self, body: bytes) -> None:
+        """Run the command with the alarm on standard input; its children end with it."""
+        output, error_end = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *shlex.split(self._config.command),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=error_end,
+                start_new_session=True,  # a process group of its own, which is killed as a whole
+            )
+        except OSError:
+            os.close(output)
+            raise
+        finally:
+            os.close(error_end)
+        errors = _Errors()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: errors, os.fdopen(output, "rb"))
+        try:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may not read all of it
+                process.stdin.write(body)
+                await process.stdin.drain()
+            process.stdin.close()
+            status = await process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(errors.closed.wait(), ERROR_GRACE_S)
+            transport.close()
+        if status:
+            raise NotDelivered(f"status {status}{errors.last_line()}")
+
+    def _without_secrets(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+class _Errors(asyncio.Protocol):
+    """The end of a command's standard error. All of it is read, so that a chatty command does not block."""
+
+    def __init__(self) -> None:
+        self._end = b""
+        self.closed = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._end = (self._end + data)[-MAX_ERROR_BYTES:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+
+    def last_line(self) -> str:
+        """Return the last line behind a colon, or nothing."""
+        lines = self._end.decode(errors="replace").strip().splitlines()
+        return f": {lines[-1]}" if lines else ""
+
+
+def _secrets_of(config: AlarmsConfig) -> list[str]:
+    """Return the texts that must not reach the log, the longest first: addresses of webhooks are passwords, too."""
+    address = urlsplit(config.webhook)
+    texts = [config.webhook, f"{address.path}?{address.query}", address.path, address.query]
+    arguments = shlex.split(config.command)[1:]
+    texts += [*arguments, *(part for argument in arguments for part in argument.split("=")[1:])]
+    return sorted({text for text in texts if len(text) >= SHORTEST_SECRET}, key=len, reverse=True)

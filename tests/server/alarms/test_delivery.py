@@ -1,11 +1,16 @@
-"""Hooks are told, again where they fail, for a while; who tells never waits."""
+"""Alarms are delivered with retries; nothing that a destination does delays anybody else."""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import socket
 import threading
+import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,24 +18,37 @@ import pytest
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.server.alarms import delivery as module
 from penstock.server.alarms.delivery import MOST_WAITING, AlarmDelivery
+from penstock.testing.pipe import until
+from penstock.testing.processes import alive
+
+ALARM = {"alarm": "A", "labels": {"listener": "in"}}
 
 
-class Hook(HTTPServer):
-    """Answers with the statuses it is given, then with 200; keeps what was posted."""
+class Hook(ThreadingHTTPServer):
+    """Answers with the statuses it is given, then with 200; keeps what was requested."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
         self.statuses: list[int] = []
-        self.got: list[dict[str, object]] = []
+        self.requests: list[tuple[str, str, object]] = []
+
+    @property
+    def bodies(self) -> list[object]:
+        return [body for _, _, body in self.requests]
 
 
 class Answer(BaseHTTPRequestHandler):
     server: Hook
 
     def do_POST(self) -> None:
-        self.server.got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.requests.append((self.command, self.path, json.loads(body or "null")))
         self.send_response(self.server.statuses.pop(0) if self.server.statuses else 200)
+        self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/internal")
         self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_POST()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -52,38 +70,173 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE", 0.01)
 
 
-def to(hook: Hook, **more: float) -> AlarmDelivery:
-    return AlarmDelivery(AlarmsConfig(webhook=f"http://127.0.0.1:{hook.server_port}/alarms", **more))
+@contextmanager
+def delivering(config: AlarmsConfig) -> Iterator[AlarmDelivery]:
+    delivery = AlarmDelivery(config)
+    delivery.start()
+    yield delivery
+    delivery.stop()
+    delivery.join(30)
+    assert not delivery.is_alive()
 
 
-def test_a_webhook_that_fails_is_told_again_until_it_takes_it(hook: Hook) -> None:
+def address(hook: Hook, path: str = "/alarms") -> str:
+    return f"http://127.0.0.1:{hook.server_port}{path}"
+
+
+def delivered(config: AlarmsConfig, *messages: dict[str, object]) -> dict[str, int]:
+    """Deliver messages; the counts once all are done."""
+    with delivering(config) as delivery:
+        for message in messages:
+            delivery.tell(message)
+        destinations = bool(config.webhook) + bool(config.command)
+        until(lambda: sum(delivery.counts.values()) >= len(messages) * destinations)
+        return dict(delivery.counts)
+
+
+def test_webhook_that_fails_is_asked_again_until_it_takes_the_alarm(hook: Hook) -> None:
     hook.statuses = [500, 503]
-    delivery = to(hook)
-    delivery.deliver({"alarm": "A"})
-    assert hook.got == [{"alarm": "A"}] * 3
-    assert delivery.counts == {"sent": 1}
+    assert delivered(AlarmsConfig(webhook=address(hook)), ALARM) == {"sent": 1}
+    assert hook.requests == [("POST", "/alarms", ALARM)] * 3
 
 
-def test_one_that_goes_on_failing_is_given_up_counted_and_told(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
+def test_webhook_that_goes_on_failing_is_given_up_counted_and_logged(
+    hook: Hook, caplog: pytest.LogCaptureFixture
+) -> None:
     hook.statuses = [500] * 100
-    delivery = to(hook, retry_for=0.02)
-    delivery.deliver({"alarm": "A"})
-    assert delivery.counts == {"failed": 1}
-    assert "alarms.webhook: an alarm was given up: HTTP Error 500" in caplog.text
-    assert ({"result": "failed"}, 1) in delivery.family().samples
+    config = AlarmsConfig(webhook=address(hook), retry_for=0.02)
+    with delivering(config) as delivery:
+        delivery.tell(ALARM)
+        until(lambda: delivery.counts)
+        assert ({"result": "failed"}, 1) in delivery.family().samples
+    assert "alarms.webhook: an alarm was given up: HTTP status 500" in caplog.text
 
 
-def test_a_command_gets_it_on_standard_input(tmp_path: Path) -> None:
-    delivery = AlarmDelivery(AlarmsConfig(command=f"tee '{tmp_path / 'an alarm'}'"))
-    delivery.deliver({"alarm": "A"})
-    assert json.loads((tmp_path / "an alarm").read_text()) == {"alarm": "A"}
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirect_of_a_webhook_is_a_failure_and_not_followed(hook: Hook, status: int) -> None:
+    hook.statuses = [status]
+    assert delivered(AlarmsConfig(webhook=address(hook), retry_for=0), ALARM) == {"failed": 1}
+    assert hook.requests == [("POST", "/alarms", ALARM)]
 
 
-@pytest.mark.parametrize("command", ["false", "sleep 10", "/no/such/program"])
-def test_a_command_that_fails_hangs_or_is_not_there_costs_that_alarm(command: str) -> None:
-    delivery = AlarmDelivery(AlarmsConfig(command=command, timeout=0.2, retry_for=0))
-    delivery.deliver({"alarm": "A"})
-    assert delivery.counts == {"failed": 1}
+@contextmanager
+def trickling(first: bytes) -> Iterator[str]:
+    """A server that sends ``first`` and then a byte now and then, for ever."""
+    stop = threading.Event()
+
+    def trickle(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.sendall(first)
+                while not stop.wait(0.05):
+                    connection.sendall(b"a")
+            except OSError:
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            while not stop.is_set():
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=trickle, args=[connection], daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+        stop.set()
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_webhook_that_answers_a_byte_at_a_time_is_given_up_within_the_deadline(
+    first: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with trickling(first) as webhook:
+        begin = time.monotonic()
+        assert delivered(AlarmsConfig(webhook=webhook, timeout=0.3, retry_for=0), ALARM) == {"failed": 1}
+        assert time.monotonic() - begin < 10
+    if first.startswith(b"HTTP"):
+        assert "not done within 0.3 s" in caplog.text
+
+
+def test_webhook_that_hangs_delays_neither_the_command_nor_other_alarms(tmp_path: Path) -> None:
+    file = tmp_path / "alarms"
+    with (
+        trickling(b"HTTP/1.1 200 OK\r\nX: ") as webhook,
+        delivering(AlarmsConfig(webhook=webhook, command=f"tee -a {file}", timeout=60)) as delivery,
+    ):
+        for alarm in ("A", "B", "C"):
+            delivery.tell({"alarm": alarm})
+        until(lambda: delivery.counts == {"sent": 3}, 20)
+
+
+def test_an_alarm_ends_after_it_has_begun(hook: Hook) -> None:
+    hook.statuses = [500]
+    messages = [{"alarm": "A", "labels": {}, "state": state} for state in ("begins", "ends")]
+    assert delivered(AlarmsConfig(webhook=address(hook)), *messages) == {"sent": 2}
+    assert hook.bodies == [messages[0], messages[0], messages[1]]
+
+
+def test_command_gets_the_alarm_on_standard_input(tmp_path: Path) -> None:
+    assert delivered(AlarmsConfig(command=f"tee '{tmp_path / 'an alarm'}'"), ALARM) == {"sent": 1}
+    assert json.loads((tmp_path / "an alarm").read_text()) == ALARM
+
+
+@pytest.mark.parametrize("command", ["false", "sleep 10", "/no/such/program", "yes"])
+def test_command_that_fails_hangs_or_is_missing_costs_that_alarm(command: str) -> None:
+    assert delivered(AlarmsConfig(command=command, timeout=0.2, retry_for=0), ALARM) == {"failed": 1}
+
+
+def test_command_that_reads_nothing_is_taken_by_its_status() -> None:
+    assert delivered(AlarmsConfig(command="true"), ALARM | {"receipt": "x" * 1_000_000}) == {"sent": 1}
+
+
+def test_output_of_a_command_takes_no_memory() -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for command in ("yes", "sh -c 'yes >&2'"):
+        delivered(AlarmsConfig(command=command, timeout=0.5, retry_for=0), ALARM)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024
+
+
+@pytest.mark.parametrize("rest", ["", "; sleep 300"])
+def test_children_of_a_command_end_with_it(tmp_path: Path, rest: str) -> None:
+    file = tmp_path / "pid"
+    command = f"sh -c 'sleep 300 & echo $! > {file}{rest}'"
+    counts = delivered(AlarmsConfig(command=command, timeout=5 if not rest else 1, retry_for=0), ALARM)
+    assert counts == ({"failed": 1} if rest else {"sent": 1})
+    until(lambda: not alive(int(file.read_text())), 10)
+
+
+def test_command_that_is_chatty_is_named_by_its_last_line(caplog: pytest.LogCaptureFixture) -> None:
+    command = (
+        """sh -c 'i=0; while [ $i -lt 20000 ]; do echo "line $i" >&2; i=$((i+1)); done; echo no route >&2; exit 7'"""
+    )
+    assert delivered(AlarmsConfig(command=command, timeout=30, retry_for=0), ALARM) == {"failed": 1}
+    assert "status 7: no route" in caplog.text
+
+
+def test_secrets_in_address_and_arguments_do_not_reach_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    webhook = f"http://127.0.0.1:{port}/services/T0/hunter2?key=hunter2"
+    command = "sh -c 'echo cannot post to $0: $1 >&2; exit 1' https://hooks.example.org/hunter2 --token=hunter2"
+    assert delivered(AlarmsConfig(webhook=webhook, command=command, retry_for=0), ALARM) == {"failed": 2}
+    assert "alarms.webhook" in caplog.text
+    assert "status 1: cannot post to" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+def test_no_descriptors_stay_open(hook: Hook) -> None:
+    config = AlarmsConfig(webhook=address(hook), command="true", retry_for=0)
+    delivered(config, ALARM)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        delivered(config, ALARM)
+    until(lambda: len(os.listdir("/proc/self/fd")) <= before + 2, 10)
 
 
 def test_who_tells_does_not_wait_and_what_is_too_much_is_counted() -> None:
@@ -93,13 +246,9 @@ def test_who_tells_does_not_wait_and_what_is_too_much_is_counted() -> None:
     assert delivery.counts == {"dropped": 5}
 
 
-def test_its_thread_delivers_and_ends(hook: Hook) -> None:
-    delivery = to(hook)
-    delivery.start()
-    delivery.tell({"alarm": "A"})
-    while not delivery.counts:
-        delivery.join(0.01)
-    delivery.stop()
-    delivery.join(30)
-    assert not delivery.is_alive()
-    assert hook.got == [{"alarm": "A"}]
+def test_stop_ends_what_is_under_way(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with delivering(AlarmsConfig(command=f"sh -c 'echo $$ > {file}; sleep 300'", timeout=300)) as delivery:
+        delivery.tell(ALARM)
+        until(lambda: file.exists() and file.read_text().strip())
+    until(lambda: not alive(int(file.read_text())), 10)
