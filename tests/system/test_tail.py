@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -10,7 +11,12 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import IO
 
+import pytest
+
+from penstock.drill.faults import VARIABLE, Faults
+from penstock.drill.pipe import INJECTED
 from penstock.testing.pipe import Pipe, until
 from tests.system.test_docs import commands_of, run
 from tests.system.topic_files import entries
@@ -45,9 +51,45 @@ class Application:
         self._thread.join()
 
 
-def following(pipe: Pipe, *arguments: str) -> subprocess.Popen[bytes]:
+def following(pipe: Pipe, *arguments: str, stderr: int | IO[bytes] = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "penstock.cli.main", "tail", *arguments, "--topic", "files", *pipe.options]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(command, stderr=stderr)
+
+
+@pytest.fixture
+def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that switches the faults of all processes for files in the data directory."""
+    path = tmp_path / "faults.json"
+    path.write_bytes(Faults().encode())
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(INJECTED), os.environ.get("PYTHONPATH", str(Path.cwd()))]))
+    monkeypatch.setenv(VARIABLE, str(path))
+    return path
+
+
+@pytest.mark.parametrize("fault", [Faults(full=True), Faults(failing=True)], ids=["full disk", "EIO"])
+@pytest.mark.parametrize("state", ["state.json", "data/state.json"], ids=["of the daemon", "of the state file too"])
+def test_tail_waits_for_a_disk_that_is_full_or_fails(faults: Path, tmp_path: Path, fault: Faults, state: str) -> None:
+    pipe = Pipe(tmp_path)
+    pipe.start()
+    log, errors = tmp_path / "app.log", tmp_path / "errors.txt"
+    log.write_text("first\n")
+    try:
+        with errors.open("wb") as stderr:
+            process = following(pipe, str(log), "--state", str(tmp_path / state), stderr=stderr)
+        until(lambda: len(entries(pipe, "files")) == 1)
+        faults.write_bytes(fault.encode())
+        time.sleep(0.2)
+        with log.open("a") as file:
+            file.write("second\n")
+        until(lambda: "trying again in 2 s" in errors.read_text(), what="it reports the disk twice")
+        assert process.poll() is None
+        faults.write_bytes(Faults().encode())
+        until(lambda: len(entries(pipe, "files")) > 1, what="it goes on")
+        process.terminate()
+        assert process.wait(30) == 0
+        assert [row["payload"] for row in entries(pipe, "files")] == [b"first", b"second"]
+    finally:
+        pipe.stop()
 
 
 def test_a_tail_that_is_killed_loses_no_line_and_doubles_none(pipe: Pipe, tmp_path: Path) -> None:

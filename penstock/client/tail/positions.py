@@ -71,6 +71,19 @@ class PendingAppend:
     end: int
     checksum: int
 
+    @property
+    def identity(self) -> FileIdentity:
+        return self.device, self.inode
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedAppend:
+    """A pending append whose file cannot be read at present; it keeps its number until the file is back."""
+
+    producer: str
+    sequence: int
+    append: PendingAppend
+
 
 @dataclass(slots=True)
 class Positions:
@@ -84,6 +97,7 @@ class Positions:
     pending: PendingAppend | None = None
     files: dict[FileIdentity, FilePosition] = field(default_factory=dict)
     cut: list[FilePosition] = field(default_factory=list)
+    interrupted: list[InterruptedAppend] = field(default_factory=list)
 
     def renew(self, new_id: Callable[[], str]) -> None:
         """Continue as another producer: the log has forgotten this one, or its number stands for other rows."""
@@ -133,6 +147,7 @@ def document_of(positions: Positions) -> dict[str, Any]:
         "pending": asdict(positions.pending) if positions.pending else None,
         "files": [asdict(position) for position in positions.files.values()],
         "cut": [asdict(position) for position in positions.cut],
+        "interrupted": [asdict(interrupted) for interrupted in positions.interrupted],
     }
 
 
@@ -143,7 +158,11 @@ def positions_of(document: dict[str, Any]) -> Positions:
         files = [FilePosition(**entry) for entry in document["files"]]
         cut = [FilePosition(**entry) for entry in document.get("cut", [])]
         by_identity = {position.identity: position for position in files}
-        positions = Positions(document["producer"], document["sequence"], pending, by_identity, cut)
+        interrupted = [
+            InterruptedAppend(entry["producer"], entry["sequence"], PendingAppend(**entry["append"]))
+            for entry in document.get("interrupted", [])
+        ]
+        positions = Positions(document["producer"], document["sequence"], pending, by_identity, cut, interrupted)
     except (KeyError, TypeError) as error:
         raise BadPositions(f"no positions of followed files: {error}") from None
     if not _is_sound(positions):
@@ -153,11 +172,14 @@ def positions_of(document: dict[str, Any]) -> Positions:
 
 def _is_sound(positions: Positions) -> bool:
     entries = [asdict(position) for position in (*positions.files.values(), *positions.cut)]
-    entries += [asdict(positions.pending)] if positions.pending else []
+    appends = [positions.pending] if positions.pending else []
+    entries += [asdict(append) for append in (*appends, *(each.append for each in positions.interrupted))]
     paths = [entry.pop("path") for entry in entries]
-    numbers = [positions.sequence, *(number for entry in entries for number in entry.values())]
+    sequences = [positions.sequence, *(each.sequence for each in positions.interrupted)]
+    producers = [positions.producer, *(each.producer for each in positions.interrupted)]
+    numbers = [*sequences, *(number for entry in entries for number in entry.values())]
     are_numbers = all(type(number) is int and 0 <= number < 1 << 64 for number in numbers)
     # Limit: these lengths decide how much is read at once.
     lengths = [entry.get(name, 0) for entry in entries for name in ("head_length", "window_length")]
-    are_texts = all(isinstance(text, str) for text in (positions.producer, *paths))
+    are_texts = all(isinstance(text, str) for text in (*producers, *paths))
     return are_numbers and are_texts and all(length <= MAX_FINGERPRINT_BYTES for length in lengths)

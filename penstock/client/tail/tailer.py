@@ -29,6 +29,7 @@ from penstock.client.tail.followed_file import FollowedFile, Span
 from penstock.client.tail.positions import (
     FileIdentity,
     FilePosition,
+    InterruptedAppend,
     PendingAppend,
     Positions,
     PositionsFile,
@@ -101,8 +102,9 @@ class Tailer:
             if not file.position.offset and not file.is_own:
                 with self._guarded(identity):
                     self._settle_origin(file, gone, now, is_final)
-        self._retry_pending()
         self._drop_missing_files()
+        self._retry_pending()
+        self._retry_interrupted()
         current_paths = {path for paths in names.values() for path in paths}
         is_busy = False
         for identity, file in list(self._files.items()):
@@ -281,25 +283,52 @@ class Tailer:
 
     def _retry_pending(self) -> None:
         """Make the append that a kill or a failure interrupted, once more under the same number."""
-        pending = self._positions.pending
+        pending, positions = self._positions.pending, self._positions
         if pending is None:
             return
         self.save()  # a failure to store it may be what interrupted the append
-        for identity, file in list(self._files.items()):
-            is_own = identity == (pending.device, pending.inode)
-            # Otherwise the bytes may be in a copy of the file, or in the one that replaced it.
-            if file.position.offset != pending.begin and not (is_own and file.position.offset < pending.begin):
+        if match := self._find_content(pending):
+            self._make_append(*match, pending.path)
+            return
+        if pending.identity in positions.files and pending.identity not in self._files:
+            positions.interrupted.append(InterruptedAppend(positions.producer, positions.sequence, pending))
+        else:
+            self._warn_unknown(pending)
+        positions.pending = None
+        positions.renew(new_id)
+        self.save()
+
+    def _retry_interrupted(self) -> None:
+        """Make appends whose files could not be read, once the files are back and before more of them is read."""
+        for interrupted in list(self._positions.interrupted):
+            pending = interrupted.append
+            if pending.identity not in self._files and pending.identity in self._positions.files:
                 continue
-            span = None
+            if match := self._find_content(pending):
+                try:
+                    self._append_lines(*match, pending.path, (interrupted.producer, interrupted.sequence))
+                except OutOfSequence:  # the log has forgotten this producer: the lines are read as new ones
+                    self._warn_unknown(pending)
+            else:
+                self._warn_unknown(pending)
+            self._positions.interrupted.remove(interrupted)
+            self.save()
+
+    def _find_content(self, pending: PendingAppend) -> tuple[FollowedFile, Span] | None:
+        """Return the span that an append holds: of its file, of a copy, or of the file that replaced it."""
+        for identity, file in list(self._files.items()):
+            hole_bytes = pending.begin - file.position.offset
+            if hole_bytes and not (identity == pending.identity and hole_bytes > 0):
+                continue
             with self._guarded(identity):
                 span = file.span(pending.begin, pending.end)
-            if span is not None and span.checksum == pending.checksum:
-                self._make_append(file, span, pending.path)
-                return
-        text = "%s was cut, or cannot be read: its last lines may be missing from the topic, or occur twice"
+                if span.checksum == pending.checksum:
+                    return file, span
+        return None
+
+    def _warn_unknown(self, pending: PendingAppend) -> None:
+        text = "%s was cut: its last lines before a kill may be missing from the topic, or occur twice"
         _LOGGER.warning(text, pending.path)
-        self._positions.pending = None
-        self._positions.renew(new_id)
 
     def _drop_missing_files(self) -> None:
         """Drop positions of files that no longer exist."""
@@ -321,17 +350,20 @@ class Tailer:
 
     def _make_append(self, file: FollowedFile, span: Span, path: str) -> None:
         """Make the pending append. The file's position is stored with the next one."""
-        content, positions = span.lines(), self._positions
-        lines = content.lines
-        batch = body(lines, annotations=self._annotations_of(path, len(lines)))
+        positions = self._positions
         try:
-            self._append(batch, (positions.producer, positions.sequence))
+            self._append_lines(file, span, path, (positions.producer, positions.sequence))
         except OutOfSequence:  # the log has forgotten this producer, as after a day without a line
             positions.renew(new_id)
             self.save()
-            self._append(batch, (positions.producer, positions.sequence))
+            self._append_lines(file, span, path, (positions.producer, positions.sequence))
         positions.sequence += 1
         positions.pending = None
+
+    def _append_lines(self, file: FollowedFile, span: Span, path: str, number: tuple[str, int]) -> None:
+        content = span.lines()
+        lines = content.lines
+        self._append(body(lines, annotations=self._annotations_of(path, len(lines))), number)
         skipped_nuls = content.skipped_nuls + max(span.begin - file.position.offset, 0)
         if skipped_nuls:
             _LOGGER.warning("%s: left out %d NUL bytes, a hole before a line", path, skipped_nuls)

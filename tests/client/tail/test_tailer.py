@@ -22,7 +22,7 @@ from penstock.client.tail.positions import BadPositions
 from penstock.files.checked_document import encode
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS
-from tests.client.tail.following import Following, Killed, stop
+from tests.client.tail.following import Following, Killed, Step, killed, stop
 
 
 @pytest.fixture
@@ -191,15 +191,41 @@ def test_file_that_cannot_be_read_is_reported_once_and_read_later(
     assert sorted(here.run()) == [b"one", b"other"]
 
 
-def test_file_that_becomes_unreadable_goes_on_where_it_was(here: Following, monkeypatch: pytest.MonkeyPatch) -> None:
-    here.write(b"one\n")
+@pytest.mark.parametrize("end", [stop, Following.kill, killed("after"), killed("before")])
+def test_file_that_becomes_unreadable_goes_on_where_it_was(
+    here: Following, end: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.write(b"zero\n")
     here.run()
-    stop(here)
+    here.write(b"one\n")
+    end(here)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", _denied_to(here.path(), os.open))
+        here.write(b"other\n", "b.log")
+        assert b"other" in here.run()
+        here.kill()
+        here.write(b"more\n", "b.log")
+        assert b"more" in here.run()
+    here.write(b"two\n")
+    assert sorted(here.run()) == [b"more", b"one", b"other", b"two", b"zero"]
+    here.kill()
+    assert len(here.run()) == 5
+
+
+def test_interrupted_append_of_a_removed_file_is_reported(
+    here: Following, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here.write(b"one\n")
+    killed("after")(here)
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", _denied_to(here.path(), os.open))
         assert here.run() == [b"one"]
-    here.write(b"two\n")
-    assert here.run() == [b"one", b"two"]
+    here.path().unlink()
+    here.write(b"other\n", "b.log")
+    assert here.run() == [b"one", b"other"]
+    assert "a.log was cut: its last lines before a kill may be missing from the topic, or occur twice" in caplog.text
+    stop(here)
+    assert stored_state(here)["interrupted"] == []
 
 
 def _denied_to(denied: Path, real_open: Callable[..., int]) -> Callable[..., int]:
