@@ -20,7 +20,7 @@ PACKAGE, TESTS = ROOT / "penstock", ROOT / "tests"
 
 # fmt: off
 REWRITTEN = [
-    "compact_json", "counts", "errors", "files", "java", "lazy_names", "process", "records", "testing",
+    "client/tail", "compact_json", "counts", "errors", "files", "java", "lazy_names", "process", "records", "testing",
 ]
 # fmt: on
 """Rooms of the package that follow the rules, with their tests."""

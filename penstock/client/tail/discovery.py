@@ -24,7 +24,7 @@ class OnceLogger:
     def __init__(self) -> None:
         self._texts: dict[object, str] = {}
 
-    def warn(self, subject: object, text: str) -> None:
+    def report(self, subject: object, text: str) -> None:
         if self._texts.get(subject) == text:
             return
         if len(self._texts) >= MAX_SUBJECTS:
@@ -43,7 +43,7 @@ class Discovery:
         self._patterns, self._warnings = patterns, warnings
         self._matched: set[str] = set()
 
-    def find(self) -> dict[FileIdentity, list[str]]:
+    def find_files(self) -> dict[FileIdentity, list[str]]:
         """Return the names of each regular file that matches, sorted; files in the order of their first names."""
         identities: dict[str, FileIdentity] = {}
         for pattern in self._patterns:
@@ -54,7 +54,7 @@ class Discovery:
             if is_matched:
                 self._matched.add(pattern)
             elif pattern not in self._matched:  # later it may match nothing for a moment, while files are rotated
-                self._warnings.warn(("pattern", pattern), f"{pattern} matches no file")
+                self._warnings.report(("pattern", pattern), f"{pattern} matches no file")
         names: dict[FileIdentity, list[str]] = {}
         for path in sorted(identities):
             names.setdefault(identities[path], []).append(path)
@@ -69,7 +69,7 @@ class Discovery:
             return status.st_dev, status.st_ino
         if path == pattern or not stat.S_ISDIR(status.st_mode):
             kind = _KINDS.get(stat.S_IFMT(status.st_mode), "device")
-            self._warnings.warn(("kind", path), f"{path} is a {kind}, not a file: not followed")
+            self._warnings.report(("kind", path), f"{path} is a {kind}, not a file: not followed")
         return None
 
 

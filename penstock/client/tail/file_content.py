@@ -1,4 +1,4 @@
-"""What the bytes of a log file say about it: its encoding, its last whole line, and whether it is compressed."""
+"""Functions on the bytes of a log file: its encoding, its last whole line, and whether it is compressed."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def compression_of(beginning: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a file's characters are stored, by the byte order mark (``mark_bytes`` long) that it begins with."""
+    """The encoding of a file, by the byte order mark (``mark_bytes`` long) that it begins with."""
 
     name: str = UTF8
     mark_bytes: int = 0
 
     @classmethod
     def detect(cls, beginning: bytes) -> Encoding:
-        """Return the encoding of a file by its first bytes; a file without a mark is UTF-8, or passed on as it is."""
+        """Return the encoding of a file by its first bytes. Without a mark it is UTF-8; its bytes are not changed."""
         for mark, name in _BYTE_ORDER_MARKS.items():
             if beginning.startswith(mark):
                 return cls(name, len(mark))
@@ -106,7 +106,7 @@ class Lines:
 
 
 def split_lines(text: bytes) -> Lines:
-    """Return the lines of ``text``, which is UTF-8 or passed on as it is; the last one may have no end.
+    """Return the lines of ``text``; the last one may have no end. Bytes that are not UTF-8 are not changed.
 
     NULs at the beginning of a line are left out. They are no part of it: a file that was cut under a writer without
     O_APPEND begins with as many as the writer's offset says, and a power cut leaves some where a page was not written.

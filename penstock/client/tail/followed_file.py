@@ -1,4 +1,4 @@
-"""One log file that is read as it grows, through renames and cuts."""
+"""A single log file that is read as it grows, through renames and cuts."""
 
 from __future__ import annotations
 
@@ -100,20 +100,20 @@ class FollowedFile:
         self._exhausted_state, self.grown_at, self.is_own = None, now, False
         return before
 
-    def begins_with(self, other: FilePosition) -> bool:
-        """Whether this file begins with the content that was read of ``other``, by its fingerprint."""
+    def begins_with(self, position: FilePosition) -> bool:
+        """Whether this file begins with the content that was read up to ``position``, by its fingerprint."""
         return (
-            os.fstat(self._descriptor).st_size >= other.offset
-            and crc32c(self.bytes_at(0, other.head_length)) == other.head
-            and crc32c(self.bytes_at(other.offset - other.window_length, other.offset)) == other.window
+            os.fstat(self._descriptor).st_size >= position.offset
+            and crc32c(self.bytes_at(0, position.head_length)) == position.head
+            and crc32c(self.bytes_at(position.offset - position.window_length, position.offset)) == position.window
         )
 
-    def is_beginning_of(self, other: FollowedFile) -> bool:
-        """Whether all of this file is what ``other`` begins with, as of a copy that is being made."""
+    def is_beginning_of(self, original: FollowedFile) -> bool:
+        """Whether all of this file is what ``original`` begins with, as of a copy that is being made."""
         size = os.fstat(self._descriptor).st_size
         window = max(size - WINDOW_BYTES, 0)
         spans = ((0, min(size, HEAD_BYTES)), (window, size))
-        return all(self.bytes_at(begin, end) == other.bytes_at(begin, end) for begin, end in spans)
+        return all(self.bytes_at(begin, end) == original.bytes_at(begin, end) for begin, end in spans)
 
     def next(self, now: float, *, is_last: bool = False) -> Span | None:
         """Return the next lines, one read at most. ``is_last``: also a line without an end, as no more will come."""
@@ -140,7 +140,7 @@ class FollowedFile:
         return Span(begin, begin + size, content[:size], encoding)
 
     def span(self, begin: int, end: int) -> Span:
-        """Return the span of an append that is to be made again."""
+        """Return the span of an append that is made again."""
         return Span(begin, end, self.bytes_at(begin, end), self._encoding())
 
     def advance(self, offset: int) -> None:

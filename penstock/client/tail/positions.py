@@ -1,4 +1,4 @@
-"""How far each file has been appended, kept durably: an append is entered before it is made.
+"""Durable positions of followed files: an append is entered before it is made.
 
 Crash: a start after a kill knows which bytes may be in the topic already. It appends them again under the same
 producer's number, which the log stores once.
@@ -29,7 +29,7 @@ class BadPositions(PenstockError, ValueError):
 
 @dataclass(slots=True)
 class FilePosition:
-    """How far a file has been read, and a fingerprint of what was read.
+    """The offset up to which a file has been read, and a fingerprint of what was read.
 
     ``head``: CRC32C of its first ``head_length`` bytes. ``window``: CRC32C of the ``window_length`` bytes before
     ``offset``. Both together tell a file that was cut and written again, also behind a constant header.
@@ -54,10 +54,10 @@ class FilePosition:
         """Read the file from its beginning."""
         self.offset = self.head_length = self.head = self.window_length = self.window = self.renamed = 0
 
-    def continue_from(self, other: FilePosition) -> None:
-        """Take over what was read of ``other``, whose content this file begins with."""
-        self.offset, self.head_length, self.head = other.offset, other.head_length, other.head
-        self.window_length, self.window = other.window_length, other.window
+    def continue_from(self, predecessor: FilePosition) -> None:
+        """Take over what was read of ``predecessor``, whose content this file begins with."""
+        self.offset, self.head_length, self.head = predecessor.offset, predecessor.head_length, predecessor.head
+        self.window_length, self.window = predecessor.window_length, predecessor.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Positions:
     interrupted: list[InterruptedAppend] = field(default_factory=list)
 
     def renew(self, new_id: Callable[[], str]) -> None:
-        """Continue as another producer: the log has forgotten this one, or its number stands for other rows."""
+        """Continue as another producer: the log has forgotten this one, or holds other rows under its number."""
         self.producer, self.sequence = new_id(), 1
 
 

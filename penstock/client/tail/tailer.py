@@ -93,7 +93,7 @@ class Tailer:
         OSError; a later turn then makes the same append again.
         """
         names = self._discover()
-        gone = self._files.keys() - names.keys()
+        unmatched = self._files.keys() - names.keys()
         now = self._clock()
         # Order: cuts are detected before copies of the cut files are recognised, and these before an interrupted append
         # is made again, as its bytes may be in a copy by now.
@@ -101,7 +101,7 @@ class Tailer:
         for identity, file in list(self._files.items()):
             if not file.position.offset and not file.is_own:
                 with self._guarded(identity):
-                    self._settle_origin(file, gone, now, is_final)
+                    self._settle_origin(file, unmatched, now, is_final)
         self._drop_missing_files()
         self._retry_pending()
         self._retry_interrupted()
@@ -109,7 +109,7 @@ class Tailer:
         is_busy = False
         for identity, file in list(self._files.items()):
             is_quiet = is_final or self._clock() - file.grown_at >= self._grace_s
-            is_over = is_quiet and (identity in gone or self._is_rotated(file, current_paths))
+            is_over = is_quiet and (identity in unmatched or self._is_rotated(file, current_paths))
             if file.is_held and not is_over:
                 continue
             span = None
@@ -119,12 +119,12 @@ class Tailer:
             if span is not None:
                 self._store(file, span)
                 is_busy = True
-            elif is_over and identity in gone and identity in self._files:
+            elif is_over and identity in unmatched and identity in self._files:
                 self._forget(identity)
         return is_busy
 
     def save(self) -> None:
-        """Store the positions as they are now. Raises OSError."""
+        """Store the present positions. Raises OSError."""
         self._state.write(self._positions)
         self._has_unsaved = False
 
@@ -145,8 +145,8 @@ class Tailer:
         self._state.close()
 
     def _discover(self) -> dict[FileIdentity, list[str]]:
-        """Open new files, and those of the last run by their present names; return the names that match by file."""
-        names = self._discovery.find()
+        """Open new files, and known files under their present names; return the matching names of each file."""
+        names = self._discovery.find_files()
         for identity, paths in names.items():
             file = self._files.get(identity)
             if file is None:
@@ -179,7 +179,7 @@ class Tailer:
         self._positions.files[position.identity] = position
 
     def _warn_unreadable(self, path: str, error: OSError) -> None:
-        self._warnings.warn(("open", path), f"{path} cannot be read: {error.strerror}; trying again")
+        self._warnings.report(("open", path), f"{path} cannot be read: {error.strerror}; trying again")
 
     @contextlib.contextmanager
     def _guarded(self, identity: FileIdentity) -> Iterator[None]:
@@ -214,13 +214,13 @@ class Tailer:
             self._cut_at.pop(identity, None)
         self._has_unsaved = True
 
-    def _settle_origin(self, file: FollowedFile, gone: Set[FileIdentity], now: float, is_final: bool) -> None:
+    def _settle_origin(self, file: FollowedFile, unmatched: Set[FileIdentity], now: float, is_final: bool) -> None:
         """Decide where an unread file begins to be read: it may be a copy, or replace a file that was read."""
         beginning = file.beginning()
         if compression := compression_of(beginning):
             self._leave_out(file, compression)
             return
-        if predecessor := self._predecessor(file, gone):
+        if predecessor := self._predecessor(file, unmatched):
             _LOGGER.info("%s goes on where %s was read to", file.position.path, predecessor.path)
             file.position.continue_from(predecessor)
             if predecessor in self._positions.cut:
@@ -238,33 +238,34 @@ class Tailer:
     def _leave_out(self, file: FollowedFile, compression: str) -> None:
         """Do not follow a compressed file: its lines were read before it was compressed."""
         position = file.position
-        self._warnings.warn(("compressed", position.path), f"{position.path} is compressed ({compression}): not read")
+        self._warnings.report(("compressed", position.path), f"{position.path} is compressed ({compression}): not read")
         self._compressed[position.identity] = os.stat(position.path).st_mtime_ns
         file.close()
         del self._files[position.identity], self._positions.files[position.identity]
 
-    def _predecessor(self, file: FollowedFile, gone: Set[FileIdentity]) -> FilePosition | None:
+    def _predecessor(self, file: FollowedFile, unmatched: Set[FileIdentity]) -> FilePosition | None:
         """Return the position of a file that was cut or removed, and whose content ``file`` begins with."""
-        own = file.position
+        path, identity = file.position.path, file.position.identity
         for position in self._positions.cut:
-            is_named_after = _rotated_name(position.path) == _rotated_name(own.path)
+            is_named_after = _rotated_name(position.path) == _rotated_name(path)
             is_unique = position.offset >= MIN_UNIQUE_BYTES or is_named_after
-            if position.identity != own.identity and is_unique and file.begins_with(position):
+            if position.identity != identity and is_unique and file.begins_with(position):
                 return position
         for position in self._positions.files.values():
-            is_same_name = position.path == own.path or position.inode == own.inode
-            if position.identity == own.identity or not position.offset or not is_same_name:
+            # Only the device number differs if a file system was mounted again.
+            is_same_name = position.path == path or position.inode == file.position.inode
+            if position.identity == identity or not position.offset or not is_same_name:
                 continue
-            other = self._files.get(position.identity)
-            is_removed = other is None or (position.identity in gone and other.is_deleted)
+            old_file = self._files.get(position.identity)
+            is_removed = old_file is None or (position.identity in unmatched and old_file.is_deleted)
             if is_removed and file.begins_with(position):
                 return position
         return None
 
     def _may_be_copy(self, file: FollowedFile) -> bool:
         """Whether another file begins as this one, and might be cut as soon as its copy is complete."""
-        others = [other for other in self._files.values() if other is not file and other.position.offset]
-        return any(file.begins_with(other.position) or file.is_beginning_of(other) for other in others)
+        originals = [original for original in self._files.values() if original is not file and original.position.offset]
+        return any(file.begins_with(original.position) or file.is_beginning_of(original) for original in originals)
 
     def _is_rotated(self, file: FollowedFile, current_paths: Set[str]) -> bool:
         """Whether a file has a name that is not written to any more."""
@@ -279,7 +280,7 @@ class Tailer:
             del self._positions.files[identity]
             self._has_unsaved = True
         else:
-            self._warnings.warn(("mount", position.path), f"the file system of {position.path} is not mounted")
+            self._warnings.report(("mount", position.path), f"the file system of {position.path} is not mounted")
 
     def _retry_pending(self) -> None:
         """Make the append that a kill or a failure interrupted, once more under the same number."""
@@ -336,7 +337,7 @@ class Tailer:
             if identity in self._files:
                 continue
             if not is_mounted(position):
-                self._warnings.warn(("mount", position.path), f"the file system of {position.path} is not mounted")
+                self._warnings.report(("mount", position.path), f"the file system of {position.path} is not mounted")
             elif find_by_inode(position) is None:
                 _LOGGER.warning("%s is gone: what was not read of it cannot be", position.path)
                 del self._positions.files[identity]

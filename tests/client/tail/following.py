@@ -82,14 +82,14 @@ class Following:
         self.tailer = self.state = None
 
     def run(self, *, is_final: bool = False) -> list[bytes]:
-        """All lines in the topic, once nothing more is read."""
+        """Append until nothing more is read; return all lines in the topic."""
         tailer = self.tailer or self.start()
         while tailer.turn(is_final=is_final):
             continue
         return self.topic.lines
 
     def run_once(self) -> list[bytes]:
-        """As the command does with ``--once``."""
+        """Do what the command does with ``--once``; return all lines in the topic."""
         self.run()
         self.run(is_final=True)
         assert self.tailer is not None

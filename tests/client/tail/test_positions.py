@@ -1,4 +1,4 @@
-"""What is kept of followed files."""
+"""The state file of followed files."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from penstock.client.tail.positions import (
     BadPositions,
     FilePosition,
+    InterruptedAppend,
     PendingAppend,
     Positions,
     PositionsFile,
@@ -21,23 +22,25 @@ from penstock.files.errors import Locked
 from penstock.files.json_values import parse_object
 from tests.fuzzed import RAW, Bytes, documents, json_texts
 
-KEYS = ("producer", "sequence", "pending", "files", "path", "device", "inode", "offset")
-SOME = Positions(
+KEYS = ("producer", "sequence", "pending", "files", "path", "device", "inode", "offset", "cut", "interrupted")
+POSITIONS = Positions(
     "me",
     7,
     PendingAppend("/a", 1, 2, 3, 4, 5),
-    {(1, 2): FilePosition("/a", 1, 2, 3, 3, 9), (1, 3): FilePosition("/b", 1, 3)},
+    {(1, 2): FilePosition("/a", 1, 2, 3, 3, 9, 3, 8, 1), (1, 3): FilePosition("/b", 1, 3)},
+    [FilePosition("/c", 1, 4, 5, 5, 6, 5, 7)],
+    [InterruptedAppend("i", 3, PendingAppend("/a", 1, 2, 0, 1, 2))],
 )
 
 
-def test_what_was_written_is_read(tmp_path: Path) -> None:
-    kept = PositionsFile(tmp_path / "new" / "positions.json")
-    assert kept.read() is None
-    kept.write(SOME)
-    assert kept.read() == SOME
+def test_written_positions_are_read(tmp_path: Path) -> None:
+    state = PositionsFile(tmp_path / "new" / "positions.json")
+    assert state.read() is None
+    state.write(POSITIONS)
+    assert state.read() == POSITIONS
 
 
-def test_two_do_not_follow_with_the_same_positions(tmp_path: Path) -> None:
+def test_second_process_cannot_use_the_same_positions(tmp_path: Path) -> None:
     first = PositionsFile(tmp_path / "positions.json")
     with pytest.raises(Locked):
         PositionsFile(tmp_path / "positions.json")
@@ -50,14 +53,14 @@ def test_any_file_is_positions_or_an_error_of_ours(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "positions.json"
         path.write_bytes(data)
-        kept = PositionsFile(path)
+        state = PositionsFile(path)
         try:
-            found = kept.read()
+            positions = state.read()
         except PenstockError:
-            found = None
+            positions = None
         finally:
-            kept.close()
-        assert found is None or found.sequence >= 0
+            state.close()
+        assert positions is None or positions.sequence >= 0
 
 
 ANY: Bytes = json_texts(*KEYS) | RAW
