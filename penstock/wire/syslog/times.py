@@ -1,6 +1,7 @@
 """Times of syslog headers, whole columns at a time: RFC 3164's, ISO 8601's, and what devices make of them.
 
-A time without a year gets the one that brings it nearest to its receipt; one without a zone is of the listener's.
+A time without a year gets the one that brings it nearest to its receipt; one without a zone is of the listener's, and
+the nearest to its receipt, too, where the listener's clock is set back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FRACTION = 9
 _WRITTEN = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
 _POINT = 19
 _MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
-_MINUTE, _HOUR, _DAY = 60_000_000, 3_600_000_000, 86_400_000_000
+_MINUTE, _QUARTER, _DAY = 60_000_000, 900_000_000, 86_400_000_000
 _ZERO, _SPACE, _DASH = ord("0"), ord(" "), ord("-")
 
 
@@ -87,7 +88,7 @@ def read_times(
     is_local = (end == zone_at) if in_utc is None else (end == zone_at) & ~in_utc
     plain = text.ok & is_iso & (end > zone_at) & (text.at(10) == ord("T")) & _is_rfc3339(text, clock_at + 8, zone_at)
     if zone is not UTC and (wanting := text.ok & is_local).any():
-        minutes[wanting] = _local_minutes(micros[wanting], zone)
+        minutes[wanting] = _local_minutes(micros[wanting], zone, np.broadcast_to(received, micros.shape)[wanting])
     return Times(micros + fraction - minutes * _MINUTE, text.ok, plain)
 
 
@@ -234,14 +235,21 @@ def _is_rfc3339(text: _Texts, fraction_at: Ints, zone_at: Ints) -> Bools:
     return found
 
 
-def _local_minutes(micros: Ints, zone: tzinfo | None) -> Ints:
-    """By how many minutes ``zone`` is ahead of UTC at these local times."""
-    hours, which = np.unique(micros // _HOUR, return_inverse=True)
-    return np.array([_minutes_ahead(zone, hour) for hour in hours.tolist()], np.int64)[which]
+def _local_minutes(micros: Ints, zone: tzinfo | None, received: Ints) -> Ints:
+    """Return by how many minutes ``zone`` is ahead of UTC at these local times.
+
+    A time that occurs twice, when clocks are set back, is the one nearest to its receipt.
+    """
+    quarters, which = np.unique(micros // _QUARTER, return_inverse=True)
+    minutes = np.array([[_minutes_ahead(zone, quarter, fold) for fold in (0, 1)] for quarter in quarters.tolist()])
+    first, second = minutes[which].T.astype(np.int64)
+    # Times that do not occur, when clocks are set forward, are ahead by less at first.
+    is_nearer = np.abs(micros - second * _MINUTE - received) < np.abs(micros - first * _MINUTE - received)
+    return np.where((first > second) & is_nearer, second, first)
 
 
 @lru_cache(maxsize=4096)
-def _minutes_ahead(zone: tzinfo | None, hour: int) -> int:
-    local = datetime(1970, 1, 1) + timedelta(hours=hour)
+def _minutes_ahead(zone: tzinfo | None, quarter: int, fold: int) -> int:
+    local = (datetime(1970, 1, 1) + timedelta(minutes=15 * quarter)).replace(fold=fold)
     offset = (local.astimezone() if zone is None else local.replace(tzinfo=zone)).utcoffset()
     return round((offset or timedelta()).total_seconds() / 60)

@@ -96,6 +96,26 @@ def test_a_time_without_a_zone_is_of_the_listeners() -> None:
     assert moments(summer, zone=None) == [here]
 
 
+@pytest.mark.parametrize(
+    ("zone", "text", "received", "moment"),
+    [
+        ("Europe/Berlin", b"Oct 25 02:30:00", "2026-10-25T00:30:01+00:00", "2026-10-25T00:30:00+00:00"),
+        ("Europe/Berlin", b"Oct 25 02:30:00", "2026-10-25T01:30:01+00:00", "2026-10-25T01:30:00+00:00"),
+        ("Europe/Berlin", b"2026-10-25T02:59:59", "2026-10-25T02:00:00+00:00", "2026-10-25T01:59:59+00:00"),
+        ("Europe/Berlin", b"2026-10-25T02:30:00+02:00", "2026-10-25T01:30:01+00:00", "2026-10-25T00:30:00+00:00"),
+        ("Europe/Berlin", b"Oct 25 03:00:00", "2026-10-25T01:00:00+00:00", "2026-10-25T02:00:00+00:00"),
+        ("Europe/Berlin", b"Mar 29 02:30:00", "2026-03-29T01:30:01+00:00", "2026-03-29T01:30:00+00:00"),
+        ("Australia/Lord_Howe", b"Apr  5 01:40:00", "2026-04-04T14:40:01+00:00", "2026-04-04T14:40:00+00:00"),
+        ("Australia/Lord_Howe", b"Apr  5 01:40:00", "2026-04-04T15:10:01+00:00", "2026-04-04T15:10:00+00:00"),
+        ("Australia/Lord_Howe", b"Apr  5 01:20:00", "2026-04-04T15:10:01+00:00", "2026-04-04T14:20:00+00:00"),
+    ],
+)
+def test_local_time_that_occurs_twice_is_the_one_nearest_to_its_receipt(
+    zone: str, text: bytes, received: str, moment: str
+) -> None:
+    assert moments(text, received=received, zone=zoneinfo.ZoneInfo(zone)) == [moment]
+
+
 def test_only_rfc_3339_with_a_zone_is_left_as_it_is() -> None:
     plain = [b"2026-10-11T22:14:15Z", b"2026-10-11T22:14:15.1+02:00"]
     others = [b"2026-10-11T22:14:15", b"2026-10-11T22:14:15,1Z", b"2026-10-11 22:14:15Z", b"2026-10-11T22:14:15+0200"]
