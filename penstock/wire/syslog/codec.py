@@ -18,7 +18,7 @@ from penstock.wire.decoded import Decoded
 from penstock.wire.growth import FIELDS
 from penstock.wire.raw import RawDecoder
 from penstock.wire.sender_text import strings
-from penstock.wire.syslog.framing import compressed, without_ends
+from penstock.wire.syslog.framing import compressed, without_counts, without_ends
 from penstock.wire.syslog.headers import FACILITIES, SEVERITIES, Headers
 from penstock.wire.syslog.octets import Bools
 from penstock.wire.syslog.structured_data import Parameters, read_parameters
@@ -40,6 +40,8 @@ class SyslogDecoder(RawDecoder):
         self._zone, self._clock = zone, clock
 
     def _decoded(self, payloads: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
+        if Name.TAKEN in counts:
+            payloads = without_counts(payloads)
         if (unread := compressed(payloads)).any():
             counts.absorb({COMPRESSED: int(unread.sum()), Name.ACCEPTED: -int(unread.sum())})
             payloads, rows = payloads.filter(from_numpy(~unread)), rows[~unread]

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from penstock.records import bounds
 from penstock.wire.syslog.octets import Bools, Octets
 
 _NEWLINE, _RETURN = 10, 13
@@ -16,6 +18,7 @@ _IS_END[[0, _NEWLINE]] = True
 _ZIPPED = ord("z")
 """Before a message that rsyslog compressed (``ZipLevel``); zlib's own header follows."""
 _PROBED = 64
+_COUNT = r"\A(?P<count>[1-9][0-9]{0,9}) <[0-9]{1,3}>"
 
 
 def without_ends(messages: pa.Array[Any]) -> pa.Array[Any]:
@@ -29,6 +32,27 @@ def without_ends(messages: pa.Array[Any]) -> pa.Array[Any]:
         ends = ends - ending
         ends = ends - (ending & (ends > starts) & (data[ends] == _NEWLINE) & (data[ends - 1] == _RETURN))
     return messages if ends is octets.stops else octets.texts(starts, ends)
+
+
+def without_counts(messages: pa.Array[Any]) -> pa.Array[Any]:
+    """Return ``messages`` (type binary) without the length that some senders put in front, as on TCP.
+
+    Only a length that is exact belongs to the transport; other numbers are text.
+    """
+    octets = Octets(messages)
+    leads = np.flatnonzero(octets.data[octets.starts] - np.uint8(ord("1")) < 9)
+    if not len(leads):
+        return messages
+    counted = pc.extract_regex(octets.texts(octets.starts[leads], octets.stops[leads]), _COUNT)
+    leads, counted = leads[counted.is_valid().to_numpy(zero_copy_only=False)], counted.filter(counted.is_valid())
+    counts = counted.field("count").cast(pa.string()).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    begins = octets.starts[leads] + np.diff(bounds(counted.field("count"))) + 1
+    sizes = octets.stops[leads] - begins
+    ends = np.diff(bounds(messages))[leads] - np.diff(bounds(without_ends(messages)))[leads]
+    exact = (sizes == counts) | (sizes - ends == counts)
+    starts = octets.starts.copy()
+    starts[leads[exact]] = begins[exact]
+    return octets.texts(starts, octets.stops)
 
 
 def compressed(messages: pa.Array[Any]) -> Bools:

@@ -35,7 +35,26 @@ _TIME = r"[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]+)?"
 _STAMP = (
     rf"(?:[0-9][0-9][0-9][0-9] )?[A-Z][a-z][a-z] [ 0-9]?[0-9] (?:[0-9]+ )?{_TIME}"
     rf"|[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9](?:T[^ ]*[^ :]| {_TIME})"
+    rf"|[0-9][0-9][0-9][0-9]:[0-9][0-9]:[0-9][0-9]-{_TIME}"  # Sophos
 )
+_PADDED = (
+    r"(?P<version>[0-9]+ +)(?P<timestamp>-|[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[^ ]+)(?P<gap1> +)"
+    r"(?P<hostname>[^ ]+)(?P<gap2> +)(?P<app_name>[^ ]+)(?P<gap3> +)(?P<proc_id>[^ ]+)(?P<gap4> +)(?P<msg_id>[^ ]+)"
+    r"(?P<gap5> +)"
+)
+"""RFC 5424 with more than one space between fields; structured data or its nil has to follow."""
+_NETSCALER = (
+    rf"(?P<before> ?)(?P<timestamp>[0-9][0-9]/[0-9][0-9]/[0-9][0-9][0-9][0-9]:{_TIME})(?P<blank> )"
+    r"(?P<zone>(?:GMT|UTC)?)(?P<after> ?)"
+)
+_MNEMONIC = r"(?P<app_name>%[A-Z0-9_]+(?:-[A-Z0-9_]+)*-[0-7A-Z]-[A-Z0-9_]+)(?P<last> ?:(?:\s|\z))"
+_UNTIMED_CISCO = (
+    r"(?P<before> ?(?:[0-9]+: )*)(?P<hostname>(?:[A-Za-z][^\s:*.]*)?)(?P<colon>(?:: )?)"
+    r"(?P<uptime>(?:(?:(?:[0-9]+[ywdhms])+|[0-9]+:[0-9][0-9]:[0-9][0-9](?:\.[0-9]+)?): )?)" + _MNEMONIC
+)
+"""Cisco's devices without a time, or with the time since their start."""
+_RELAYED_CISCO = rf"(?P<before> *(?:[0-9]+: )*(?:[*.]?(?:{_STAMP})(?: [A-Z]+)?: )?)" + _MNEMONIC
+"""What a relay put its own time and host before."""
 _RFC3164 = rf"(?P<before> ?(?:[0-9]+: )?[*.]?)(?P<timestamp>{_STAMP})(?P<after>:? )"
 """The time of RFC 3164 as others write it: with years, fractions, a sequence number, a clock that is not set."""
 _CISCO = (
@@ -78,12 +97,19 @@ class Headers:
         left = np.ones(len(self.octets), np.bool_)
         first = self.octets.head(self.ends, self.octets.stops, 4)
         left[self._rfc5424(np.flatnonzero(has_priority & _says_version(first)))] = False
-        if len(rows := _with_mnemonic(self.octets, left)):
+        with_mnemonic = np.zeros(len(self.octets), np.bool_)
+        if len(rows := _with_mnemonic(self.octets, left, self.ends)):
+            with_mnemonic[rows] = True
             left[self._matching(_CISCO, rows)] = False
+            left[self._matching(_UNTIMED_CISCO, rows[left[rows]])] = False
         timed = self._timed(np.flatnonzero(left & _BEFORE_TIME[first[:, 0]]))
-        self._host(timed)
+        repeated = self._host(timed)
         left[timed] = False
-        self._tag(np.sort(np.concatenate([timed, np.flatnonzero(left & has_priority)])))
+        tagged = np.sort(np.concatenate([timed, np.flatnonzero(left & has_priority)]))
+        tagged = np.setdiff1d(tagged, repeated) if len(repeated) else tagged
+        if with_mnemonic[tagged].any():
+            tagged = np.setdiff1d(tagged, self._matching(_RELAYED_CISCO, tagged[with_mnemonic[tagged]]))
+        self._tag(tagged)
 
     def _rfc5424(self, rows: Ints) -> Ints:
         """Read those of ``rows`` whose header is RFC 5424's; which ones these are."""
@@ -92,13 +118,24 @@ class Headers:
         at, stops = self.ends[rows], self.octets.stops[rows]
         spaces = self.octets.places(b" ")
         blanks = np.minimum(spaces[np.searchsorted(spaces, at)[:, None] + np.arange(6)], stops[:, None])
-        fits = (np.diff(blanks, axis=1) > 1).all(axis=1)
+        time = self.octets.head(blanks[:, 0] + 1, stops, 11)
+        timed = _is_date(time) | ((time[:, 0] == ord("-")) & (time[:, 1] == ord(" ")))
+        fits = timed & (np.diff(blanks, axis=1) > 1).all(axis=1)
+        padded: Ints = self._padded_rfc5424(rows[~fits])
         rows, blanks, stops = rows[fits], blanks[fits], stops[fits]
         for place, name in enumerate(FIELDS[:5]):
             self.fields[name].put(rows, blanks[:, place] + 1, blanks[:, place + 1])
         self.ends[rows] = np.minimum(blanks[:, 5] + 1, stops)
+        rows = np.sort(np.concatenate([rows, padded])) if len(padded) else rows
         self._structured_data(rows)
         return rows
+
+    def _padded_rfc5424(self, rows: Ints) -> Ints:
+        if not len(rows):
+            return rows
+        texts = self.octets.texts(self.ends[rows], self.octets.stops[rows])
+        padded = pc.match_substring_regex(texts, rf"(?s)\A{_PADDED}(?:-(?: |\z)|\[)").to_numpy(zero_copy_only=False)
+        return self._matching(_PADDED, rows[padded])
 
     def _structured_data(self, rows: Ints) -> None:
         at, stops = self.ends[rows], self.octets.stops[rows]
@@ -139,17 +176,42 @@ class Headers:
         plain = stamped | dated
         self.fields["timestamp"].put(rows[plain], at[plain], ends[plain])
         others = self._matching(_RFC3164, rows[~plain])
-        return np.sort(np.concatenate([rows[plain], others]))
+        slashed = rows[~plain & ((head[:, 2] == ord("/")) | (head[:, 3] == ord("/")))]
+        timed: Ints = np.sort(np.concatenate([rows[plain], others, self._matching(_NETSCALER, slashed)]))
+        return timed
 
-    def _host(self, rows: Ints) -> None:
-        """What stands behind a time up to a blank is the host, unless it is a tag."""
+    def _repeated_host(self, rows: Ints) -> Ints:
+        """Take the host that NetApp ends with a colon, and repeats; which of ``rows`` have it."""
+        if not len(rows):
+            return rows
+        octets, at, stops = self.octets, self.ends[rows], self.octets.stops[rows]
+        colon = octets.next(b":", at, stops)
+        again = np.minimum(colon + 2, stops)
+        following = octets.next(b":", again, stops)
+        alike = (colon > at) & (following - again == colon - at) & (following < stops)
+        if not alike.any():
+            return rows[:0]
+        rows, at, colon, again, following = (each[alike] for each in (rows, at, colon, again, following))
+        same = pc.equal(octets.texts(at, colon), octets.texts(again, following)).to_numpy(zero_copy_only=False)
+        self.fields["hostname"].put(rows[same], at[same], colon[same])
+        self.ends[rows[same]] = again[same]
+        return rows[same]
+
+    def _host(self, rows: Ints) -> Ints:
+        """Take the host: what stands behind a time up to a blank, unless it is a tag.
+
+        Returns the rows whose host is repeated with colons, as NetApp writes it: they have no tag.
+        """
         octets, at, stops = self.octets, self.ends[rows], self.octets.stops[rows]
         blank = octets.next(_BLANKS, at, stops)
         ends_well = (blank == stops) | (octets.data[blank] == ord(" "))
         is_host = (blank > at) & ends_well & (octets.next(b"[]", at, stops) >= blank)
-        is_host &= octets.data[blank - 1] != ord(":")
+        colon = octets.next(b":", at, blank)
+        with_colon = np.flatnonzero(is_host & (colon < blank))
+        is_host[with_colon] = self._are_addresses(at[with_colon], blank[with_colon])
         self.fields["hostname"].put(rows[is_host], at[is_host], blank[is_host])
         self.ends[rows] = np.where(is_host, np.minimum(blank + 1, stops), at)
+        return self._repeated_host(rows[octets.data[blank - 1] == ord(":")])
 
     def _tag(self, rows: Ints) -> None:
         """Take ``name:`` and ``name[process]:`` from those of ``rows`` that go on so."""
@@ -159,13 +221,27 @@ class Headers:
         colon = octets.next(b":", at, blank)
         has_process = (bracket < colon) & (octets.data[bracket] == ord("["))
         close = octets.next(b"]", bracket, blank)
-        last = np.where(has_process, close + 1, colon)
+        ends_with_colon = octets.data[close + 1] == ord(":")
+        # Limit: RFC 3164, section 4.1.3, ends the tag at the first character that is no letter or digit.
+        last = np.where(has_process, close + ends_with_colon, colon)
         name_ends = np.where(has_process, bracket, colon)
-        fits = (name_ends > at) & (bracket >= name_ends) & (last + 1 == blank) & (octets.data[last] == ord(":"))
+        is_tag = np.where(has_process, (close < blank) & (ends_with_colon | (close + 1 == blank)), colon < blank)
+        if (touches := is_tag & (last + 1 < blank)).any():
+            behind = octets.data[np.minimum(last + 1, len(octets.data) - 1)]
+            is_tag &= ~touches | (_is_letter(octets.data[at]) & (name_ends - at > 1) & ~_BESIDE_COLON[behind])
+        fits = (name_ends > at) & (bracket >= name_ends) & is_tag
         self.fields["app_name"].put(rows[fits], at[fits], name_ends[fits])
         with_process = fits & has_process
         self.fields["proc_id"].put(rows[with_process], bracket[with_process] + 1, close[with_process])
-        self.ends[rows] = np.where(fits, np.minimum(blank + 1, stops), at)
+        text = np.where(last + 1 < blank, last + 1, np.minimum(blank + 1, stops))
+        self.ends[rows] = np.where(fits, text, at)
+
+    def _are_addresses(self, begins: Ints, ends: Ints) -> Bools:
+        """Which texts are addresses of IPv6."""
+        texts = self.octets.texts(begins, ends)
+        address = r"\A[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?:%\w+)?\z"
+        found: Bools = pc.match_substring_regex(texts, address).to_numpy(zero_copy_only=False)
+        return found
 
     def _matching(self, pattern: str, rows: Ints) -> Ints:
         """Read those of ``rows`` that go on as ``pattern`` says; which ones these are."""
@@ -242,17 +318,30 @@ def _ends_of_elements(octets: Octets, begins: Ints, stops: Ints) -> Ints:
     return ends
 
 
-def _with_mnemonic(octets: Octets, among: Bools) -> Ints:
-    """Rows that have ``: %`` somewhere, as what Cisco's devices send."""
+def _with_mnemonic(octets: Octets, among: Bools, begins: Ints) -> Ints:
+    """Rows that have ``: %`` somewhere, or begin with ``%``, as what Cisco's devices send."""
     places = octets.places(b"%")
     places = places[(places >= 2) & (places < len(octets.data))]
-    places = places[(octets.data[places - 1] == ord(" ")) & (octets.data[places - 2] == ord(":"))]
+    before = octets.data[places - 2]
+    places = places[(octets.data[places - 1] == ord(" ")) & ((before == ord(":")) | (before == ord(" ")))]
     rows: Ints = np.unique(np.searchsorted(octets.starts, places, side="right") - 1)
+    leading = np.flatnonzero((octets.data[begins] == ord("%")) & (begins < octets.stops))
+    rows = np.union1d(rows, leading) if len(leading) else rows
     return rows[among[rows]]
 
 
 _BEFORE_TIME = np.zeros(256, np.bool_)
 _BEFORE_TIME[np.frombuffer(b" *.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)] = True
+
+
+_BESIDE_COLON = np.zeros(256, np.bool_)
+_BESIDE_COLON[np.frombuffer(b":/\\", np.uint8)] = True
+"""Behind a colon that ends no tag: of an address, or a path."""
+
+
+def _is_letter(octets: Bytes) -> Bools:
+    found: Bools = ((octets | 0x20) - np.uint8(ord("a"))) < 26
+    return found
 
 
 def _is_digit(octets: Bytes) -> Bools:

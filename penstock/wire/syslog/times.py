@@ -26,7 +26,7 @@ _WRITTEN = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
 _POINT = 19
 _MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 _MINUTE, _QUARTER, _DAY = 60_000_000, 900_000_000, 86_400_000_000
-_ZERO, _SPACE, _DASH = ord("0"), ord(" "), ord("-")
+_ZERO, _SPACE, _DASH, _COLON, _SLASH = ord("0"), ord(" "), ord("-"), ord(":"), ord("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def read_times(
     text = _Texts(octets, places)
     if not text.ok.any():
         return Times(text.zeros, text.ok, text.ok)
-    is_iso = text.at(4) == _DASH
+    is_iso = _has_numeric_date(text)
     days, clock_at = _month_name_days(text, ~is_iso, received) if not is_iso.all() else (text.zeros, text.zeros)
     if is_iso.any():
         days, clock_at = np.where(is_iso, _iso_days(text, is_iso), days), np.where(is_iso, 11, clock_at)
@@ -131,11 +131,25 @@ def _one(places: Ints) -> Ints | int:
     return int(places[0]) if (places == places[0]).all() else places
 
 
+def _has_numeric_date(text: _Texts) -> Bools:
+    """Which texts begin as ``2026-10-11``, Sophos' ``2026:10:11-`` or NetScaler's ``10/11/2026:``."""
+    found: Bools = (text.at(4) == _DASH) | ((text.at(4) == _COLON) & (text.at(10) == _DASH)) | (text.at(2) == _SLASH)
+    return found
+
+
 def _iso_days(text: _Texts, rows: Bools) -> Ints:
-    """Days since the epoch of ``2026-10-11``."""
-    year, month, day = text.number(0, 4, rows), text.number(5, 2, rows), text.number(8, 2, rows)
-    separator = text.at(10)
-    text.keep((text.at(7) == _DASH) & ((separator == ord("T")) | (separator == _SPACE)), rows)
+    """Days since the epoch of a numeric date."""
+    slashed = rows & (text.at(2) == _SLASH)
+    colons = rows & ~slashed & (text.at(4) == _COLON)
+    year_at, month_at, day_at = np.where(slashed, 6, 0), np.where(slashed, 0, 5), np.where(slashed, 3, 8)
+    if not slashed.any():
+        year, month, day = text.number(0, 4, rows), text.number(5, 2, rows), text.number(8, 2, rows)
+    else:
+        year, month, day = text.number(year_at, 4, rows), text.number(month_at, 2, rows), text.number(day_at, 2, rows)
+    second, separator = text.at(7), text.at(10)
+    text.keep((second == _DASH) & ((separator == ord("T")) | (separator == _SPACE)), rows & ~slashed & ~colons)
+    text.keep((second == _COLON) & (separator == _DASH), colons)
+    text.keep((text.at(5) == _SLASH) & (separator == _COLON), slashed)
     return _days(text, rows, year, month, day)
 
 
