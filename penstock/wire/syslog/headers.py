@@ -126,9 +126,9 @@ class Headers:
         for place, name in enumerate(FIELDS[:5]):
             self.fields[name].put(rows, blanks[:, place] + 1, blanks[:, place + 1])
         self.ends[rows] = np.minimum(blanks[:, 5] + 1, stops)
-        rows = np.sort(np.concatenate([rows, padded])) if len(padded) else rows
-        self._structured_data(rows)
-        return rows
+        read: Ints = np.sort(np.concatenate([rows, padded])) if len(padded) else rows
+        self._structured_data(read)
+        return read
 
     def _padded_rfc5424(self, rows: Ints) -> Ints:
         if not len(rows):

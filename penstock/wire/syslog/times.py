@@ -259,7 +259,8 @@ def _local_minutes(micros: Ints, zone: tzinfo | None, received: Ints) -> Ints:
     first, second = minutes[which].T.astype(np.int64)
     # Times that do not occur, when clocks are set forward, are ahead by less at first.
     is_nearer = np.abs(micros - second * _MINUTE - received) < np.abs(micros - first * _MINUTE - received)
-    return np.where((first > second) & is_nearer, second, first)
+    ahead: Ints = np.where((first > second) & is_nearer, second, first)
+    return ahead
 
 
 @lru_cache(maxsize=4096)
