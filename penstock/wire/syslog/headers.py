@@ -195,7 +195,8 @@ class Headers:
         same = pc.equal(octets.texts(at, colon), octets.texts(again, following)).to_numpy(zero_copy_only=False)
         self.fields["hostname"].put(rows[same], at[same], colon[same])
         self.ends[rows[same]] = again[same]
-        return rows[same]
+        repeated: Ints = rows[same]
+        return repeated
 
     def _host(self, rows: Ints) -> Ints:
         """Take the host: what stands behind a time up to a blank, unless it is a tag.
