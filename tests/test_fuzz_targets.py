@@ -37,15 +37,15 @@ ANY_INDEX = "log/store/test_scan.py::test_any_index_is_taken_without_an_error"
 TOPIC_FILES = (
     "log/store/test_recovery.py::test_whatever_happens_to_the_files_the_topic_opens_and_offsets_are_rows_or_gaps"
 )
-TOKEN = "config/test_daemon_access.py::test_any_bytes_are_a_token_that_a_header_can_carry_or_damage"
-TOML = "config/test_sources.py::test_a_file_of_any_bytes_is_a_configuration_or_a_config_error"
+TOKEN = "config/test_daemon_access.py::test_arbitrary_bytes_are_a_valid_token_or_damage"
+TOML = "config/test_sources.py::test_arbitrary_file_raises_only_config_errors"
 ENDPOINTS = "supervise/test_reload.py::test_any_bytes_are_endpoints_or_none"
 REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_refused"
 ANSWERS = "client/log/test_calls.py::test_an_answer_of_any_bytes_means_something_or_is_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_a_body_of_any_bytes_is_an_object_or_an_error_of_the_api"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_ends_the_command_in_one_line"
 HASHES = "kafka/client/test_java_partitioner.py::test_many_keys_at_once_have_the_same_hashes"
-CERTIFICATES = "config/keys/test_security.py::test_certificates_of_any_bytes_are_refused_naming_the_key"
+CERTIFICATES = "config/keys/test_security.py::test_arbitrary_certificates_are_refused_with_the_key"
 PROTOBUF = "slogd/columns/test_decode.py::test_any_bytes_are_read_as_protobuf_reads_them_or_refused"
 VALUES = "files/test_json_values.py::test_arbitrary_bytes_raise_only_value_errors"
 POSTS = "ledger/test_posts.py::test_any_document_is_a_post_or_a_bad_post"
@@ -65,11 +65,11 @@ TARGETS = {
     "client/tail/followed_file.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
     "client/sent_report.py": "client/test_sent_report.py::test_any_answer_is_a_text",
     "config/toml_lines.py": TOML,
-    "config/browser_access.py": ("config/test_browser_access.py::test_any_headers_are_let_in_or_refused_with_a_reason"),
+    "config/browser_access.py": ("config/test_browser_access.py::test_arbitrary_headers_are_admitted_or_refused"),
     "config/daemon_access.py": TOKEN,
-    "config/keys/handlers.py": "config/keys/test_handlers.py::test_a_key_file_of_any_bytes_is_a_key_or_refused",
+    "config/keys/handlers.py": "config/keys/test_handlers.py::test_arbitrary_key_file_is_a_key_or_an_error",
     "config/keys/tls.py": CERTIFICATES,
-    "config/keys/values.py": "config/keys/test_tree.py::test_any_text_is_a_size_and_a_time_or_a_value_error",
+    "config/keys/values.py": "config/keys/test_tree.py::test_arbitrary_text_is_a_size_or_a_value_error",
     "config/sources.py": TOML,
     "console/login.py": "console/test_login.py::test_any_cookie_is_a_session_or_none",
     "console/message_view.py": "console/test_message_view.py::test_any_message_is_shown",

@@ -141,7 +141,7 @@ class Ask:
         from penstock.landing.proof.table_posts import table_posts  # it needs pyarrow's dataset
         from penstock.ledger.rebuild import rebuilt
 
-        settings = self._where.whole()
+        settings = self._where.load_all()
         listeners = [listener.name for listener in settings.listener]
         posts = table_posts(settings)
         return rebuilt(settings.topics, settings.buffers, listeners, posts, self._running, self._within())
@@ -149,7 +149,7 @@ class Ask:
     def _running(self) -> dict[str, Any] | None:
         """The balance of the running daemon; None where none runs."""
         with contextlib.suppress(OSError):
-            status, body = Access(self._where).ask("/balance", parameters=self._parameters)
+            status, body = Access(self._where).request("/balance", parameters=self._parameters)
             return dict(json.loads(body)) if status < 400 else None
         return None
 
@@ -176,7 +176,7 @@ class Ask:
         within = self._within()
         if self._tallies is None:
             span = range(within, within + 1) if isinstance(within, int) else within
-            self._tallies = Tallies(Layout.of(self._where.whole().tables), str(self._by), span)
+            self._tallies = Tallies(Layout.of(self._where.load_all().tables), str(self._by), span)
         with Progress("counting") as progress:
             counted = self._tallies.now(lambda number, of: progress.tell(f"{number} of {of} files"))
         ordered = sorted(counted.items(), key=lambda item: (-item[1], item[0]))

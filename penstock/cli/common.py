@@ -59,7 +59,7 @@ def answer_of(where: Settings | DaemonKeys, path: str, method: str = "GET", **pa
     except PenstockError as error:
         fail(error, 2)
     try:
-        return access.ask(path, method, parameters)
+        return access.request(path, method, parameters)
     except PenstockError as error:
         fail(error, 2)
     except OSError as error:
@@ -68,9 +68,9 @@ def answer_of(where: Settings | DaemonKeys, path: str, method: str = "GET", **pa
 
 def _fail_unreached(where: Settings | DaemonKeys, error: OSError) -> NoReturn:
     """Say that nobody answers, or what is wrong with a configuration that may have led astray."""
-    if isinstance(where, DaemonKeys) and where.unseen:
+    if isinstance(where, DaemonKeys) and where.has_unchecked_keys:
         try:
-            where.whole()
+            where.load_all()
         except ConfigError as wrong:
             fail(wrong, 2)
     why = error.strerror or error

@@ -1,10 +1,10 @@
-"""One settings tree: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; what is wrong stops the start.
+"""The settings: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; a bad key stops the start.
 
 Read ``units``, ``nearest_name``, ``tables_url``, ``keys/`` (the tree of settings), ``sources`` with
-``default_listeners`` and ``ignored``, ``loader`` with ``complaints``, ``explain``, ``reloadable``, ``daemon_access``
-(how other processes reach the daemon) with ``daemon_keys``, and ``browser_access`` (what browsers may ask). Names are
-imported when they are asked for: pydantic is slow to import, and commands that only ask the daemon do without.
-Imports ``errors`` only.
+``default_listeners``, ``loader`` with ``complaints``, ``explain``, ``reloadable``, ``daemon_access`` (connections of
+other processes to the daemon) with ``daemon_keys``, and ``browser_access`` (requests of browsers). Names are imported
+at first use: pydantic is slow to import, and commands that only contact the daemon do not need it. Imports ``errors``
+only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a browser may send here: pages of other sites, and names that others point at this machine, are kept out.
+"""Protection of HTTP servers from other sites' pages and from foreign names that resolve to this machine.
 
-Who calls without a browser shows no ``Origin`` and names the host that it was told, so nothing changes for it.
+Limit: requests without a browser have no ``Origin`` and use the real host name, so they are not affected.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ ANY = "*"
 
 
 def refusal(host: str, origin: str | None, names: Collection[str]) -> str:
-    """Why a request with these headers is refused; "" where it is not. ``names``: of this machine, ``*`` for any.
+    """Return the reason to refuse a request with these headers; "" permits it. ``names`` of this machine; ``*`` is any.
 
-    An address needs no name that could be pointed elsewhere; a page's origin has to be the host it asks.
+    An IP address cannot be rebound by DNS, so it needs no entry; a page's origin must be the host that it requests.
     """
-    name, page = _name(host), _page(origin)
+    name, origin_host = _without_port(host), _host_of_origin(origin)
+    # Without this test a name that an attacker controls could resolve to 127.0.0.1 (DNS rebinding).
     if host and ANY not in names and not (_is_local(name) or name in names):
-        return f"the host {host[:100]!r} is not known here: security.hosts names those that are"
-    if origin is not None and page != host.strip().lower() and _name(page) not in names:
-        return f"pages of {origin[:100]!r} may not ask this"
+        return f"the host {host[:100]!r} is unknown: add it to security.hosts"
+    if origin is not None and origin_host != host.strip().lower() and _without_port(origin_host) not in names:
+        return f"pages of {origin[:100]!r} may not send requests here"
     return ""
 
 
-def _page(origin: str | None) -> str:
-    """The host of a page's origin; empty where it is none."""
+def _host_of_origin(origin: str | None) -> str:
     try:
+        # A malformed origin raises ValueError and matches no host.
         return urlsplit(origin or "").netloc.lower()
     except ValueError:
         return ""
 
 
-def _name(host: str) -> str:
-    """``host`` without its port, in lower case."""
+def _without_port(host: str) -> str:
     host = host.strip().lower()
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
@@ -56,22 +56,22 @@ def _is_local(name: str) -> bool:
 
 
 class BrowserAccess:
-    """Refuses such requests with 403 before the application sees them, as long as ``asked`` says so."""
+    """Middleware that refuses such requests with 403 while ``is_enabled`` returns True."""
 
-    def __init__(self, app: App, names: Iterable[str], asked: Callable[[], bool] = lambda: True) -> None:
-        self._app, self._names, self._asked = app, frozenset(map(str.lower, names)), asked
+    def __init__(self, app: App, names: Iterable[str], is_enabled: Callable[[], bool] = lambda: True) -> None:
+        self._app, self._names, self._is_enabled = app, frozenset(map(str.lower, names)), is_enabled
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        why = self._refusal(scope) if scope["type"] in ("http", "websocket") and self._asked() else ""
-        if not why:
+        reason = self._refusal(scope) if scope["type"] in ("http", "websocket") and self._is_enabled() else ""
+        if not reason:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             headers = [(b"content-type", b"application/json")]
             await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": json.dumps({"error": why, "code": 7}).encode()})
+            await send({"type": "http.response.body", "body": json.dumps({"error": reason, "code": 7}).encode()})
 
     def _refusal(self, scope: Scope) -> str:
-        shown = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
-        return refusal(shown.get(b"host", ""), shown.get(b"origin"), self._names)
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
+        return refusal(headers.get(b"host", ""), headers.get(b"origin"), self._names)

@@ -1,6 +1,6 @@
-"""How Penstock's own processes and commands reach the log daemon: addresses, certificate, token.
+"""Access of Penstock's own processes and commands to the log daemon: addresses, certificate, token.
 
-Where ``[security]`` has tokens, they use one that lies in the data directory, readable by its owner alone.
+If ``[security]`` has tokens, they use an internal one in the data directory, which only its owner can read.
 """
 
 from __future__ import annotations
@@ -26,34 +26,38 @@ if TYPE_CHECKING:
     from penstock.config.daemon_keys import DaemonKeys
 
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
-"""In the data directory, mode 0600."""
+"""Name of the file in the data directory, mode 0600."""
 
 
 def internal_token(data_dir: Path) -> str:
-    """The token of this data directory; made when it is first asked for. Raises OSError and DamagedFile."""
+    """Return the internal token of a data directory; the first call creates it. Raises OSError and DamagedFile."""
     path = data_dir / TOKEN_FILE
     with contextlib.suppress(FileNotFoundError):
         return read_token(path)
     import secrets
 
-    from penstock.files.file_system import create_once  # brings Arrow
+    from penstock.files.file_system import create_once  # here, because it is only needed once
 
     data_dir.mkdir(parents=True, exist_ok=True)
+    # Several processes may start at once: the first one's token wins, and all read it back.
     create_once(path, secrets.token_hex(32).encode(), 0o600)
     return read_token(path)
 
 
 def read_token(path: Path) -> str:
-    """The token in a file, without what is blank around it. Raises OSError and DamagedFile."""
+    """Return the token in a file without surrounding blanks. Raises OSError and DamagedFile."""
     token = path.read_bytes().strip()
+    # A header cannot carry other bytes; an empty token would let everybody in.
     if not token or not all(0x20 <= byte < 0x7F for byte in token):
-        raise DamagedFile(f"{path} is damaged, or no token; a data directory's may be removed: a start makes another")
+        raise DamagedFile(
+            f"{path} is damaged or not a token; the data directory's own may be removed: the next start creates another"
+        )
     return token.decode()
 
 
 @dataclass(frozen=True)
 class Access:
-    """The daemon of one configuration, seen from this machine."""
+    """Access to the daemon of one configuration from this machine."""
 
     settings: Settings | DaemonKeys
 
@@ -70,7 +74,7 @@ class Access:
 
     @cached_property
     def token(self) -> str | None:
-        """The bearer token to show. Raises OSError when it may not be read."""
+        """The bearer token, or None. Raises OSError when it cannot be read."""
         return internal_token(self.settings.data_dir) if self.settings.security.tokens else None
 
     @property
@@ -88,7 +92,7 @@ class Access:
 
     @cached_property
     def peer(self) -> str:
-        """The name that the servers' certificate holds for; "" without TLS. Raises ConfigError."""
+        """The name in the servers' certificate; empty without TLS. Raises ConfigError."""
         security = self.settings.security
         if security.tls_cert is None or security.tls_key is None:
             return ""
@@ -96,20 +100,22 @@ class Access:
 
     @property
     def certificates(self) -> tuple[bytes | None, bytes | None, bytes | None]:
-        """PEM: what to trust, and the private key and certificate to show (where client certificates are asked for)."""
+        """PEM texts: the trusted certificate, and the private key and certificate of a client (if the daemon requires
+        one).
+        """
         security = self.settings.security
         if security.tls_cert is None or security.tls_key is None:
             return None, None, None
         cert = security.tls_cert.read_bytes()
-        own = first_certificate(cert)
-        return (own, security.tls_key.read_bytes(), cert) if security.client_ca else (own, None, None)
+        server_cert = first_certificate(cert)
+        return (server_cert, security.tls_key.read_bytes(), cert) if security.client_ca else (server_cert, None, None)
 
-    def ask(
+    def request(
         self, path: str, method: str = "GET", parameters: Mapping[str, str] | None = None, timeout: float = 30.0
     ) -> tuple[int, bytes]:
-        """Status and body of one answer, by the standard library alone: for commands, which start anew each time.
+        """Return status and body of one response, with the standard library only: commands start faster without httpx.
 
-        Raises OSError where there is none, or the token may not be read.
+        Raises OSError if there is no response or the token cannot be read.
         """
         headers, host, port = self.headers, *split_address(reachable(self.settings.log.http))
         context = self.verify
@@ -120,24 +126,30 @@ class Access:
         )
         try:
             connection.request(method, f"{path}?{urlencode(parameters)}" if parameters else path, headers=headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            response = connection.getresponse()
+            return response.status, response.read()
         except HTTPException as error:
-            raise ConnectionError(f"what answers is no log daemon: {error!r}") from None
+            raise ConnectionError(f"the server is not a log daemon: {error!r}") from None
         finally:
             connection.close()
 
     def client(self, timeout: float = 30.0) -> httpx.Client:
-        """A client of the HTTP API. Raises OSError when the token may not be read."""
-        import httpx  # slow to import
+        """Return a client of the HTTP API. Raises OSError when the token cannot be read."""
+        import httpx  # here, because it is slow to import
 
         return httpx.Client(
-            base_url=self.http_url, headers=self.headers, verify=self.verify, timeout=timeout, trust_env=False
+            # trust_env is off: a proxy of the environment must not see the internal token.
+            base_url=self.http_url,
+            headers=self.headers,
+            verify=self.verify,
+            timeout=timeout,
+            trust_env=False,
         )
 
 
 def reachable(address: str) -> str:
-    """The address to connect to for one that is listened on: loopback where that is any."""
+    """Return the address to connect to for a listening address: loopback for a wildcard address."""
     host, port = split_address(address)
+    # A client cannot connect to a wildcard address on all systems.
     loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{loopback}]:{port}" if ":" in loopback else f"{loopback}:{port}"

@@ -1,4 +1,4 @@
-"""What says where the log daemon is and how to reach it, read without the tree of keys, which is slow to import."""
+"""The keys that locate the log daemon, read without the tree of settings, which is slow to import."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.sources import Given, gather
+from penstock.config.sources import RawSettings, gather
 from penstock.config.units import ConfigError, check_address
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class LogKeys:
 
 @dataclass(frozen=True, slots=True)
 class SecurityKeys:
-    """The keys of ``[security]``; of ``tokens`` only whether there are any."""
+    """The keys of ``[security]``; ``tokens`` only shows whether there are any."""
 
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -37,8 +37,8 @@ class SecurityKeys:
     tokens: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def is_whole(self) -> bool:
-        """Whether those that need each other are there."""
+    def is_complete(self) -> bool:
+        """Keys that depend on each other are all present."""
         if self.tls_cert is None:
             return self.tls_key is None and self.client_ca is None
         return self.tls_key is not None
@@ -46,68 +46,70 @@ class SecurityKeys:
 
 @dataclass(frozen=True, slots=True)
 class DaemonKeys:
-    """The keys that say where the daemon is, with their defaults; ``whole`` gives all settings there are.
+    """The keys that locate the daemon, with their defaults; ``load_all`` loads all settings.
 
-    ``unseen``: whether there are others in a file, which nobody has looked at.
+    ``has_unchecked_keys``: the file may have other keys, which were not validated.
     """
 
     data_dir: Path = Path("penstock-data")
     log: LogKeys = LogKeys()
     security: SecurityKeys = SecurityKeys()
-    unseen: bool = False
-    whole: Callable[[], Settings] = field(default=lambda: _loaded(), compare=False, repr=False)
+    has_unchecked_keys: bool = False
+    load_all: Callable[[], Settings] = field(default=lambda: _load(), compare=False, repr=False)
 
 
 def daemon_keys(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> DaemonKeys:
-    """The keys as ``load`` reads them. Raises ConfigError.
+    """Return the keys as ``load`` reads them. Raises ConfigError.
 
-    What else stands in the file is not looked at: the daemon did, when it started.
+    Other keys of the file are not validated: the daemon did so when it started.
     """
-    whole = partial(_loaded, file, overrides, environment)
+    load_all = partial(_load, file, overrides, environment)
     try:
-        given = gather(file, overrides, environment)
-        found = _keys(given) if _only_these_besides_the_file(given) else None
+        raw = gather(file, overrides, environment)
+        # Options and variables about other keys need full validation, so that a typo is an error.
+        keys = _extract(raw) if _overrides_only_daemon_keys(raw) else None
     except ConfigError:
         raise
+    # Any doubt falls back to the full tree, which raises the error with the right words.
     except (ValueError, TypeError, AttributeError, RecursionError):
-        found = None
-    return replace(found or _keys_of(whole()), whole=whole)
+        keys = None
+    return replace(keys or _from_settings(load_all()), load_all=load_all)
 
 
-def _loaded(*given: Any) -> Settings:
-    from penstock.config.loader import load  # brings pydantic
+def _load(*arguments: Any) -> Settings:
+    from penstock.config.loader import load  # here, because pydantic is slow to import
 
-    return load(*given)
+    return load(*arguments)
 
 
-def _keys_of(settings: Settings) -> DaemonKeys:
+def _from_settings(settings: Settings) -> DaemonKeys:
     log, security = settings.log, settings.security
     paths = (security.tls_cert, security.tls_key, security.client_ca)
     return DaemonKeys(settings.data_dir, LogKeys(log.grpc, log.http), SecurityKeys(*paths, security.tokens))
 
 
-def _only_these_besides_the_file(given: Given) -> bool:
-    names = {name for name, origin in given.origins.items() if origin != given.file}
+def _overrides_only_daemon_keys(raw: RawSettings) -> bool:
+    names = {name for name, origin in raw.origins.items() if origin != raw.file}
     return all(name in (*ADDRESSES, *PATHS) or f"{name}.".startswith(f"{TOKENS}.") for name in names)
 
 
-def _keys(given: Given) -> DaemonKeys | None:
-    found: dict[str, dict[str, Any]] = {"": {}, "log": {}, "security": {}}
+def _extract(raw: RawSettings) -> DaemonKeys | None:
+    groups: dict[str, dict[str, Any]] = {"": {}, "log": {}, "security": {}}
     for name in (*ADDRESSES, *PATHS, TOKENS):
         group, _, key = name.rpartition(".")
-        node = given.tree.get(group, {}) if group else given.tree
+        node = raw.tree.get(group, {}) if group else raw.tree
         if key in node:
-            found[group][key] = _value(name, node[key])
-    security = SecurityKeys(**found["security"])
-    if not security.is_whole:
+            groups[group][key] = _convert(name, node[key])
+    security = SecurityKeys(**groups["security"])
+    if not security.is_complete:
         return None
-    return DaemonKeys(log=LogKeys(**found["log"]), security=security, unseen=bool(given.file), **found[""])
+    return DaemonKeys(log=LogKeys(**groups["log"]), security=security, has_unchecked_keys=bool(raw.file), **groups[""])
 
 
-def _value(name: str, value: Any) -> Any:
-    """A value as the tree of keys would have it. Raises ValueError and TypeError where it has to say more."""
+def _convert(name: str, value: Any) -> Any:
+    """Convert a key as the tree of settings would. Raises ValueError and TypeError for bad input."""
     if name == TOKENS:
         return dict(value)
     if not isinstance(value, str):

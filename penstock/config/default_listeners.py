@@ -1,15 +1,15 @@
-"""The listeners of a pipe without a file."""
+"""The listeners of a pipe without a configuration file."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 Protocol = Literal["udp", "tcp", "http", "otlp_grpc"]
-"""How senders reach a listener."""
+"""Protocols of senders."""
 
 
 def default_listener_tables() -> list[dict[str, Any]]:
-    """As ``default_listeners``, as they would stand in a file."""
+    """Return the tables of ``default_listeners`` as TOML would give them."""
     ports = {"events": (23456, "plog"), "syslog": (5514, "syslog")}
     return [
         {

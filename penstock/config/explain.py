@@ -1,4 +1,4 @@
-"""Every key: its value in force, its default, what it means, and who gave the value."""
+"""Every key with its value, its default, its meaning, and the source of its value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ TIMES = (("d", 86400), ("h", 3600), ("m", 60))
 
 @dataclass(frozen=True, slots=True)
 class ExplainedKey:
-    """One key. ``value`` and ``default`` as one writes them; ``origin``: default, a file, a variable or an option."""
+    """A key: ``value`` and ``default`` in the notation of the file; ``origin``: default, a file, a variable or an
+    option.
+    """
 
     name: str
     value: str
@@ -35,39 +37,43 @@ class ExplainedKey:
 def explain(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> list[ExplainedKey]:
-    """All keys in the order of the configuration. Raises ConfigError as ``load`` does."""
-    given = gather(file, overrides, environment)
-    return keys_of(check(given), given.origins)
+    """Return all keys in the order of the configuration. Raises ConfigError as ``load`` does."""
+    raw = gather(file, overrides, environment)
+    return keys_of(check(raw), raw.origins)
 
 
 def keys_of(settings: Settings, origins: Mapping[str, str] | None = None) -> list[ExplainedKey]:
-    """All keys of ``settings``, secrets masked; ``origins``: who gave which."""
-    given = origins or {}
+    """Return all keys of ``settings`` with masked secrets; ``origins`` maps keys to their sources."""
+    sources = origins or {}
     return [
         ExplainedKey(
-            name, _shown(leaf, value, field), _default(field), field.description or "", given.get(name, DEFAULT)
+            name,
+            _display(leaf, value, field),
+            _default(field),
+            field.description or "",
+            sources.get(name, DEFAULT),
         )
         for name, leaf, value, field in _keys(settings, "")
     ]
 
 
-def _shown(leaf: str, value: Any, field: FieldInfo) -> str:
+def _display(leaf: str, value: Any, field: FieldInfo) -> str:
     secret = is_secret(leaf, field) and value not in (None, "", {})
-    return MASK if secret else written(value, field)
+    return MASK if secret else format_value(value, field)
 
 
 def _keys(group: BaseModel, prefix: str) -> Iterator[tuple[str, str, Any, FieldInfo]]:
-    """Full name, own name, value and field of every key."""
+    """Yield full name, own name, value and field of every key."""
     for name, field in type(group).model_fields.items():
-        for inner, value in _inside(name, getattr(group, name)):
+        for inner, value in _named_groups(name, getattr(group, name)):
             if isinstance(value, BaseModel):
                 yield from _keys(value, f"{prefix}{inner}.")
             else:
                 yield prefix + inner, inner.removeprefix(f"{name}."), value, field
 
 
-def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A value, or the groups in it by their names."""
+def _named_groups(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a value, or the groups in it by their names."""
     if isinstance(value, tuple) and value and all(isinstance(item, BaseModel) for item in value):
         for number, item in enumerate(value):
             yield f"{name}.{getattr(item, 'name', None) or number}", item
@@ -78,8 +84,8 @@ def _inside(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def written(value: Any, field: FieldInfo) -> str:
-    """A value as one writes it in the file: sizes and times with the largest unit that divides them."""
+def format_value(value: Any, field: FieldInfo) -> str:
+    """Return a value in the notation of the file: sizes and times with the largest unit that divides them."""
     parser = next((m.func for m in field.metadata if getattr(m, "func", None) in (parse_size, parse_time)), None)
     if isinstance(value, bool):
         return str(value).lower()
@@ -105,4 +111,4 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return ""
     default = field.get_default(call_default_factory=True, validated_data={})
-    return "" if isinstance(default, BaseModel) else written(default, field)
+    return "" if isinstance(default, BaseModel) else format_value(default, field)

@@ -1,4 +1,4 @@
-"""Where values come from, and what stops the start."""
+"""Loading and validation of the settings."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pydantic import ValidationError
 
 from penstock.config.complaints import complaints
 from penstock.config.keys.tree import Settings
-from penstock.config.sources import Given, gather
+from penstock.config.sources import RawSettings, gather
 from penstock.config.units import ConfigError
 
 
 def load(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings of ``file`` (else ./penstock.toml where there is one), the environment and ``overrides``.
+    """Return the settings of ``file`` (default: ./penstock.toml, if it exists), the environment and ``overrides``.
 
-    Raises ConfigError naming every key that is unknown or bad.
+    Raises ConfigError with a line for every unknown or bad key.
     """
     try:
         return check(gather(file, overrides, environment))
@@ -29,14 +29,14 @@ def load(
 def ignored_keys(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> str:
-    """One line that names the keys given to ``load`` that have no effect; empty where there are none."""
-    found = gather(file, overrides, environment).ignored
-    return f"without effect: {', '.join(f'{key} ({why})' for key, why in found.items())}" if found else ""
+    """Return one line that names the keys without effect; empty if there are none."""
+    reasons = gather(file, overrides, environment).ignored
+    return f"without effect: {', '.join(f'{key} ({reason})' for key, reason in reasons.items())}" if reasons else ""
 
 
-def check(given: Given) -> Settings:
-    """The settings of what was given. Raises ConfigError naming every key that is unknown or bad."""
+def check(raw: RawSettings) -> Settings:
+    """Validate the raw settings. Raises ConfigError with a line for every unknown or bad key."""
     try:
-        return Settings.model_validate(given.tree)
+        return Settings.model_validate(raw.tree)
     except ValidationError as error:
-        raise ConfigError("\n".join(complaints(given, error.errors()))) from None
+        raise ConfigError("\n".join(complaints(raw, error.errors()))) from None

@@ -1,4 +1,4 @@
-"""What to say behind a name that nobody knows."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Sequence
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
-    """What to say behind a name that is not ``known``: the one that may be meant, else all."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(known)})" if known else ""
+def nearest(name: str, names: Sequence[str]) -> str:
+    """Return a suggestion to append to an unknown name: the most similar of ``names``, or all of them."""
+    # Limit: 0.5 accepts two swapped or wrong letters in a short key, and no unrelated word.
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f" (did you mean {close[0]!r}?)" if close else f" (known: {', '.join(names)})" if names else ""

@@ -1,4 +1,4 @@
-"""What of a new configuration can come into force while everything runs, and what waits for the next start."""
+"""Reload of a configuration: keys that take effect while everything runs, and keys that wait for a restart."""
 
 from __future__ import annotations
 
@@ -33,37 +33,39 @@ AT_START = (
     "otel",
     "alarms",
 )
-"""Keys and groups that processes read once, when they start."""
+"""Keys and groups that processes read only at their start."""
 TOKENS = "security.tokens"
 
 
 def in_force(old: Settings, new: Settings) -> tuple[Settings, list[str]]:
-    """``new`` as far as it can follow ``old`` without a restart, and the keys that have to wait for one."""
-    held = [*AT_START]
-    # The first token closes every door, the last one opens them: our own processes learn of that when they start.
+    """Return ``new`` with the old values of keys that need a restart, and the names of these keys."""
+    fixed = [*AT_START]
+    # The first token closes all servers, the last one opens them. Penstock's own processes read at their start whether
+    # they need a token, so this transition waits for a restart.
     if bool(old.security.tokens) != bool(new.security.tokens):
-        held.append(TOKENS)
+        fixed.append(TOKENS)
     names: list[str] = []
-    for path in held:
-        names += differing(_at(old, path), _at(new, path), path)
-        new = _with(new, path.split("."), _at(old, path))
+    # Replacing the old value, instead of refusing the whole file, lets the other changes take effect now.
+    for path in fixed:
+        names += differing(_get_path(old, path), _get_path(new, path), path)
+        new = _replace_path(new, path.split("."), _get_path(old, path))
     return new, names
 
 
-def _at(group: Any, path: str) -> Any:
+def _get_path(group: Any, path: str) -> Any:
     for name in path.split("."):
         group = getattr(group, name)
     return group
 
 
-def _with(group: Any, path: list[str], value: Any) -> Any:
-    """``group`` with another value at ``path``."""
+def _replace_path(group: Any, path: list[str], value: Any) -> Any:
+    """Return a copy of ``group`` with another value at ``path``."""
     name, *rest = path
-    return group.model_copy(update={name: _with(getattr(group, name), rest, value) if rest else value})
+    return group.model_copy(update={name: _replace_path(getattr(group, name), rest, value) if rest else value})
 
 
 def differing(old: Any, new: Any, name: str = "") -> Iterator[str]:
-    """The names of all keys that differ, but for listeners."""
+    """Yield the names of all keys that differ, except listeners."""
     if isinstance(old, BaseModel) and isinstance(new, BaseModel):
         old, new = dict(old), dict(new)
     if name == "listener" or old == new:

@@ -1,4 +1,4 @@
-"""Where the tables are: a folder, or a URL of an object store."""
+"""The location of the tables: a folder, or a URL of an object store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 SCHEMES = ("s3", "gs", "abfss")
-UNSAFE = "aws_s3_allow_unsafe_rename"
+UNSAFE_RENAME_OPTION = "aws_s3_allow_unsafe_rename"
 
 
 @dataclass(frozen=True, slots=True)
 class TablesUrl:
-    """Tables at a URL. ``state``: the folder of what the pipeline keeps for itself; ``options``: those of delta-rs."""
+    """Tables at a URL. ``state`` is the folder of the pipeline's own files; ``options`` are delta-rs options."""
 
     url: str
     state: Path
@@ -25,9 +25,10 @@ class TablesUrl:
         return self.url
 
     @classmethod
-    def beside(cls, url: str, data_dir: Path, options: Mapping[str, str]) -> TablesUrl:
-        """With its state in the data directory, under a name of its own."""
+    def with_state_in(cls, url: str, data_dir: Path, options: Mapping[str, str]) -> TablesUrl:
+        """Return the location with its state in the data directory, in a folder of its own."""
         named = re.sub(r"[^A-Za-z0-9.-]+", "_", url)[-80:]
+        # The hash separates URLs that are equal after the replacement of special characters.
         digest = hashlib.sha256(url.encode()).hexdigest()[:8]
         return cls(url, data_dir / "tables-at" / f"{named}-{digest}", options)
 
@@ -36,7 +37,7 @@ TablesPlace = Path | TablesUrl
 
 
 def check_place(text: str) -> str:
-    """A folder, also of a URL ``file://``; or a URL of an object store without a slash at its end.
+    """Return a folder (also of a ``file://`` URL), or a URL of an object store without a trailing slash.
 
     Raises ValueError.
     """
@@ -46,14 +47,14 @@ def check_place(text: str) -> str:
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return unquote(parts.path)
     if parts.scheme not in SCHEMES:
-        raise ValueError(f"{text}: a folder, or a URL of {', '.join(f'{one}://' for one in SCHEMES)} or file://")
+        raise ValueError(f"{text}: a folder, or a URL of {', '.join(f'{scheme}://' for scheme in SCHEMES)} or file://")
     if parts.query or parts.fragment or ":" in parts.netloc:
-        raise ValueError("the URL has bucket and path alone: what else there is to say goes into storage_options")
+        raise ValueError("the URL may only have a bucket and a path: everything else belongs into storage_options")
     if not parts.netloc or not parts.path.strip("/"):
         raise ValueError(f"{text}: a URL has a bucket and a path, as in {parts.scheme}://bucket/tables")
     return text.rstrip("/")
 
 
 def is_url(place: str) -> bool:
-    """Whether a checked place is at a URL."""
+    """Report whether a checked location is a URL."""
     return "://" in place

@@ -1,4 +1,4 @@
-"""On which line of a file a key stands: tomllib does not say."""
+"""The line of a key in a TOML file, which tomllib does not report."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from pathlib import Path
 from typing import Any
 
 
-def place(file: str, path: Sequence[str | int]) -> str:
-    """``FILE:LINE: `` of the value at ``path``, as ``line_of`` finds it; "" without a file."""
+def format_position(file: str, path: Sequence[str | int]) -> str:
+    """Return ``FILE:LINE: `` of the value at ``path``; without a line ``FILE: ``, and nothing without a file."""
     line = None
-    with contextlib.suppress(OSError, ValueError):  # it may have been changed since it was read
+    with contextlib.suppress(OSError, ValueError):  # the file may have changed since it was read
         line = line_of(Path(file).read_text(), path)
     return f"{file}:{line}: " if line else f"{file}: " if file else ""
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int | None:
-    """The line, from 1, on which the value at ``path`` begins, or the innermost group around it that is there.
+    """Return the line, from 1, where the value at ``path`` begins, or else its innermost existing group.
 
-    ``text`` is valid TOML; the path has numbers for the items of lists.
+    ``text`` is valid TOML; the path has numbers for list items.
     """
     lines = text.splitlines(keepends=True)
     for depth in range(len(path), 0, -1):
-        wanted = path[:depth]
-        last = bisect.bisect_left(range(len(lines) + 1), True, key=lambda count: _has(_read(lines, count)[1], wanted))
+        group = path[:depth]
+        # Binary search over prefixes: the first prefix that contains the path ends with the line of its value.
+        last = bisect.bisect_left(
+            range(len(lines) + 1), True, key=lambda count: _has_path(_longest_valid_prefix(lines, count)[1], group)
+        )
         if last <= len(lines):
-            return _read(lines, last - 1)[0] + 1
+            return _longest_valid_prefix(lines, last - 1)[0] + 1
     return None
 
 
-def _read(lines: Sequence[str], count: int) -> tuple[int, Any]:
-    """The longest part of the first ``count`` lines that is whole (a value may take several): its lines, its tree."""
+def _longest_valid_prefix(lines: Sequence[str], count: int) -> tuple[int, Any]:
+    """Return the longest valid prefix of ``count`` lines (a value may span lines): its length and tree."""
     while True:
         try:
             return count, tomllib.loads("".join(lines[:count]))
@@ -41,7 +44,7 @@ def _read(lines: Sequence[str], count: int) -> tuple[int, Any]:
             count -= 1
 
 
-def _has(tree: Any, path: Sequence[str | int]) -> bool:
+def _has_path(tree: Any, path: Sequence[str | int]) -> bool:
     for part in path:
         try:
             tree = tree[part]

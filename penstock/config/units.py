@@ -1,4 +1,4 @@
-"""What values are made of, for those too who do without the tree of keys: units, addresses, and the error."""
+"""Parsing of sizes, times and addresses, and the error of a configuration; without pydantic, for fast commands."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0,
 
 
 class ConfigError(PenstockError, ValueError):
-    """The configuration cannot be used; the text has one line for each bad key."""
+    """A configuration that cannot be used; the text has one line for each bad key."""
 
 
 def parse_size(value: object) -> object:
-    """Bytes of "16MiB", "4 KiB", "1MB" or a plain number. Raises ValueError."""
+    """Return the bytes of "16MiB", "4 KiB", "1MB" or a plain number. Raises ValueError."""
     if isinstance(value, bool):
-        raise ValueError("true and false are no sizes")
+        raise ValueError("true and false are not sizes")
     if not isinstance(value, str):
         return value
+    # Other types pass through: pydantic reports them in its own words.
     match = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
     if not match or match[2].upper() not in SIZE_UNITS:
         raise ValueError(f"{value!r} is not a size such as 16MiB")
@@ -27,9 +28,9 @@ def parse_size(value: object) -> object:
 
 
 def parse_time(value: object) -> object:
-    """Seconds of "10s", "5m", "6h", "7d", "250ms" or a plain number. Raises ValueError."""
+    """Return the seconds of "10s", "5m", "6h", "7d", "250ms" or a plain number. Raises ValueError."""
     if isinstance(value, bool):
-        raise ValueError("true and false are no times")
+        raise ValueError("true and false are not times")
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
@@ -39,7 +40,7 @@ def parse_time(value: object) -> object:
 
 
 def check_address(value: str) -> str:
-    """``value``, a ``host:port``. Raises ValueError."""
+    """Return ``value`` if it is a ``host:port``. Raises ValueError."""
     host, _, port = value.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{value!r} is not an address such as 127.0.0.1:8844")
@@ -47,6 +48,6 @@ def check_address(value: str) -> str:
 
 
 def split_address(value: str) -> tuple[str, int]:
-    """Host and port of a checked ``host:port``."""
+    """Return host and port of a checked ``host:port``."""
     host, _, port = value.rpartition(":")
     return host.strip("[]"), int(port)

@@ -29,7 +29,11 @@ class ListenerSwap:
     def __init__(self, intakes: dict[str, ListenerProcesses], settings: Settings) -> None:
         self._intakes, self._settings = intakes, settings
         wanted = {listener.name: listener for listener in settings.listener}
-        stay = {name for name, one in intakes.items() if name in wanted and one.listener.place == wanted[name].place}
+        stay = {
+            name
+            for name, one in intakes.items()
+            if name in wanted and one.listener.listening_address == wanted[name].listening_address
+        }
         self._gone = [one for name, one in intakes.items() if name not in stay]
         self._changed = [(intakes[n], wanted[n]) for n in intakes if n in stay and intakes[n].listener != wanted[n]]
         self._opened: list[ListenerProcesses] = []

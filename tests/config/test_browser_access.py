@@ -1,4 +1,4 @@
-"""Which hosts and origins are let in."""
+"""Admission of hosts and origins."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ NAMES = frozenset({"penstock.example.org"})
         ("", None),
     ],
 )
-def test_our_own_pages_and_programs_are_let_in(host: str, origin: str | None) -> None:
+def test_own_pages_and_programs_are_admitted(host: str, origin: str | None) -> None:
     assert refusal(host, origin, NAMES) == ""
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8844", "127.0.0.1.evil.example", "localhost.evil.example", "x@127.0.0.1"]
 )
-def test_a_name_that_anybody_can_point_here_is_not(host: str) -> None:
-    assert "is not known here" in refusal(host, None, NAMES)
+def test_foreign_host_name_is_refused(host: str) -> None:
+    assert "is unknown" in refusal(host, None, NAMES)
     assert refusal(host, None, {"*"}) == ""
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "", "http://localhost:9999", "http://localhost"])
-def test_pages_of_others_are_not(origin: str) -> None:
-    assert "may not ask this" in refusal("localhost:8844", origin, NAMES)
-    assert "may not ask this" in refusal("localhost:8844", origin, {"*"})
+def test_foreign_origin_is_refused(origin: str) -> None:
+    assert "may not send requests here" in refusal("localhost:8844", origin, NAMES)
+    assert "may not send requests here" in refusal("localhost:8844", origin, {"*"})
 
 
-def test_a_websocket_of_others_is_closed_before_it_is_open() -> None:
+def test_foreign_websocket_is_closed_before_it_opens() -> None:
     sent: list[Any] = []
 
     async def application(*_: Any) -> None:
@@ -56,13 +56,13 @@ def test_a_websocket_of_others_is_closed_before_it_is_open() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    async def ask(kind: str, host: bytes) -> None:
+    async def send_request(kind: str, host: bytes) -> None:
         await BrowserAccess(application, ["a"])({"type": kind, "headers": [(b"host", host)]}, send, send)  # type: ignore[arg-type]
 
-    asyncio.run(ask("websocket", b"evil.example"))
+    asyncio.run(send_request("websocket", b"evil.example"))
     assert sent.pop() == {"type": "websocket.close", "code": 1008}
-    asyncio.run(ask("websocket", b"localhost"))
-    asyncio.run(ask("lifespan", b"evil.example"))
+    asyncio.run(send_request("websocket", b"localhost"))
+    asyncio.run(send_request("lifespan", b"evil.example"))
     assert sent == ["served", "served"]
 
 
@@ -70,6 +70,6 @@ LATIN = st.text(st.characters(max_codepoint=255), max_size=30)
 
 
 @given(LATIN, st.none() | LATIN | LATIN.map("http://{}".format) | st.just("http://["))
-def test_any_headers_are_let_in_or_refused_with_a_reason(host: str, origin: str | None) -> None:
+def test_arbitrary_headers_are_admitted_or_refused(host: str, origin: str | None) -> None:
     why = refusal(host, origin, NAMES)
-    assert why == "" or "known here" in why or "may not ask" in why
+    assert why == "" or "is unknown" in why or "may not send" in why

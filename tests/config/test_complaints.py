@@ -1,4 +1,4 @@
-"""What is wrong with a configuration is said in its own words, with the place where it stands."""
+"""Errors of a configuration name key and source in plain words."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SAID = """:5: log.http: 'nowhere' is not an address such as 127.0.0.1:8844
 :22: security.tokens.me.token: ******** is not a text"""
 
 
-def said(file: Path | None = None, *overrides: str, **variables: str) -> list[str]:
+def messages(file: Path | None = None, *overrides: str, **variables: str) -> list[str]:
     """The lines that stop the start."""
     with pytest.raises(ConfigError) as error:
         load(file, overrides, variables)
@@ -56,47 +56,49 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "penstock.toml"
 
 
-def test_what_is_wrong_in_the_file_is_said_with_its_line(file: Path) -> None:
+def test_errors_of_a_file_name_the_line(file: Path) -> None:
     file.write_text(FILE)
-    assert said(file) == [f"{file}{line}" for line in SAID.splitlines()]
+    assert messages(file) == [f"{file}{line}" for line in SAID.splitlines()]
 
 
-def test_what_is_wrong_in_a_variable_names_the_variable() -> None:
+def test_errors_of_a_variable_name_the_variable() -> None:
     listener = {"PENSTOCK_LISTENER__EVENTS_UDP__PORT": "many"}
-    assert said(**listener) == [
+    assert messages(**listener) == [
         "PENSTOCK_LISTENER__EVENTS_UDP__PORT: listener.events-udp.port: 'many' is not a whole number"
     ]
-    assert said(PENSTOCK_LOG__HTPP="x") == ["PENSTOCK_LOG__HTPP: log.htpp: unknown key (did you mean 'http'?)"]
-    assert said(PENSTOCK_LOG__HTTP="0.0.0.0:1")[0].startswith("PENSTOCK_LOG__HTTP: log.http: 0.0.0.0:1 is not loopback")
+    assert messages(PENSTOCK_LOG__HTPP="x") == ["PENSTOCK_LOG__HTPP: log.htpp: unknown key (did you mean 'http'?)"]
+    assert messages(PENSTOCK_LOG__HTTP="0.0.0.0:1")[0].startswith(
+        "PENSTOCK_LOG__HTTP: log.http: 0.0.0.0:1 is not loopback"
+    )
 
 
-def test_an_option_is_named_as_it_was_given() -> None:
-    assert said(None, "buffer.slots=x") == ["buffer.slots: 'x' is not a whole number"]
+def test_errors_of_an_option_name_the_option() -> None:
+    assert messages(None, "buffer.slots=x") == ["buffer.slots: 'x' is not a whole number"]
 
 
-def test_the_one_who_was_heard_last_is_blamed(file: Path) -> None:
+def test_error_names_the_source_that_wins(file: Path) -> None:
     file.write_text('[log]\nhttp = "127.0.0.1:1"\n')
-    assert said(file, PENSTOCK_LOG__HTTP="x")[0].startswith("PENSTOCK_LOG__HTTP: log.http: ")
-    assert said(file, "log.http=x", PENSTOCK_LOG__HTTP="y")[0].startswith("log.http: 'x'")
+    assert messages(file, PENSTOCK_LOG__HTTP="x")[0].startswith("PENSTOCK_LOG__HTTP: log.http: ")
+    assert messages(file, "log.http=x", PENSTOCK_LOG__HTTP="y")[0].startswith("log.http: 'x'")
 
 
-def test_keys_that_need_each_other_are_said_with_the_line_of_their_group(file: Path) -> None:
+def test_missing_partner_key_names_the_line_of_the_group(file: Path) -> None:
     file.write_text('[console]\nhttp = "127.0.0.1:1"\n[security]\ntls_cert = "x"\n')
-    assert said(file) == [f"{file}:3: security: tls_cert and tls_key need each other"]
+    assert messages(file) == [f"{file}:3: security: tls_cert and tls_key need each other"]
 
 
-def test_a_file_that_is_no_toml_is_said_with_the_line(file: Path) -> None:
+def test_invalid_toml_names_the_line(file: Path) -> None:
     file.write_text("[log]\nhttp = nowhere\n")
-    assert said(file) == [f"{file}:2: Invalid value"]
+    assert messages(file) == [f"{file}:2: Invalid value"]
     file.write_text("listener = 5\n")
-    assert said(file) == [f"{file}:1: listener: write each one as [[listener]]"]
+    assert messages(file) == [f"{file}:1: listener: write each one as [[listener]]"]
     file.write_text("\n[defaults.ucp]\nport = 1\n")
-    assert said(file) == [f"{file}:2: defaults.ucp: unknown key (did you mean 'udp'?)"]
-    assert said(file.parent / "none") == [f"{file.parent / 'none'}: cannot be read: No such file or directory"]
+    assert messages(file) == [f"{file}:2: defaults.ucp: unknown key (did you mean 'udp'?)"]
+    assert messages(file.parent / "none") == [f"{file.parent / 'none'}: cannot be read: No such file or directory"]
 
 
 @pytest.mark.parametrize("value", ["[[]]", "{ a = { b = 1 } }", "true", "-1e400", "'\\\\'", "1979-05-27"])
-def test_no_word_is_pydantics(value: str) -> None:
+def test_messages_never_use_pydantics_words(value: str) -> None:
     for key in keys_of(Settings()):
         if not key.name.startswith("listener."):
             with pytest.raises(ConfigError) as error:  # one is wrong in any case

@@ -1,4 +1,4 @@
-"""How Penstock's own processes show who they are."""
+"""Tokens and certificates of Penstock's own processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.files.errors import DamagedFile
 from tests.fuzzed import RAW
 
 
-def test_a_token_is_made_once_and_may_have_a_line_end_behind_it(tmp_path: Path) -> None:
+def test_token_is_created_once_and_may_end_with_a_newline(tmp_path: Path) -> None:
     token = internal_token(tmp_path)
     assert internal_token(tmp_path) == token
     (tmp_path / "token").write_text(f"{token}\n")
@@ -20,9 +20,7 @@ def test_a_token_is_made_once_and_may_have_a_line_end_behind_it(tmp_path: Path) 
 
 
 @given(RAW)
-def test_any_bytes_are_a_token_that_a_header_can_carry_or_damage(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
+def test_arbitrary_bytes_are_a_valid_token_or_damage(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("data") / "token"
     path.write_bytes(data)
     try:

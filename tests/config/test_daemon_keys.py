@@ -1,4 +1,4 @@
-"""Where the daemon is, read without the tree of keys, is where the tree of keys says it is."""
+"""The keys that locate the daemon equal the settings of the full tree."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ GIVEN = [
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize(("overrides", "environment"), GIVEN)
-def test_the_keys_are_those_of_the_settings(
+def test_daemon_keys_equal_the_settings(
     text: str, overrides: list[str], environment: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / "p.toml"
     file.write_text(text)
-    found, settings = daemon_keys(file, overrides, environment), load(file, overrides, environment)
-    assert found.data_dir == settings.data_dir
-    assert (found.log.http, found.log.grpc) == (settings.log.http, settings.log.grpc)
+    options, settings = daemon_keys(file, overrides, environment), load(file, overrides, environment)
+    assert options.data_dir == settings.data_dir
+    assert (options.log.http, options.log.grpc) == (settings.log.http, settings.log.grpc)
     for name in ("tls_cert", "tls_key", "client_ca"):
-        assert getattr(found.security, name) == getattr(settings.security, name)
-    assert bool(found.security.tokens) == bool(settings.security.tokens)
-    assert found.whole() == settings
+        assert getattr(options.security, name) == getattr(settings.security, name)
+    assert bool(options.security.tokens) == bool(settings.security.tokens)
+    assert options.load_all() == settings
 
 
 @pytest.mark.parametrize(
     "override",
     ["log.htpp=127.0.0.1:1", "log.http=nowhere", "log.http=5", "data_dir=[]", "security.tls_cert=x", "security=5"],
 )
-def test_what_is_wrong_is_said_as_ever(override: str) -> None:
+def test_errors_equal_the_errors_of_load(override: str) -> None:
     with pytest.raises(ConfigError) as expected:
         load(None, [override], {})
-    with pytest.raises(ConfigError) as said:
+    with pytest.raises(ConfigError) as expected:
         daemon_keys(None, [override], {})
-    assert str(said.value) == str(expected.value)
+    assert str(expected.value) == str(expected.value)
 
 
-def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+def test_invalid_toml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text("[log]\nhttp = nowhere\n")
     with pytest.raises(ConfigError, match=r"p\.toml:2: "):
         daemon_keys(tmp_path / "p.toml", [], {})

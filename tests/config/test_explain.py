@@ -17,11 +17,11 @@ def by_name(*arguments: object, **options: object) -> dict[str, tuple[str, str]]
     return {key.name: (key.value, key.origin) for key in explain(*arguments, **options)}  # type: ignore[arg-type]
 
 
-def test_every_key_has_a_meaning() -> None:
+def test_every_key_has_a_description() -> None:
     assert [key.name for key in explain(environment={}) if not key.meaning] == []
 
 
-def test_each_value_is_told_with_who_gave_it(tmp_path: Path) -> None:
+def test_each_value_has_its_source(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text(
         '[log]\ngrpc = "127.0.0.1:1"\n[log.topic_defaults]\nrotate_after = "90m"\n'
@@ -39,29 +39,29 @@ def test_each_value_is_told_with_who_gave_it(tmp_path: Path) -> None:
     assert keys["listener.in.defrag.expire_time"] == ("10s", "default")
 
 
-def test_a_written_value_can_be_given_back(tmp_path: Path) -> None:
+def test_formatted_value_can_be_read_back(tmp_path: Path) -> None:
     keys = by_name(environment={})
-    given = [
+    options = [
         f"{name}={value}" for name, (value, _) in keys.items() if name.startswith(("log.", "buffer.")) and value != "*"
     ]
-    again = by_name(None, given, environment={})
+    again = by_name(None, options, environment={})
     assert {name: value for name, (value, _) in again.items()} == {name: value for name, (value, _) in keys.items()}
 
 
-def test_a_bad_configuration_explains_nothing() -> None:
+def test_bad_configuration_is_not_explained() -> None:
     with pytest.raises(ConfigError, match="htpp: unknown"):
         explain(overrides=["log.htpp=1"], environment={})
 
 
-def test_the_commands_check_and_explain() -> None:
+def test_commands_check_and_explain() -> None:
     run = CliRunner()
     good = run.invoke(build(["config"]), ["config", "check", "-o", "data_dir=/x"])
     assert (good.exit_code, "the configuration is good" in good.output) == (0, True)
     assert run.invoke(build(["config"]), ["config", "check", "-o", "data_dri=/x"]).exit_code == 2
     small = run.invoke(build(["config"]), ["config", "check", "-o", "buffer.term_length=64KiB"])
     assert (small.exit_code, "buffer.term_length: frames of 8192 bytes" in small.output) == (2, True)
-    told = run.invoke(build(["config"]), ["config", "explain", "log.http", "--json", "-o", "log.http=127.0.0.1:9"])
-    assert [(key["value"], key["origin"]) for key in json.loads(told.output)] == [("127.0.0.1:9", "-o log.http")]
+    message = run.invoke(build(["config"]), ["config", "explain", "log.http", "--json", "-o", "log.http=127.0.0.1:9"])
+    assert [(key["value"], key["origin"]) for key in json.loads(message.output)] == [("127.0.0.1:9", "-o log.http")]
     shown = run.invoke(build(["config"]), ["config", "explain", "--changed", "-o", "log.http=127.0.0.1:9"]).output
     assert "127.0.0.1:9" in shown
     assert "grpc" not in shown
@@ -70,8 +70,8 @@ def test_the_commands_check_and_explain() -> None:
 def test_secrets_are_masked() -> None:
     kafka = '{type="kafka", default_topic="t", producer={"bootstrap.servers"="b:1", "sasl.password"="hush"}}'
     token = '{token="0123456789abcdef", read=["a"]}'
-    told = explain(overrides=[f"listener.events-udp.handlers=[{kafka}]", f"security.tokens.me={token}"], environment={})
-    values = {key.name: key.value for key in told}
+    keys = explain(overrides=[f"listener.events-udp.handlers=[{kafka}]", f"security.tokens.me={token}"], environment={})
+    values = {key.name: key.value for key in keys}
     assert values["listener.events-udp.handlers.0.producer.sasl.password"] == "********"
     assert values["listener.events-udp.handlers.0.producer.bootstrap.servers"] == "b:1"
     assert values["security.tokens.me.token"] == "********"

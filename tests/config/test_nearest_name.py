@@ -1,4 +1,4 @@
-"""What is said behind a name that nobody knows."""
+"""Suggestions for unknown names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.config.nearest_name import nearest
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "said"),
+    ("name", "names", "expected"),
     [
         ("sylog", ["raw", "syslog"], " (did you mean 'syslog'?)"),
         ("xyz", ["raw", "syslog"], " (known: raw, syslog)"),
         ("xyz", [], ""),
     ],
 )
-def test_the_one_that_may_be_meant_is_named_else_all(name: str, known: list[str], said: str) -> None:
-    assert nearest(name, known) == said
+def test_similar_name_is_suggested_or_all_names(name: str, names: list[str], expected: str) -> None:
+    assert nearest(name, names) == expected

@@ -1,12 +1,14 @@
-"""What files and the environment may hold."""
+"""Content of files and of the environment."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import ConfigError, Settings, load
+from penstock.config import ConfigError, Settings, ignored_keys, load
 from tests.fuzzed import DEEP
 
 LINES = [
@@ -36,9 +38,7 @@ TEXTS = (
 
 
 @given(TEXTS)
-def test_a_file_of_any_bytes_is_a_configuration_or_a_config_error(
-    tmp_path_factory: pytest.TempPathFactory, text: bytes
-) -> None:
+def test_arbitrary_file_raises_only_config_errors(tmp_path_factory: pytest.TempPathFactory, text: bytes) -> None:
     path = tmp_path_factory.mktemp("etc") / "penstock.toml"
     path.write_bytes(text)
     try:
@@ -48,7 +48,7 @@ def test_a_file_of_any_bytes_is_a_configuration_or_a_config_error(
 
 
 @given(st.sampled_from(["", "LISTENER__EVENTS_UDP__PORT", "LOG", "LISTENER", "DEFAULTS__UDP"]), st.text(max_size=30))
-def test_any_value_of_the_environment_is_taken_or_a_config_error(key: str, text: str) -> None:
+def test_arbitrary_variable_raises_only_config_errors(key: str, text: str) -> None:
     try:
         assert isinstance(load(environment={f"PENSTOCK_{key}": text}), Settings)
     except ConfigError as error:
@@ -56,7 +56,7 @@ def test_any_value_of_the_environment_is_taken_or_a_config_error(key: str, text:
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "message"),
     [
         ("listener=7", "listener: write each one as"),
         ("listener=[1]", "listener: write each one as"),
@@ -64,6 +64,34 @@ def test_any_value_of_the_environment_is_taken_or_a_config_error(key: str, text:
         ("defaults.udp=7", "defaults"),
     ],
 )
-def test_a_group_that_is_given_as_something_else_is_named(override: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_group_of_a_wrong_type_is_named(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load(overrides=[override], environment={})
+
+
+SLOGD = "[log.topic_defaults]\nindex_after_bytes = 4096\n[topic.events]\nindex_after_bytes = 1\nrotate_after = '1h'\n"
+
+
+def test_keys_of_slogd_are_ignored_and_named(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(SLOGD)
+    assert load(file, environment={}).topic["events"].rotate_after == 3600
+    line = ignored_keys(file, environment={})
+    assert "log.topic_defaults.index_after_bytes (" in line
+    assert "topic.events.index_after_bytes (" in line
+    assert "\n" not in line
+
+
+def test_effective_keys_are_not_named() -> None:
+    assert ignored_keys(overrides=["topic.events.rotate_after=1h"], environment={}) == ""
+
+
+def test_ignored_key_at_another_place_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="index_after_bytes: unknown key"):
+        load(overrides=["log.index_after_bytes=1"], environment={})
+
+
+@pytest.mark.parametrize("invalid", ["topic=1", "log=1", "log.topic_defaults=1", "topic.events=1"])
+def test_wrong_type_of_a_group_is_an_error(invalid: str) -> None:
+    with pytest.raises(ConfigError, match=invalid.partition("=")[0]):
+        load(overrides=[invalid], environment={})

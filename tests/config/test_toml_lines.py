@@ -1,4 +1,4 @@
-"""On which line of a file a key stands."""
+"""The line of a key in a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.toml_lines import line_of, place
+from penstock.config.toml_lines import format_position, line_of
 
 TEXT = '''a = 1
 b.c = """
@@ -29,23 +29,23 @@ h = 2
     ("path", "line"),
     [(["a"], 1), (["b", "c"], 2), (["d"], 6), (["d", "e.f"], 7), (["g", 0, "h"], 11), (["g", 1, "h"], 14)],
 )
-def test_a_value_stands_where_it_begins(path: list[str | int], line: int) -> None:
+def test_line_of_returns_the_first_line_of_a_value(path: list[str | int], line: int) -> None:
     assert line_of(TEXT, path) == line
 
 
-def test_what_is_not_there_stands_where_its_group_does() -> None:
+def test_line_of_returns_the_group_of_a_missing_key() -> None:
     assert line_of(TEXT, ["g", 1, "missing"]) == 12
     assert line_of(TEXT, ["missing"]) is None
 
 
-def test_a_long_file_is_searched_quickly() -> None:
+def test_long_file_is_searched_quickly() -> None:
     text = "".join(f"[t{number}]\nkey = 1\n" for number in range(2000))
     assert line_of(text, ["t1999", "key"]) == 4000
 
 
-def test_a_file_that_went_away_is_named_without_a_line(tmp_path: Path) -> None:
+def test_missing_file_is_named_without_a_line(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
-    assert place(str(file), ["a"]) == f"{file}: "
+    assert format_position(str(file), ["a"]) == f"{file}: "
     file.write_text("a = 1")
-    assert place(str(file), ["a"]) == f"{file}:1: "
-    assert place("", ["a"]) == ""
+    assert format_position(str(file), ["a"]) == f"{file}:1: "
+    assert format_position("", ["a"]) == ""

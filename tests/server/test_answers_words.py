@@ -106,7 +106,7 @@ def test_a_topics_columns_are_told(running: Running) -> None:
         ("POST", "/transactions", [], "The body must be a JSON object"),
         ("PUT", "/topics/new", {"message_size_limit": 0}, "message_size_limit: "),
         ("PUT", "/topics/new", {"segment_size_limit": 0}, "segment_size_limit: "),
-        ("PUT", "/topics/new", {"retain_bytes": True}, "retain_bytes: true and false are no sizes"),
+        ("PUT", "/topics/new", {"retain_bytes": True}, "retain_bytes: true and false are not sizes"),
         ("PUT", "/topics/new", {"readers": None}, "readers: "),
         ("PUT", "/topics/new", {"nothing": 1}, "nothing: "),
         ("PUT", "/topic/t/cursors/c", {"offset": None}, "offset: not a number"),

@@ -66,7 +66,7 @@ def test_settings_that_it_does_not_take_are_named(handler: dict[str, Any], said:
 
 
 def test_an_unknown_type_is_told_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"there is no handler 'wayword' \(did you mean 'wayward'"):
+    with pytest.raises(ValueError, match=r"unknown handler 'wayword' \(did you mean 'wayward'"):
         made(type="wayword")
 
 

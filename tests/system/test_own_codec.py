@@ -37,7 +37,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_codec_that_nobody_installed_is_named_with_the_nearest() -> None:
-    with pytest.raises(ValueError, match="there is no codec 'sylsog' \\(did you mean 'syslog'\\?\\)"):
+    with pytest.raises(ValueError, match="unknown codec 'sylsog' \\(did you mean 'syslog'\\?\\)"):
         ListenerConfig.model_validate({"name": "x", "protocol": "udp", "codec": "sylsog"})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.config.explain import ExplainedKey, explain
-from penstock.config.ignored import IGNORED
+from penstock.config.sources import IGNORED
 
 EXAMPLES = (
     'listener.events-udp.handlers=[{type="log"}, {type="console"}, {type="discard"}, {type="kafka", '

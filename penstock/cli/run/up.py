@@ -244,5 +244,5 @@ def wait_until(done: Callable[[], bool], check: Callable[[], None], seconds: flo
 
 def _answers(settings: Settings) -> bool:
     with contextlib.suppress(OSError):
-        return Access(settings).ask("/topics", timeout=2)[0] < 400
+        return Access(settings).request("/topics", timeout=2)[0] < 400
     return False

@@ -1,8 +1,8 @@
-"""Every key of the configuration, as pydantic models: one module for each part of the tree.
+"""All keys of the configuration as pydantic models: one module for each part of the tree.
 
-Read ``tree`` (the whole), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
-``pipeline`` with ``typed``, ``console`` and ``otel``; ``values`` has the types of values, ``secrets`` what is never
-shown. Imports ``config.units``, ``config.nearest_name``, ``config.default_listeners``, ``config.tables_url`` and
+Read ``tree`` (all settings), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
+``pipeline`` with ``typed``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of values, ``secrets`` masks
+secret ones. Imports ``config.units``, ``config.nearest_name``, ``config.default_listeners``, ``config.tables_url`` and
 ``errors``.
 """
 

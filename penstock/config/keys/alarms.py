@@ -12,7 +12,7 @@ from penstock.config.keys.values import Seconds, Section
 
 
 class AlarmsConfig(Section):
-    """Rules over the metrics that run inside, and whom they tell."""
+    """Rules over the metrics that run in the daemon, and the receivers of their alarms."""
 
     webhook: str = Field(
         "", json_schema_extra=SECRET, description='where alarms are posted as JSON, http(s)://...; "" = nowhere'

@@ -1,7 +1,7 @@
-"""Keys of the handlers: what becomes of a listener's messages.
+"""Keys of the handlers, which forward a listener's messages.
 
-A handler's ``type`` says which keys it has. Types that are not Penstock's own are entry points of the group
-``penstock.handlers``; what keys those take, they say themselves (``penstock.sinks``).
+``type`` determines the keys of a handler. Other types than Penstock's own are entry points of the group
+``penstock.handlers``, which define their keys themselves (``penstock.sinks``).
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ PADDINGS: Mapping[str, tuple[str, ...]] = {
     "CFB8": ("NoPadding", "PKCS5Padding"),
     "OFB": ("NoPadding", "PKCS5Padding"),
 }
-"""Modes that have an initialization vector, each with its paddings, its own first."""
+"""Modes with an initialization vector, each with its paddings, the default first."""
 
 _JAVA_NAMES: Mapping[str, str] = {
     **{name.upper(): name for mode, paddings in PADDINGS.items() for name in ("AES", mode, *paddings)},
     "CFB128": "CFB",
     "OFB128": "OFB",
 }
-"""Names in a transformation as Java takes them, in any case, and ours."""
+"""Java's names of a transformation in upper case, and Penstock's names."""
 
 Overflow = Literal["drop", "block"]
 
 
 class HandlerGroup(Section):
-    """What all handlers have."""
+    """The keys of all handlers."""
 
     overflow: Overflow = Field("drop", description="when it lags by a whole term of the log buffer; block is for tcp")
 
     @property
     def label(self) -> str:
-        """Its name in the balance, in statistics and in file names."""
-        named: str = getattr(self, "name", None) or getattr(self, "type")  # noqa: B009 - each type declares its own
-        return named
+        """The handler's name in the balance, in statistics and in file names."""
+        name: str = getattr(self, "name", None) or getattr(self, "type")  # noqa: B009 - each type declares its own
+        return name
 
     @property
     def propagates(self) -> bool:
-        """Whether the handlers after it get messages."""
+        """Later handlers receive the messages, too."""
         return True
 
 
 class LogHandler(HandlerGroup):
-    """Into a topic of the log, by the log daemon."""
+    """Handler that appends to a topic of the log."""
 
     type: Literal["log"] = Field("log", description="what becomes of the messages")
     topic: OwnTopic = Field("events", description="topic of its messages; a kt: tag wins")
 
 
 class Forwarded(HandlerGroup):
-    """What all handlers have that are processes of their own."""
+    """The keys of all handlers that run in their own process."""
 
     name: str | None = Field(
         None, pattern=HANDLER_NAME, max_length=32, description="its name in the balance; default: its type"
@@ -76,20 +76,20 @@ class Forwarded(HandlerGroup):
 
 
 class ConsoleHandler(Forwarded):
-    """To the standard output of ``penstock serve``."""
+    """Handler that writes to the standard output of ``penstock serve``."""
 
     type: Literal["console"] = Field(description="what becomes of the messages")
     format: Literal["text", "json"] = Field("text", description="the payloads, or one JSON object a line")
 
 
 class DiscardHandler(Forwarded):
-    """To nowhere, counted."""
+    """Handler that counts and drops messages."""
 
     type: Literal["discard"] = Field(description="what becomes of the messages")
 
 
 class EncryptionConfig(Section):
-    """Encryption of messages for Kafka: the value is the initialization vector and then the ciphertext."""
+    """Encryption of messages for Kafka: a value is the initialization vector, then the ciphertext."""
 
     key: str | None = Field(None, json_schema_extra=SECRET, description="the key: a text of 16, 24 or 32 bytes")
     key_file: Path | None = Field(None, description="a file with the key")
@@ -99,23 +99,25 @@ class EncryptionConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _transformation(cls, given: Any) -> Any:
-        """``transformation = "AES/CBC/PKCS5Padding"`` says algorithm, mode and padding, as in plog."""
-        if not isinstance(given, dict) or "transformation" not in given:
-            return given
-        parts = [_JAVA_NAMES.get(part.upper(), part) for part in str(given["transformation"]).split("/")]
-        named = dict(zip(("algorithm", "mode", "padding"), parts, strict=False))
-        rest = {key: value for key, value in given.items() if key != "transformation"}
-        if len(parts) != 3 or any(rest.get(key, value) != value for key, value in named.items()):
-            raise ValueError("transformation must be like AES/GCM/NoPadding, and not say otherwise than other keys")
-        return named | rest
+    def _split_transformation(cls, keys: Any) -> Any:
+        """Split ``transformation = "AES/CBC/PKCS5Padding"``, plog's notation, into algorithm, mode and padding."""
+        if not isinstance(keys, dict) or "transformation" not in keys:
+            return keys
+        parts = [_JAVA_NAMES.get(part.upper(), part) for part in str(keys["transformation"]).split("/")]
+        from_transformation = dict(zip(("algorithm", "mode", "padding"), parts, strict=False))
+        other_keys = {key: value for key, value in keys.items() if key != "transformation"}
+        if len(parts) != 3 or any(other_keys.get(key, value) != value for key, value in from_transformation.items()):
+            raise ValueError("transformation must be like AES/GCM/NoPadding, and agree with the other keys")
+        return from_transformation | other_keys
 
     @model_validator(mode="after")
-    def _complete(self) -> EncryptionConfig:
+    def _check_complete(self) -> EncryptionConfig:
         if (self.key is None) == (self.key_file is None):
             raise ValueError("needs key or key_file, and only one of them")
+        # ECB is missing on purpose: equal blocks would give equal ciphertext.
         if self.mode not in PADDINGS:
             raise ValueError(f"mode {self.mode!r} is unknown{nearest(self.mode, list(PADDINGS))}")
+        # Java accepts a padding only with a mode that fills blocks; the others are stream modes.
         if self.padding is not None and self.padding not in PADDINGS[self.mode]:
             raise ValueError(f"padding {self.padding!r} is not one of {self.mode}: {', '.join(PADDINGS[self.mode])}")
         self.key_bytes()
@@ -123,62 +125,65 @@ class EncryptionConfig(Section):
 
     @property
     def padded(self) -> bool:
-        """Whether a message is filled up to whole blocks."""
+        """Messages are padded to complete blocks."""
         return (self.padding or PADDINGS[self.mode][0]) != "NoPadding"
 
     def key_bytes(self) -> bytes:
-        """The key. Raises ValueError when it cannot be read or has no length that AES takes."""
+        """Return the key. Raises ValueError when it cannot be read or has a length that AES does not support."""
         if self.key is not None:
-            return _key("key", self.key.encode())
+            return _check_key("key", self.key.encode())
         assert self.key_file
         try:
             data = self.key_file.read_bytes()
         except OSError as error:
             raise ValueError(f"key_file {self.key_file} cannot be read: {error.strerror}") from None
-        return _key("key_file", data if len(data) in KEY_LENGTHS else data.rstrip(b"\r\n"))
+        # Editors append a line end: it is removed unless the file has exactly a key's length.
+        return _check_key("key_file", data if len(data) in KEY_LENGTHS else data.rstrip(b"\r\n"))
 
 
-def _key(name: str, key: bytes) -> bytes:
+def _check_key(name: str, key: bytes) -> bytes:
     if len(key) not in KEY_LENGTHS:
-        raise ValueError(f"{name} holds {len(key)} bytes: a key of AES has 16, 24 or 32")
+        raise ValueError(f"{name} has {len(key)} bytes: an AES key has 16, 24 or 32")
     return key
 
 
 class KafkaHandler(Forwarded):
-    """To Kafka."""
+    """Handler that sends to Kafka."""
 
     type: Literal["kafka"] = Field(description="what becomes of the messages")
     default_topic: str = Field(description='topic of what has no kt: tag; "" = such messages are dropped and counted')
     propagate: bool = Field(True, description="whether the handlers after it get the messages too")
     producer: dict[str, str | int | float | bool] = Field(description="settings of the Kafka producer")
     encryption: EncryptionConfig | None = Field(None, description="encryption of the messages")
+    # Flink derives a key group from this number, so it must equal the maxParallelism of the job that reads the topic.
     max_parallelism: int | None = Field(
         None, ge=1, le=32768, description="partitions by Flink's key groups, with this many; default: Kafka's own way"
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _padding(cls, given: Any) -> Any:
-        """``padding`` may stand beside ``encryption`` too."""
-        if not isinstance(given, dict) or "padding" not in given:
-            return given
-        rest = {key: value for key, value in given.items() if key != "padding"}
-        encryption = rest.get("encryption")
+    def _move_padding(cls, keys: Any) -> Any:
+        """Move ``padding``, which plog also accepts outside, into ``encryption``."""
+        if not isinstance(keys, dict) or "padding" not in keys:
+            return keys
+        other_keys = {key: value for key, value in keys.items() if key != "padding"}
+        encryption = other_keys.get("encryption")
         if not isinstance(encryption, dict) or "padding" in encryption:
             raise ValueError("padding is a setting of encryption")
-        return rest | {"encryption": encryption | {"padding": given["padding"]}}
+        return other_keys | {"encryption": encryption | {"padding": keys["padding"]}}
 
     @field_validator("default_topic")
     @classmethod
-    def _topic(cls, topic: str) -> str:
+    def _check_topic(cls, topic: str) -> str:
         if topic and (not KAFKA_TOPIC.fullmatch(topic) or topic in (".", "..")):
-            raise ValueError(f"{topic!r} cannot be a topic of Kafka")
+            raise ValueError(f"{topic!r} is not a valid Kafka topic")
         return topic
 
     @field_validator("producer")
     @classmethod
-    def _servers(cls, producer: dict[str, Any]) -> dict[str, Any]:
+    def _check_servers(cls, producer: dict[str, Any]) -> dict[str, Any]:
         if not producer.get("bootstrap.servers"):
+            # Without servers librdkafka starts, queues messages and never delivers one.
             raise ValueError("bootstrap.servers is missing")
         return producer
 
@@ -188,26 +193,26 @@ class KafkaHandler(Forwarded):
 
 
 class UserHandler(Forwarded):
-    """A user's own, by the name of its entry point. Further keys are its settings."""
+    """A user's own handler, by the name of its entry point; additional keys are its settings."""
 
     model_config = ConfigDict(extra="allow")
     type: str = Field(description="name of an entry point of the group penstock.handlers")
 
     @field_validator("type")
     @classmethod
-    def _known(cls, name: str) -> str:
-        from importlib.metadata import entry_points  # some megabytes that most processes do without
+    def _check_installed(cls, name: str) -> str:
+        from importlib.metadata import entry_points  # here, because most processes do not need its memory
 
         installed = {entry.name for entry in entry_points(group=ENTRY_POINTS)}
         if name not in installed:
-            raise ValueError(f"there is no handler {name!r}{nearest(name, [*BUILT_IN, *sorted(installed)])}")
+            raise ValueError(f"unknown handler {name!r}{nearest(name, [*BUILT_IN, *sorted(installed)])}")
         if not re.fullmatch(HANDLER_NAME, name):
             raise ValueError(f"the name of the entry point {name!r} must match {HANDLER_NAME}")
         return name
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its own settings."""
+        """The handler's own settings."""
         return dict(self.model_extra or {})
 
 
@@ -219,8 +224,8 @@ BUILT_IN: dict[str, type[HandlerGroup]] = {
 }
 
 
-def _which(given: Any) -> str:
-    kind = given.get("type", "log") if isinstance(given, dict) else getattr(given, "type", "")
+def _handler_tag(handler: Any) -> str:
+    kind = handler.get("type", "log") if isinstance(handler, dict) else getattr(handler, "type", "")
     return kind if kind in BUILT_IN else "own"
 
 
@@ -230,14 +235,14 @@ HandlerConfig = Annotated[
     | Annotated[KafkaHandler, Tag("kafka")]
     | Annotated[DiscardHandler, Tag("discard")]
     | Annotated[UserHandler, Tag("own")],
-    Discriminator(_which),
+    Discriminator(_handler_tag),
 ]
 ForwardedHandler = ConsoleHandler | KafkaHandler | DiscardHandler | UserHandler
 
 
-def forwarded_handler(given: Any) -> ForwardedHandler:
-    """A handler that is a process of its own, of its settings as they were dumped."""
-    handler: HandlerConfig = TypeAdapter(HandlerConfig).validate_python(given)
+def forwarded_handler(settings: Any) -> ForwardedHandler:
+    """Return a handler that runs in its own process, from its dumped settings."""
+    handler: HandlerConfig = TypeAdapter(HandlerConfig).validate_python(settings)
     if isinstance(handler, LogHandler):
-        raise ValueError("the log daemon is no forwarder")
+        raise ValueError("a handler of type log is not a forwarder")
     return handler

@@ -1,4 +1,4 @@
-"""Keys of the listeners, their log buffers and handlers."""
+"""Keys of the listeners and their log buffers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from penstock.config.keys.values import NAME_PATTERN, Network, Port, Seconds, Se
 from penstock.config.nearest_name import nearest
 
 CODECS = ("plog", "syslog", "gelf", "forward", "raw")
-"""Penstock's own; others are entry points of the group OWN_CODECS."""
+"""Built-in codecs; others are entry points of the group OWN_CODECS."""
 OWN_CODECS = "penstock.codecs"
-MOST_LETTERS = 32
-"""Of a listener's name."""
+MAX_NAME_LENGTH = 32
+"""Limit of a listener's name: it is part of file and process names."""
 TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
-"""Sources of the balance that are no listeners."""
+"""Reserved: other sources of the balance."""
 
 
 def zone_of(name: str) -> tzinfo | None:
-    """The time zone of a name; None is this machine's (``local``). Raises ValueError."""
+    """Return the time zone of a name; None is the machine's own (``local``). Raises ValueError."""
     if name == "local":
         return None
     if name.upper() in ("UTC", "Z"):
@@ -34,11 +34,11 @@ def zone_of(name: str) -> tzinfo | None:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no time zone such as Europe/Berlin, UTC or local") from None
+        raise ValueError(f"{name!r} is not a time zone such as Europe/Berlin, UTC or local") from None
 
 
 class BufferConfig(Section):
-    """Each listener's log buffer, and the slots its datagrams are received into."""
+    """The log buffer of each listener, and the slots for received datagrams."""
 
     term_length: Size = Field(64 << 20, description="length of one of its three terms, a power of two")
     slots: int = Field(1024, ge=16, le=1024, description="datagrams in one receive round")
@@ -69,7 +69,7 @@ class DefragConfig(Section):
 
 
 class MultilineConfig(Section):
-    """Lines of one connection that are one message."""
+    """Rules that join lines of one connection to one message."""
 
     indented: bool = Field(
         False, description="lines that begin with a space or a tab belong to the message before them"
@@ -83,7 +83,7 @@ class MultilineConfig(Section):
         if self.indented and self.begins:
             raise ValueError("indented and begins exclude each other")
         if self.begins:
-            import pyarrow as pa  # whose RE2 it is for; others need not wait for it
+            import pyarrow as pa  # here, because only this check needs it: the expression is for its RE2
             import pyarrow.compute as pc
 
             try:
@@ -94,14 +94,14 @@ class MultilineConfig(Section):
 
 
 REQUEST_PROTOCOLS = ("http", "otlp_grpc")
-"""Protocols whose senders are answered once the log has what they sent."""
+"""Protocols with a response, which confirms that the log has the messages."""
 
 
 class ListenerConfig(SenderTlsConfig):
-    """One socket that messages come in by."""
+    """A socket that receives messages."""
 
     name: str = Field(
-        pattern=NAME_PATTERN, max_length=MOST_LETTERS, description="its name in statistics and the balance"
+        pattern=NAME_PATTERN, max_length=MAX_NAME_LENGTH, description="its name in statistics and the balance"
     )
     protocol: Protocol = Field(description="udp, tcp, http (doors by path) or otlp_grpc")
     host: str = Field("127.0.0.1", description="address to listen on")
@@ -159,18 +159,21 @@ class ListenerConfig(SenderTlsConfig):
             raise ValueError("handlers: only the one of type log is called 'log'")
         if twice := {label for label in labels if labels.count(label) > 1}:
             raise ValueError(f"handlers: two are called {min(twice)!r}: give each a name of its own")
+        # The balance has one row per source name; a listener of that name would be added to an API's row.
         if self.name in TAKEN_NAMES:
-            raise ValueError(f"the name {self.name!r} means something else in the balance")
+            raise ValueError(f"the name {self.name!r} is reserved in the balance")
         if self.protocol == "udp" and any(h.overflow == "block" for h in self.handlers):
+            # Blocking a UDP reader only moves the loss into the kernel's socket buffer.
             raise ValueError("overflow = block is for tcp listeners only")
         return self
 
     @model_validator(mode="after")
     def _line_fits(self) -> ListenerConfig:
+        # Limit: with less room a single permitted line would evict its own connection.
         if self.protocol == "tcp" and self.max_unfinished < self.max_line:
-            raise ValueError("max_unfinished is less than one line may have (max_line)")
+            raise ValueError("max_unfinished is less than one line (max_line)")
         if self.asks_answers and self.max_unfinished < self.max_body:
-            raise ValueError("max_unfinished is less than one request may have (max_body)")
+            raise ValueError("max_unfinished is less than one request (max_body)")
         return self
 
     @model_validator(mode="after")
@@ -180,11 +183,11 @@ class ListenerConfig(SenderTlsConfig):
                 raise ValueError("tokens are for http and otlp_grpc listeners only")
             return self
         if self.codec != "plog":
-            raise ValueError(f"codec is for udp and tcp listeners only: {self.protocol} knows what comes")
+            raise ValueError(f"codec is for udp and tcp listeners only: {self.protocol} determines it")
         if self.joins_lines or self.framing != "auto":
             raise ValueError("multiline and framing are for tcp listeners only")
         if any(not token or not token.isascii() or not token.isprintable() for token in self.tokens):
-            raise ValueError("tokens: a token is some printable ASCII characters")
+            raise ValueError("tokens: a token consists of printable ASCII characters")
         return self
 
     @model_validator(mode="after")
@@ -196,94 +199,96 @@ class ListenerConfig(SenderTlsConfig):
         if self.protocol == "udp" and self.codec == "forward":
             raise ValueError("codec forward is for tcp listeners only")
         if self.codec == "forward" and (self.framing != "auto" or self.joins_lines):
-            raise ValueError("framing and multiline mean nothing to codec forward")
+            raise ValueError("framing and multiline do not apply to codec forward")
         if self.codec != "forward" and self.shared_key:
             raise ValueError("shared_key is for codec forward only")
+        # plog's protocol over TCP is defined as lines; other framings would change messages of existing senders.
         if self.codec == "plog" and self.framing not in ("auto", "lf"):
             raise ValueError("framing: the lines of codec plog end with LF")
         return self
 
     @field_validator("codec")
     @classmethod
-    def _known_codec(cls, name: str) -> str:
+    def _check_codec(cls, name: str) -> str:
         if name not in CODECS:
-            from importlib.metadata import entry_points  # some megabytes that most processes do without
+            from importlib.metadata import entry_points  # here, because most processes do not need its memory
 
             installed = {entry.name for entry in entry_points(group=OWN_CODECS)}
             if name not in installed:
-                raise ValueError(f"there is no codec {name!r}{nearest(name, [*CODECS, *sorted(installed)])}")
+                raise ValueError(f"unknown codec {name!r}{nearest(name, [*CODECS, *sorted(installed)])}")
         return name
 
     @field_validator("timezone")
     @classmethod
-    def _known_zone(cls, name: str) -> str:
+    def _check_zone(cls, name: str) -> str:
         zone_of(name)
         return name
 
     @model_validator(mode="after")
     def _port_can_be_shared(self) -> ListenerConfig:
+        # Port 0 gives each socket another port, so several receivers cannot share one.
         if self.receivers > 1 and (self.protocol != "udp" or self.port == 0):
             raise ValueError("receivers is for udp listeners with a port of their own")
-        if len(self.fellow(self.receivers)) > MOST_LETTERS:
-            raise ValueError(f"receivers: no room for their number in a name of {MOST_LETTERS} letters")
+        if len(self.receiver_name(self.receivers)) > MAX_NAME_LENGTH:
+            raise ValueError(f"receivers: no room for their number in a name of {MAX_NAME_LENGTH} letters")
         return self
 
     @property
-    def place(self) -> tuple[str, str, int]:
-        """Where it listens; the same socket does as long as this is the same."""
+    def listening_address(self) -> tuple[str, str, int]:
+        """The listening address; a reload keeps the socket while it is unchanged."""
         return self.protocol, self.host, self.port
 
     @property
     def shares_port(self) -> bool:
-        """Whether several receivers have sockets at its port."""
+        """Several receivers have sockets at its port."""
         return self.receivers > 1
 
-    def fellow(self, number: int) -> str:
-        """The name of the receiver of that number; the first one has the listener's."""
+    def receiver_name(self, number: int) -> str:
+        """Return the name of a receiver by its number; the first one has the listener's name."""
         return self.name if number == 1 else f"{self.name}-{number}"
 
     @property
     def zone(self) -> tzinfo | None:
-        """The time zone of times that name none; None is this machine's."""
+        """The time zone of times without one; None is the machine's own."""
         return zone_of(self.timezone)
 
     @property
     def asks_answers(self) -> bool:
-        """Whether its senders wait for an answer, which they get once the log has what they sent."""
+        """Senders wait for a response, which confirms that the log has their messages."""
         return self.protocol in REQUEST_PROTOCOLS
 
     @property
     def transport(self) -> Literal["udp", "tcp"]:
-        """What its socket speaks."""
+        """The protocol of the socket."""
         return "udp" if self.protocol == "udp" else "tcp"
 
     @property
     def joins_lines(self) -> bool:
-        """Whether several lines may be one message."""
+        """Several lines may form one message."""
         return self.multiline.indented or bool(self.multiline.begins)
 
     @property
     def defragments(self) -> bool:
-        """Whether messages may come in fragments, and be larger than a datagram."""
+        """Messages may arrive in fragments and be larger than a datagram."""
         return self.protocol == "udp" and self.codec in ("plog", "gelf")
 
     @property
     def most_beyond(self) -> int:
-        """Bytes of messages that a round may give beyond those of its datagrams: one more where they are unpacked."""
+        """Bytes of messages that a round may yield in addition to its datagrams; GELF also unpacks a message."""
         return self.defrag.max_size * (1 + (self.codec == "gelf")) if self.defragments else 0
 
     @property
     def routed(self) -> tuple[HandlerConfig, ...]:
-        """The handlers that get messages: those up to the first that does not propagate them."""
+        """The handlers that receive messages: up to the first that does not propagate."""
         last = next((n for n, handler in enumerate(self.handlers) if not handler.propagates), len(self.handlers))
         return self.handlers[: last + 1]
 
     @property
     def log(self) -> LogHandler | None:
-        """Its handler of type log, if it gets messages."""
+        """The handler of type log, if it receives messages."""
         return next((handler for handler in self.routed if isinstance(handler, LogHandler)), None)
 
     @property
     def forwarded(self) -> tuple[ForwardedHandler, ...]:
-        """The handlers that are processes of their own and get messages."""
+        """The handlers with a process of their own that receive messages."""
         return tuple(handler for handler in self.routed if not isinstance(handler, LogHandler))

@@ -62,13 +62,13 @@ class LogConfig(Section):
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where its servers listen, by their keys; those that are off are left out."""
-        doors = {"grpc": self.grpc, "http": self.http, "flight": self.flight, "kafka": self.kafka}
-        return {f"log.{name}": address for name, address in doors.items() if address}
+        """Listening addresses by key; servers that are off are omitted."""
+        servers = {"grpc": self.grpc, "http": self.http, "flight": self.flight, "kafka": self.kafka}
+        return {f"log.{name}": address for name, address in servers.items() if address}
 
     @field_validator("kafka")
     @classmethod
     def _has_kio(cls, kafka: str) -> str:
         if kafka and importlib.util.find_spec("kio") is None:
-            raise ValueError("this needs kio: pip install 'penstock-pipe[kafka]'")
+            raise ValueError("kafka needs kio: pip install 'penstock-pipe[kafka]'")
         return kafka

@@ -26,16 +26,16 @@ class OtelConfig(Section):
 
     @field_validator("endpoint")
     @classmethod
-    def _can_be(cls, endpoint: str) -> str:
+    def _check_endpoint(cls, endpoint: str) -> str:
         if endpoint and not endpoint.startswith(("http://", "https://")):
             raise ValueError(f"{endpoint!r} is not an address such as http://127.0.0.1:4318/v1/metrics")
         if endpoint and not is_installed():
-            raise ValueError("this needs OpenTelemetry: pip install 'penstock-pipe[otel]'")
+            raise ValueError("endpoint needs OpenTelemetry: pip install 'penstock-pipe[otel]'")
         return endpoint
 
 
 def is_installed() -> bool:
-    """Whether the packages are there."""
+    """Report whether the packages are installed."""
     try:
         return importlib.util.find_spec(EXPORTER) is not None
     except ModuleNotFoundError:

@@ -12,16 +12,16 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.typed import TypedConfig
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
-from penstock.config.tables_url import UNSAFE, check_place, is_url
+from penstock.config.tables_url import UNSAFE_RENAME_OPTION, check_place, is_url
 
 FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"
 KINDS = ("event", "syslog", "message", "quarantine", "dropped")
-Option = Annotated[str, BeforeValidator(lambda given: str(given).lower() if isinstance(given, bool) else str(given))]
-Place = Annotated[str, BeforeValidator(lambda given: str(given or "")), AfterValidator(check_place)]
+Option = Annotated[str, BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else str(value))]
+Place = Annotated[str, BeforeValidator(lambda value: str(value or "")), AfterValidator(check_place)]
 
 
 class RedactConfig(Section):
-    """What is made unreadable in messages before they land: in payload, ``data`` and all columns made of them."""
+    """Redaction of messages before they land: in payload, ``data`` and all columns derived from them."""
 
     patterns: tuple[str, ...] = Field((), description="regular expressions (RE2); what matches is replaced, anywhere")
     replacement: str = Field("***", pattern=r'^[^"\\]*$', description="what stands there then")
@@ -34,24 +34,25 @@ class RedactConfig(Section):
     @model_validator(mode="after")
     def _fields_can_be_hashed(self) -> RedactConfig:
         for field in self.hash:
+            # Duplicates are recognised by these fields, so a changed field would land as a new event.
             if field.split(".")[0] in ("type", "uuid", "timestamp") or not all(field.split(".")):
-                raise ValueError(f"hash: {field!r} cannot be: an event is known by type, uuid and timestamp")
+                raise ValueError(f"hash: {field!r} cannot be hashed: type, uuid and timestamp identify an event")
         if self.hash and bool(self.salt_file) == bool(self.salt_env):
             raise ValueError("hash needs a key: one of salt_file and salt_env")
         return self
 
     def secret(self) -> bytes:
-        """The key of the hashes. Raises OSError, KeyError (by the variable's name), ValueError for an empty one."""
+        """Return the key of the hashes. Raises OSError, KeyError (the variable) and ValueError for an empty key."""
         if not self.hash:
             return b""
         salt = self.salt_file.read_bytes().strip() if self.salt_file else os.environ[self.salt_env].encode()
         if not salt:
-            raise ValueError("it is empty")
+            raise ValueError("the key is empty")
         return salt
 
 
 class PipelineConfig(Section):
-    """Topics to tables."""
+    """The way from topics to tables."""
 
     source: Literal["penstock", "kafka"] = Field("penstock", description="where messages are read")
     uri: AddressOrOff = Field("", description="Flight server that topics are read from; default: from their folder")
@@ -93,46 +94,47 @@ class PipelineConfig(Section):
 
     @field_validator("fixes")
     @classmethod
-    def _named(cls, fixes: tuple[str, ...]) -> tuple[str, ...]:
-        for named in fixes:
-            if not re.fullmatch(FUNCTION, named):
-                raise ValueError(f"{named!r} is not module:function")
+    def _check_fixes(cls, fixes: tuple[str, ...]) -> tuple[str, ...]:
+        for function in fixes:
+            if not re.fullmatch(FUNCTION, function):
+                raise ValueError(f"{function!r} is not module:function")
         return fixes
 
     @model_validator(mode="after")
-    def _kafka_can_be_reached(self) -> PipelineConfig:
+    def _check_kafka(self) -> PipelineConfig:
         if self.source == "kafka" and not self.kafka.get("bootstrap.servers"):
             raise ValueError('kafka."bootstrap.servers" is missing: source = "kafka" needs it')
         return self
 
     @model_validator(mode="after")
-    def _rows_can_be_kept_so_long(self) -> PipelineConfig:
+    def _check_retention(self) -> PipelineConfig:
         for name in self.retention:
-            kind, mark, of_type = name.partition("/")
-            if kind not in KINDS or (mark and (kind != "event" or not of_type)):
+            kind, mark, event_type = name.partition("/")
+            if kind not in KINDS or (mark and (kind != "event" or not event_type)):
                 raise ValueError(f"retention.{name}: an age is of a kind ({', '.join(KINDS)}) or a type (event/click)")
         if self.retention and self.format != "delta":
-            raise ValueError('retention is for format = "delta": files of a Parquet table stay as they were written')
+            raise ValueError('retention is for format = "delta": files of a Parquet table are never rewritten')
         return self
 
     @model_validator(mode="after")
-    def _tables_can_be_there(self) -> PipelineConfig:
+    def _check_tables(self) -> PipelineConfig:
         if self.storage_options and not is_url(self.tables):
             raise ValueError("storage_options are for tables at a URL")
         if is_url(self.tables) and self.format != "delta":
-            raise ValueError('tables at a URL have format = "delta": a commit has to be one request')
-        if any(name.lower() == UNSAFE for name in self.storage_options):
-            raise ValueError(f"storage_options.{UNSAFE.upper()}: a second writer would not be noticed")
+            raise ValueError('tables at a URL have format = "delta": a commit must be one request')
+        # delta-rs then skips the conditional put that detects a second writer.
+        if any(name.lower() == UNSAFE_RENAME_OPTION for name in self.storage_options):
+            raise ValueError(f"storage_options.{UNSAFE_RENAME_OPTION.upper()}: it would hide a second writer")
         return self
 
     @model_validator(mode="after")
-    def _typed_tables_can_be(self) -> PipelineConfig:
+    def _check_typed(self) -> PipelineConfig:
         if self.typed and self.format != "delta":
-            raise ValueError('typed tables are for format = "delta": commits of several tables need their numbers')
+            raise ValueError('typed tables are for format = "delta": only Delta numbers the commits of several tables')
         return self
 
     @model_validator(mode="after")
-    def _one_source(self) -> PipelineConfig:
+    def _check_source(self) -> PipelineConfig:
         if self.uri and self.source != "penstock":
             raise ValueError(f'uri is for source = "penstock", not "{self.source}"')
         return self

@@ -1,4 +1,4 @@
-"""Settings that nobody should see: they are masked wherever the configuration is shown."""
+"""Secret settings: masked wherever the configuration is shown."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ _SECRET_NAME = re.compile(
 
 
 def is_secret(name: str, field: FieldInfo | None = None) -> bool:
-    """Whether the value of a key must not be shown: by its field's mark, or else by its name."""
+    """Report whether a key's value is secret: by the mark of its field, or else by its name."""
     extra = field.json_schema_extra if field is not None else None
     if isinstance(extra, dict) and "secret" in extra:
         return bool(extra["secret"])
+    # Handlers of users have no marked fields, so their keys are judged by name.
     return _SECRET_NAME.search(name) is not None
 
 
 def masked(settings: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
-    """``settings`` as a JSON-ready mapping, with MASK in the place of each secret that is set."""
+    """Return ``settings`` as a mapping for JSON with MASK in place of each secret."""
     if isinstance(settings, BaseModel):
         fields = type(settings).model_fields
-        shown = settings.model_dump(mode="json")
-        return {name: _shown(name, getattr(settings, name, None), plain, fields) for name, plain in shown.items()}
-    return {str(name): _shown(str(name), value, value, {}) for name, value in settings.items()}
+        dumped = settings.model_dump(mode="json")
+        return {name: _mask(name, getattr(settings, name, None), text, fields) for name, text in dumped.items()}
+    return {str(name): _mask(str(name), value, value, {}) for name, value in settings.items()}
 
 
-def _shown(name: str, value: Any, plain: Any, fields: Mapping[str, FieldInfo]) -> Any:
+def _mask(name: str, value: Any, plain: Any, fields: Mapping[str, FieldInfo]) -> Any:
     if value not in (None, "", {}) and (
         isinstance(value, SecretStr | SecretBytes) or is_secret(name, fields.get(name))
     ):

@@ -1,4 +1,4 @@
-"""Keys of TLS and tokens, for gRPC, HTTP and Flight alike."""
+"""Keys of TLS and tokens of gRPC, HTTP and Flight."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from penstock.config.keys.secrets import SECRET
 from penstock.config.keys.values import Section, TopicName
 from penstock.config.units import split_address
 
-LEAST_TOKEN = 16
-"""Characters of a token: shorter ones can be guessed."""
+MIN_TOKEN_LENGTH = 16
+"""Limit in characters: shorter tokens can be guessed."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PATTERN = re.compile(r"[a-z0-9_\-.]*\*?")
 _CURSORS = re.compile(rf"{_PATTERN.pattern}(/{_PATTERN.pattern})?")
 
 
 class TokenConfig(Section):
-    """One bearer token and what may be done with it. Topics by name, or ``*`` for all, or ``prefix*``."""
+    """A bearer token and its rights. Topics by name, ``prefix*``, or ``*`` for all."""
 
     token: str = Field(json_schema_extra=SECRET, description="the token, or sha256: and the hex digest of it")
     read: tuple[str, ...] = Field((), description="topics that may be read")
@@ -41,31 +41,31 @@ class TokenConfig(Section):
 
     @field_validator("token")
     @classmethod
-    def _long_enough(cls, token: str) -> str:
+    def _check_length(cls, token: str) -> str:
         if token.startswith("sha256:"):
             if not _DIGEST.fullmatch(token):
-                raise ValueError("after sha256: stand 64 hex digits")
-        elif len(token) < LEAST_TOKEN:
-            raise ValueError(f"a token has at least {LEAST_TOKEN} characters")
+                raise ValueError("sha256: is followed by 64 hex digits")
+        elif len(token) < MIN_TOKEN_LENGTH:
+            raise ValueError(f"a token has at least {MIN_TOKEN_LENGTH} characters")
         return token
 
     @field_validator("read", "write")
     @classmethod
-    def _topics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_topics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := [name for name in names if not name or not _PATTERN.fullmatch(name)]:
-            raise ValueError(f"{wrong[0]!r} is no topic, nor the beginning of one and a *")
+            raise ValueError(f"{wrong[0]!r} is neither a topic nor a prefix with *")
         return names
 
     @field_validator("cursor")
     @classmethod
-    def _cursors(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_cursors(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := [name for name in names if not name or not _CURSORS.fullmatch(name)]:
-            raise ValueError(f"{wrong[0]!r} is no topic, nor TOPIC/CURSOR; each may end in a *")
+            raise ValueError(f"{wrong[0]!r} is neither a topic nor TOPIC/CURSOR; both may end with *")
         return names
 
 
 class SecurityConfig(Section):
-    """Who may reach the log daemon, and how."""
+    """Access to the log daemon."""
 
     tls_cert: Path | None = Field(None, description="certificate chain of the servers (PEM); needs tls_key")
     tls_key: Path | None = Field(None, description="private key of tls_cert (PEM)")
@@ -83,18 +83,19 @@ class SecurityConfig(Section):
     insecure: bool = Field(False, description="allow other addresses than loopback without TLS or tokens")
 
     @model_validator(mode="after")
-    def _complete(self) -> SecurityConfig:
+    def _check_complete(self) -> SecurityConfig:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key need each other")
         if self.client_ca is not None and self.tls_cert is None:
             raise ValueError("client_ca needs tls_cert and tls_key")
-        tokens = [given.token for given in self.tokens.values()]
+        tokens = [token.token for token in self.tokens.values()]
+        # Rights are looked up by token, so one of two equal tokens would never apply.
         if len(set(tokens)) < len(tokens):
             raise ValueError("tokens: two names have the same token")
         return self
 
     def gaps(self) -> Iterator[str]:
-        """What is missing for other addresses than loopback."""
+        """Yield the settings that an address other than loopback lacks."""
         if not self.insecure:
             if self.tls_cert is None:
                 yield "tls_cert and tls_key"
@@ -102,20 +103,21 @@ class SecurityConfig(Section):
                 yield "tokens"
 
     def check_files(self) -> str:
-        """A name that the certificate holds for, "" without one.
+        """Return a name of the certificate, or "" without one.
 
-        Raises ConfigError when certificate, key or authorities cannot be used, or not together.
+        Raises ConfigError when certificate, key or authorities cannot be used, alone or together.
         """
         if self.tls_cert is None or self.tls_key is None:
             return ""
-        from penstock.config.keys.tls import checked_name  # brings OpenSSL: some megabytes that receivers do without
+        from penstock.config.keys.tls import checked_name  # here, because receivers do not need OpenSSL's memory
 
         return checked_name(self.tls_cert, self.tls_key, self.client_ca)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether ``host:port`` can be reached from this machine alone."""
+    """Report whether ``host:port`` is reachable from this machine only."""
     host = split_address(address)[0]
+    # Only a literal is judged without DNS: a name could resolve to another address after the check.
     if host == "localhost":
         return True
     try:
@@ -125,7 +127,7 @@ def is_loopback(address: str) -> bool:
 
 
 def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
-    """Raises ValueError, naming the key of an address that is open to others without TLS and tokens."""
+    """Raise ValueError, naming the key, for an address that is open to others without TLS and tokens."""
     for key, address in addresses.items():
         missing = " and ".join(security.gaps())
         if missing and not is_loopback(address):
@@ -133,9 +135,9 @@ def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
 
 
 def check_console(address: str, security: SecurityConfig) -> None:
-    """Raises ValueError where others than this machine could reach the console, which speaks no TLS."""
+    """Raise ValueError if the console, which has no TLS, would be reachable from other machines."""
     if not is_loopback(address) and not security.insecure:
         raise ValueError(
-            f"console.http: {address} is not loopback, and the console speaks no TLS, and without tokens asks for no "
-            "password: put a proxy that does before it, or set security.insecure = true"
+            f"console.http: {address} is not loopback, and the console has no TLS, and without tokens no "
+            "password: put a proxy in front of it that has both, or set security.insecure = true"
         )

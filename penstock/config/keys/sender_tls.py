@@ -1,4 +1,4 @@
-"""Keys of listeners whose senders speak TLS (RFC 5425), and the contexts made of them."""
+"""Keys of listeners with TLS (RFC 5425), and the contexts built from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SenderTlsConfig(Section):
-    """TLS of a listener's senders; the names are those of ``[security]``."""
+    """TLS of a listener's senders, with the same names as ``[security]``."""
 
     tls_cert: Path | None = Field(
         None, description="certificate chain (PEM); senders speak TLS then; needs tls_key (tcp)"
@@ -33,19 +33,21 @@ class SenderTlsConfig(Section):
         if self.client_ca is not None and self.tls_cert is None:
             raise ValueError("client_ca needs tls_cert and tls_key")
         if self.client_names and self.client_ca is None:
-            raise ValueError("client_names needs client_ca: a name that nobody vouches for says nothing")
+            raise ValueError("client_names needs client_ca: names are only trusted if an authority signed them")
         return self
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """What the listener's sockets use; None where senders speak no TLS. Raises Unusable."""
+        """Return the context of the listener's sockets; None without TLS. Raises Unusable."""
         if self.tls_cert is None or self.tls_key is None:
             return None
-        from penstock.config.keys.tls import sender_context  # brings OpenSSL: some megabytes that others do without
+        from penstock.config.keys.tls import (
+            sender_context,  # here, because other processes do not need OpenSSL's memory
+        )
 
         return sender_context(self.tls_cert, self.tls_key, self.client_ca)
 
     def check_tls(self, name: str) -> None:
-        """Whether the files of listener ``name`` can be used. Raises ConfigError."""
+        """Check the files of listener ``name``. Raises ConfigError."""
         if self.tls_cert is None:
             return
         from penstock.config.keys.tls import Unusable

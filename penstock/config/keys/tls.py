@@ -1,8 +1,8 @@
-"""TLS contexts of ``[security]``, and whether its files fit each other: tried by a handshake in memory.
+"""TLS contexts of ``[security]``, and a check of its files by a handshake in memory.
 
-The product's own processes trust the servers' certificate itself and, where client certificates are asked for,
-show the same one: so they need no authority of their own. Of a file with a chain that is the first certificate alone:
-the authorities behind it vouch for many others.
+Penstock's processes trust the servers' certificate directly and, if client certificates are required, present the same
+one, so they need no authority. Of a chain in a file this is only the first certificate: the authorities behind it vouch
+for many others.
 """
 
 from __future__ import annotations
@@ -20,39 +20,41 @@ _CERTIFICATE = re.compile(rb"-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----.*?
 
 
 class Unusable(PenstockError, ValueError):
-    """Certificate, key and authorities do not work together; the text says which and why."""
+    """Certificate, key and authorities do not work together; the text names the file and the cause."""
 
 
 def server_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
-    """What the servers use. Raises Unusable."""
+    """Return the context of the servers. Raises Unusable."""
     context = sender_context(cert, key, client_ca)
     if client_ca is not None:
-        _trust_itself(context, cert)
+        _trust_certificate(context, cert)
     return context
 
 
 def sender_context(cert: Path, key: Path, client_ca: Path | None) -> ssl.SSLContext:
-    """What a listener uses whose senders speak TLS. Raises Unusable."""
+    """Return the context of a listener with TLS. Raises Unusable."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _load_pair(context, cert, key)
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED
-        _trust(context, client_ca, "client_ca")
+        _trust_authorities(context, client_ca, "client_ca")
     return context
 
 
 def client_context(cert: Path, key: Path | None) -> ssl.SSLContext:
-    """What the product's own clients use: they trust ``cert`` alone, and show it with ``key``. Raises Unusable."""
+    """Return the context of Penstock's own clients: it trusts ``cert`` only and presents it with ``key``. Raises
+    Unusable.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # the certificate itself is what is trusted, whatever name it has
-    _trust_itself(context, cert)
+    context.check_hostname = False  # the certificate itself is trusted, under any name
+    _trust_certificate(context, cert)
     if key is not None:
         _load_pair(context, cert, key)
     return context
 
 
 def checked_name(cert: Path, key: Path, client_ca: Path | None) -> str:
-    """As ``peer_name``. Raises ConfigError, which names the key of the configuration."""
+    """Return ``peer_name``. Raises ConfigError, which names the key of the configuration."""
     try:
         return peer_name(cert, key, client_ca)
     except Unusable as error:
@@ -60,28 +62,29 @@ def checked_name(cert: Path, key: Path, client_ca: Path | None) -> str:
 
 
 def peer_name(cert: Path, key: Path, client_ca: Path | None) -> str:
-    """A name that the certificate holds for, after a handshake between both sides. Raises Unusable."""
+    """Return a name in the certificate, after a handshake between both sides in memory. Raises Unusable."""
     inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = server_context(cert, key, client_ca).wrap_bio(inward, outward, server_side=True)
     client = client_context(cert, key if client_ca is not None else None).wrap_bio(outward, inward)
     try:
+        # Limit: a handshake of TLS 1.2 or 1.3 with client certificates takes at most four round trips.
         for _ in range(5):
             for side in (client, server):
                 with contextlib.suppress(ssl.SSLWantReadError):
                     side.do_handshake()
     except ssl.SSLError as error:
-        why = "as a client's too, which client_ca asks for" if client_ca is not None else "as a server's"
-        raise Unusable(f"tls_cert: cannot be used {why}: {error.reason or error}") from None
-    return _name(dict(client.getpeercert() or {}))
+        role = "for clients too, which client_ca requires" if client_ca is not None else "for a server"
+        raise Unusable(f"tls_cert: cannot be used {role}: {error.reason or error}") from None
+    return _name_in_certificate(dict(client.getpeercert() or {}))
 
 
-def _name(certificate: dict[str, Any]) -> str:
+def _name_in_certificate(certificate: dict[str, Any]) -> str:
     names = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if not names:
         pairs = [pair for part in certificate.get("subject", ()) for pair in part]
         names = [value for kind, value in pairs if kind == "commonName"]
     if not names:
-        raise Unusable("tls_cert: holds for no name")
+        raise Unusable("tls_cert: contains no name")
     return str(names[0]).replace("*", "penstock", 1)
 
 
@@ -89,12 +92,13 @@ def _load_pair(context: ssl.SSLContext, cert: Path, key: Path) -> None:
     for name, path in (("tls_cert", cert), ("tls_key", key)):
         _check_readable(name, path)
     try:
+        # Without a callback OpenSSL would prompt on the terminal and block the start.
         context.load_cert_chain(cert, key, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
         raise Unusable(f"tls_cert: cannot be used with tls_key: {error}") from None
 
 
-def _trust(context: ssl.SSLContext, path: Path, name: str) -> None:
+def _trust_authorities(context: ssl.SSLContext, path: Path, name: str) -> None:
     _check_readable(name, path)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
@@ -103,21 +107,22 @@ def _trust(context: ssl.SSLContext, path: Path, name: str) -> None:
         raise Unusable(f"{name}: holds no certificates: {error}") from None
 
 
-def _trust_itself(context: ssl.SSLContext, cert: Path) -> None:
+def _trust_certificate(context: ssl.SSLContext, cert: Path) -> None:
     _check_readable("tls_cert", cert)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    own = first_certificate(cert.read_bytes())
+    # Workaround: without the flag above OpenSSL requires a self-signed root behind the trusted certificate.
+    certificate = first_certificate(cert.read_bytes())
     try:
-        context.load_verify_locations(cadata=own.decode("ascii", "replace"))
+        context.load_verify_locations(cadata=certificate.decode("ascii", "replace"))
     except ssl.SSLError as error:
         raise Unusable(f"tls_cert: holds no certificates: {error}") from None
 
 
 def first_certificate(pem: bytes) -> bytes:
-    """The first certificate of ``tls_cert``, which is the servers' own; others are of authorities. Raises Unusable."""
-    if (found := _CERTIFICATE.search(pem)) is None:
+    """Return the first certificate of ``tls_cert``, the servers' own; the others are authorities. Raises Unusable."""
+    if (match := _CERTIFICATE.search(pem)) is None:
         raise Unusable("tls_cert: holds no certificates")
-    return found[0]
+    return match[0]
 
 
 def _check_readable(name: str, path: Path) -> None:
@@ -128,4 +133,4 @@ def _check_readable(name: str, path: Path) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the key is locked with a password")
+    raise ValueError("the key is protected by a password")

@@ -1,4 +1,4 @@
-"""The whole tree."""
+"""All settings."""
 
 from __future__ import annotations
 
@@ -36,24 +36,28 @@ class Settings(Section):
 
     @field_validator("listener")
     @classmethod
-    def _one_for_each_receiver(cls, listeners: tuple[ListenerConfig, ...]) -> tuple[ListenerConfig, ...]:
-        """Those of a port that several share are there already in what was written out."""
-        found: dict[str, ListenerConfig] = {}
-        fellows: set[str] = set()
-        for one in listeners:
-            if one.name in fellows and found[one.name] == one:
+    def _expand_receivers(cls, listeners: tuple[ListenerConfig, ...]) -> tuple[ListenerConfig, ...]:
+        """Add a listener for each further receiver of a shared port; dumped settings contain them already."""
+        by_name: dict[str, ListenerConfig] = {}
+        extra_names: set[str] = set()
+        for listener in listeners:
+            # A child process receives dumped settings: the copies in them are recognised and not added again.
+            if listener.name in extra_names and by_name[listener.name] == listener:
                 continue
-            names = [one.fellow(number) for number in range(1, one.receivers + 1)]
-            if twice := found.keys() & names:
+            names = [listener.receiver_name(number) for number in range(1, listener.receivers + 1)]
+            if twice := by_name.keys() & names:
                 raise ValueError(f"two listeners have the name {min(twice)!r}")
-            if other := next((o.name for o in found.values() if one.receivers > 1 and o.place == one.place), None):
-                raise ValueError(f"listeners {other!r} and {one.name!r} have the same port")
-            found |= {name: one.model_copy(update={"name": name}) for name in names}
-            fellows.update(names[1:])
-        return tuple(found.values())
+            same_port = [
+                other.name for other in by_name.values() if other.listening_address == listener.listening_address
+            ]
+            if same_port and listener.receivers > 1:
+                raise ValueError(f"listeners {same_port[0]!r} and {listener.name!r} have the same port")
+            by_name |= {name: listener.model_copy(update={"name": name}) for name in names}
+            extra_names.update(names[1:])
+        return tuple(by_name.values())
 
     @model_validator(mode="after")
-    def _not_exposed(self) -> Settings:
+    def _check_exposure(self) -> Settings:
         check_exposure(self.log.addresses, self.security)
         check_console(self.console.http, self.security)
         return self
@@ -61,10 +65,10 @@ class Settings(Section):
     @property
     def tables(self) -> TablesPlace:
         """The folder of the tables, or their URL."""
-        given = self.pipeline.tables
-        if is_url(given):
-            return TablesUrl.beside(given, self.data_dir, self.pipeline.storage_options)
-        return Path(given) if given else self.data_dir / "tables"
+        location = self.pipeline.tables
+        if is_url(location):
+            return TablesUrl.with_state_in(location, self.data_dir, self.pipeline.storage_options)
+        return Path(location) if location else self.data_dir / "tables"
 
     @property
     def topics(self) -> Path:
@@ -78,5 +82,5 @@ class Settings(Section):
 
 
 def default_listeners() -> tuple[ListenerConfig, ...]:
-    """The listeners of ``penstock up`` without a file."""
+    """Return the listeners of ``penstock up`` without a file."""
     return tuple(ListenerConfig.model_validate(listener) for listener in default_listener_tables())

@@ -23,7 +23,7 @@ OWN_COLUMNS = (
     "rest",
     "date",
 )
-"""Columns that every typed table has besides those of its own."""
+"""Columns of every typed table in addition to its own."""
 
 
 class ColumnConfig(Section):
@@ -45,23 +45,23 @@ class TypedConfig(Section):
     )
     columns: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,127}$")],
-        Annotated[ColumnConfig, BeforeValidator(lambda told: _with_type(told))],
+        Annotated[ColumnConfig, BeforeValidator(lambda column: _expand_type(column))],
     ] = Field(default_factory=dict, description='columns by name: path = "string"')
 
     @model_validator(mode="after")
-    def _names_differ(self) -> TypedConfig:
+    def _check_names(self) -> TypedConfig:
         names = [name.lower() for name in self.columns]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"columns: two have the name {min(twice)!r}; small and capital letters are the same")
-        if taken := [name for name in self.columns if name.lower() in OWN_COLUMNS]:
+        if duplicates := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"columns: two have the name {min(duplicates)!r}; upper and lower case are equal")
+        if reserved := [name for name in self.columns if name.lower() in OWN_COLUMNS]:
             raise ValueError(
-                f"columns.{taken[0]}: every typed table has such a column; call it otherwise: "
-                f'data_{taken[0]} = {{ type = "{self.columns[taken[0]].type}", field = "{taken[0]}" }}'
+                f"columns.{reserved[0]}: every typed table has this column; use another name: "
+                f'data_{reserved[0]} = {{ type = "{self.columns[reserved[0]].type}", field = "{reserved[0]}" }}'
             )
         return self
 
     @model_validator(mode="after")
-    def _what_is_required_can_be(self) -> TypedConfig:
+    def _check_required(self) -> TypedConfig:
         if self.on_misfit == "rest":
             for name, column in self.columns.items():
                 if column.required:
@@ -69,5 +69,5 @@ class TypedConfig(Section):
         return self
 
 
-def _with_type(told: Any) -> Any:
-    return {"type": told} if isinstance(told, str) else told
+def _expand_type(column: Any) -> Any:
+    return {"type": column} if isinstance(column, str) else column

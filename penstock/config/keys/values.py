@@ -1,4 +1,4 @@
-"""Types of values, and what a group of keys is."""
+"""Types of values, and the base of all groups of keys."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ NAME_PATTERN = r"^[a-z0-9_\-.]+$"
 
 
 def _check_topic(value: str) -> str:
+    # A topic is a folder; names with an underscore are internal topics such as _ledger.
     if value in (".", "..") or value.startswith("_"):
-        raise ValueError(f"{value!r} cannot be a topic of your own")
+        raise ValueError(f"{value!r} is reserved for internal topics")
     return value
 
 
@@ -34,6 +35,6 @@ Network = Annotated[str, AfterValidator(_check_network)]
 
 
 class Section(BaseModel):
-    """A group of keys: immutable, unknown keys refused."""
+    """A group of keys: immutable, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)

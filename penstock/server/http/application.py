@@ -54,7 +54,7 @@ def create_app(
             Exception: _failed,
         },
         middleware=[
-            Middleware(BrowserAccess, names=hosts, asked=lambda: not guard.closed),
+            Middleware(BrowserAccess, names=hosts, is_enabled=lambda: not guard.closed),
             Middleware(KnownCallers, guard=guard, open_paths=open_paths),
             Middleware(HeadAsGet),
             Middleware(RequestBodies, limit=lambda: MAX_BODY),

@@ -1,4 +1,4 @@
-"""Keys of listeners: what fits which protocol."""
+"""Keys of listeners and their protocols."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from penstock.config import ListenerConfig
 from penstock.config.keys.secrets import MASK, masked
 
 
-def listener(protocol: str = "http", **more: Any) -> ListenerConfig:
-    return ListenerConfig.model_validate({"name": "web", "protocol": protocol, **more})
+def listener(protocol: str = "http", **keys: Any) -> ListenerConfig:
+    return ListenerConfig.model_validate({"name": "web", "protocol": protocol, **keys})
 
 
 @pytest.mark.parametrize("protocol", ["http", "otlp_grpc"])
-def test_listeners_of_requests_speak_tcp_and_answer(protocol: str) -> None:
-    made = listener(protocol, tokens=["a b"], allow_from=["10.0.0.0/8", "::1"])
-    assert made.asks_answers
-    assert made.transport == "tcp"
-    assert masked(made)["tokens"] == MASK
+def test_request_listeners_use_tcp_and_respond(protocol: str) -> None:
+    listener_config = listener(protocol, tokens=["a b"], allow_from=["10.0.0.0/8", "::1"])
+    assert listener_config.asks_answers
+    assert listener_config.transport == "tcp"
+    assert masked(listener_config)["tokens"] == MASK
 
 
 @pytest.mark.parametrize(
-    ("protocol", "key", "value", "told"),
+    ("protocol", "key", "value", "message"),
     [
         ("tcp", "tokens", ["x"], "tokens are for http"),
         ("udp", "allow_from", ["10.0.0.1/8"], "has host bits set"),
@@ -32,10 +32,10 @@ def test_listeners_of_requests_speak_tcp_and_answer(protocol: str) -> None:
         ("http", "framing", "lf", "multiline and framing"),
         ("otlp_grpc", "multiline", {"indented": True}, "multiline and framing"),
         ("http", "max_body", "100MiB", "max_unfinished is less than one request"),
-        ("http", "tokens", [""], "a token is some printable"),
+        ("http", "tokens", [""], "a token consists of printable"),
         ("http", "allow_from", ["nowhere"], "nowhere"),
     ],
 )
-def test_what_does_not_fit_is_named(protocol: str, key: str, value: Any, told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_setting_of_another_protocol_is_an_error(protocol: str, key: str, value: Any, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         listener(protocol, **{key: value})

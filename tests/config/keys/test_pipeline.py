@@ -1,4 +1,4 @@
-"""What the pipeline's keys take."""
+"""Keys of the pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HASHED = "pipeline.redact.hash=['data.user','host']"
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("options", "text"),
     [
         (["pipeline.transform=mymodule"], "pipeline.transform: 'mymodule' does not match"),
         (["pipeline.transform=my module:f"], "pipeline.transform: 'my module:f' does not match"),
@@ -27,16 +27,14 @@ HASHED = "pipeline.redact.hash=['data.user','host']"
         (["pipeline.redact.pattern=['x']"], "did you mean 'patterns'"),
     ],
 )
-def test_what_cannot_be_done_to_rows_stops_the_start_and_names_the_key(given: list[str], text: str) -> None:
-    with pytest.raises(ConfigError) as told:
-        load(None, given, {})
-    assert text in str(told.value)
-    assert "\n" not in str(told.value)
+def test_invalid_row_settings_name_the_key(options: list[str], text: str) -> None:
+    with pytest.raises(ConfigError) as message:
+        load(None, options, {})
+    assert text in str(message.value)
+    assert "\n" not in str(message.value)
 
 
-def test_the_key_of_hashes_comes_from_a_file_or_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hash_key_comes_from_file_or_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "salt").write_text("pepper\n")
     monkeypatch.setenv("SALT", "pepper")
     for salt in (f"pipeline.redact.salt_file={tmp_path}/salt", "pipeline.redact.salt_env=SALT"):
@@ -46,16 +44,16 @@ def test_the_key_of_hashes_comes_from_a_file_or_from_the_environment(
 
 
 @pytest.mark.parametrize("salt", ["salt_file=/no/such/file", "salt_env=NO_SUCH_VARIABLE", "salt_file=/dev/null"])
-def test_a_key_of_hashes_that_is_not_there_stops_the_start(salt: str) -> None:
+def test_missing_hash_key_is_an_error(salt: str) -> None:
     with pytest.raises(BadTransform, match=r"^pipeline\.redact: no salt: "):
         landing_of(load(None, [HASHED, f"pipeline.redact.{salt}"], {}))
 
 
-def test_rows_are_kept_as_long_as_their_kind_or_type_says(tmp_path: Path) -> None:
+def test_retention_is_read_by_kind_and_type(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text('[pipeline.retention]\nevent = "400d"\n"event/click" = "30d"\nquarantine = 60\n')
-    kept = load(path, environment={}).pipeline.retention
-    assert kept == {"event": 400 * 86_400.0, "event/click": 30 * 86_400.0, "quarantine": 60.0}
+    ages = load(path, environment={}).pipeline.retention
+    assert ages == {"event": 400 * 86_400.0, "event/click": 30 * 86_400.0, "quarantine": 60.0}
     assert load(path, ["pipeline.retention.syslog=1d"], environment={}).pipeline.retention["syslog"] == 86_400.0
 
 
@@ -68,6 +66,6 @@ def test_rows_are_kept_as_long_as_their_kind_or_type_says(tmp_path: Path) -> Non
         (["pipeline.retention.event=1d", "pipeline.format=parquet"], 'for format = "delta"'),
     ],
 )
-def test_what_cannot_be_kept_so_is_told(overrides: list[str], why: str) -> None:
+def test_invalid_retention_is_an_error(overrides: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         load(None, overrides, environment={})

@@ -1,4 +1,4 @@
-"""TLS, tokens and which addresses may be listened on."""
+"""TLS, tokens and permitted addresses."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ TOKEN = "security.tokens.writer.token=0123456789abcdef"
 OPEN = "log.http=0.0.0.0:8844"
 
 
-def test_only_loopback_is_listened_on_by_default() -> None:
+def test_default_addresses_are_loopback() -> None:
     log = load(environment={}).log
     assert all(is_loopback(address) for address in (log.grpc, log.http, log.flight))
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "192.0.2.1:1", "[::]:1", "log.example:1"])
 @pytest.mark.parametrize("key", ["log.http", "log.grpc", "log.flight"])
-def test_another_address_needs_tls_and_tokens(key: str, address: str) -> None:
+def test_other_address_requires_tls_and_tokens(key: str, address: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: .* is not loopback: set security.tls_cert and tls_key and tokens"):
         load(None, [f"{key}={address}"], {})
     load(None, [f"{key}={address}", "security.insecure=true"], {})
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_setting_is_named() -> None:
     with pytest.raises(ConfigError, match=r"set security.tls_cert and tls_key, or security.insecure"):
         load(None, [OPEN, TOKEN], {})
     tls = ["security.tls_cert=a.pem", "security.tls_key=b.pem"]
@@ -36,13 +36,13 @@ def test_what_is_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"])
-def test_loopback_needs_nothing(address: str) -> None:
+def test_loopback_requires_nothing(address: str) -> None:
     load(None, [f"log.http={address}"], {})
 
 
-def test_the_console_asks_nobody_and_so_is_for_loopback_alone() -> None:
+def test_console_is_limited_to_loopback() -> None:
     away = "console.http=0.0.0.0:8840"
-    with pytest.raises(ConfigError, match=r"console\.http: 0\.0\.0\.0:8840 is not loopback, .* asks for no password"):
+    with pytest.raises(ConfigError, match=r"console\.http: 0\.0\.0\.0:8840 is not loopback, .* no password"):
         load(None, [away, "security.tls_cert=a.pem", "security.tls_key=b.pem", TOKEN], {})
     assert load(None, [away, "security.insecure=true"], {}).console.http == "0.0.0.0:8840"
 
@@ -52,26 +52,26 @@ def test_flight_may_be_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "expected"),
     [
         (["security.tls_cert=a"], "security: tls_cert and tls_key need each other"),
         (["security.tls_key=a"], "security: tls_cert and tls_key need each other"),
         (["security.client_ca=a"], "security: client_ca needs tls_cert"),
         (["security.tokens.w.token=short"], "security.tokens.w.token: a token has at least 16 characters"),
-        (["security.tokens.w.token=sha256:12"], "security.tokens.w.token: after sha256: stand 64 hex digits"),
+        (["security.tokens.w.token=sha256:12"], "security.tokens.w.token: sha256: is followed by 64 hex digits"),
         (["security.tokens.w.read=['*']"], "security.tokens.w.token: is missing"),
-        ([TOKEN, "security.tokens.writer.write=['A']"], "security.tokens.writer.write: 'A' is no topic"),
+        ([TOKEN, "security.tokens.writer.write=['A']"], "security.tokens.writer.write: 'A' is neither a topic"),
         ([TOKEN, "security.tokens.writer.writes=['*']"], "unknown key (did you mean 'write'?)"),
-        ([TOKEN, TOKEN.replace("writer", "other")], "security: tokens: two names have the same token"),
+        ([TOKEN, TOKEN.replace("writer", "second")], "security: tokens: two names have the same token"),
     ],
 )
-def test_an_incomplete_group_stops_the_start(override: list[str], said: str) -> None:
+def test_incomplete_group_is_an_error(override: list[str], expected: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load(None, override, {})
-    assert said in str(raised.value)
+    assert expected in str(raised.value)
 
 
-def test_a_token_is_masked() -> None:
+def test_token_is_masked() -> None:
     assert "0123456789abcdef" not in str(masked(load(None, [TOKEN], {})))
 
 
@@ -79,9 +79,7 @@ PEM = st.binary(max_size=60).map(lambda data: b"-----BEGIN CERTIFICATE-----\n%s\
 
 
 @given(RAW | PEM)
-def test_certificates_of_any_bytes_are_refused_naming_the_key(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes
-) -> None:
+def test_arbitrary_certificates_are_refused_with_the_key(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     cert = tmp_path_factory.mktemp("etc") / "cert.pem"
     cert.write_bytes(data)
     with pytest.raises(ConfigError, match=r"^security\.tls_(cert|key): "):

@@ -1,4 +1,4 @@
-"""Whom the servers and the product's own clients trust, seen by handshakes in memory."""
+"""Certificates that servers and Penstock's own clients trust, shown by handshakes in memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from tests.server.certificates import Pair
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
-    """``server``, whose file has the public authority behind it; ``stranger``, of the same one; ``ours`` and ``ca``."""
+    """Certificates: ``server`` with a public authority in its file, ``stranger`` of the same authority, ``ours`` and
+    ``ca``.
+    """
     folder = tmp_path_factory.mktemp("certificates")
-    made = {name: certificates.make(folder, name) for name in ("public", "ca")}
-    made |= {name: certificates.make(folder, name, issuer=made["public"]) for name in ("server", "stranger")}
-    made["ours"] = certificates.make(folder, "ours", issuer=made["ca"])
-    with made["server"].cert.open("ab") as chain:
-        chain.write(made["public"].cert.read_bytes())
-    return made
+    created = {name: certificates.make(folder, name) for name in ("public", "ca")}
+    created |= {name: certificates.make(folder, name, issuer=created["public"]) for name in ("server", "stranger")}
+    created["ours"] = certificates.make(folder, "ours", issuer=created["ca"])
+    with created["server"].cert.open("ab") as chain:
+        chain.write(created["public"].cert.read_bytes())
+    return created
 
 
 def shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """Raises SSLError where one side refuses the other."""
+    """Raise SSLError when one side refuses the other."""
     inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [client.wrap_bio(outward, inward), server.wrap_bio(inward, outward, server_side=True)]
     for _ in range(5):
@@ -41,7 +43,7 @@ def showing(pairs: dict[str, Pair], name: str) -> ssl.SSLContext:
     return context
 
 
-def test_the_servers_certificate_vouches_for_itself_and_for_nobody_of_its_authority(pairs: dict[str, Pair]) -> None:
+def test_server_trusts_its_certificate_but_not_its_authority(pairs: dict[str, Pair]) -> None:
     server = server_context(pairs["server"].cert, pairs["server"].key, pairs["ca"].cert)
     shaken(server, showing(pairs, "server"))
     shaken(server, showing(pairs, "ours"))
@@ -49,18 +51,18 @@ def test_the_servers_certificate_vouches_for_itself_and_for_nobody_of_its_author
         shaken(server, showing(pairs, "stranger"))
 
 
-def test_own_clients_trust_the_servers_certificate_and_no_other_of_its_authority(pairs: dict[str, Pair]) -> None:
+def test_client_trusts_the_servers_certificate_but_not_its_authority(pairs: dict[str, Pair]) -> None:
     client = client_context(pairs["server"].cert, None)
     shaken(server_context(pairs["server"].cert, pairs["server"].key, None), client)
     with pytest.raises(ssl.SSLError):
         shaken(server_context(pairs["stranger"].cert, pairs["stranger"].key, None), client)
 
 
-def test_a_chain_holds_for_the_name_of_its_first_certificate(pairs: dict[str, Pair]) -> None:
+def test_name_is_that_of_the_first_certificate(pairs: dict[str, Pair]) -> None:
     assert peer_name(pairs["server"].cert, pairs["server"].key, pairs["ca"].cert) == "server"
 
 
-def test_the_first_certificate_is_without_what_stands_around_it(pairs: dict[str, Pair]) -> None:
+def test_first_certificate_is_cut_out_of_its_file(pairs: dict[str, Pair]) -> None:
     alone = pairs["public"].cert.read_bytes()
     chain = b"issued to us\n" + alone + pairs["ours"].cert.read_bytes()
     assert first_certificate(chain) == alone

@@ -1,4 +1,4 @@
-"""Typed tables as they are configured, and what cannot be."""
+"""Keys of typed tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ms = { type = "int", required = true }
 """
 
 
-def test_columns_are_a_type_or_more(tmp_path: Path) -> None:
+def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
     path = tmp_path / "penstock.toml"
     path.write_text(WRITTEN)
     assert typed_tables(load(path, environment={}).pipeline) == (
@@ -32,7 +32,7 @@ def test_columns_are_a_type_or_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "expected"),
     [
         ('pipeline.typed.click.columns={path="text"}', r"pipeline\.typed\.click\.columns\.path: 'text' is not"),
         ('pipeline.typed.click.columns={Host="string"}', 'data_Host = { type = "string", field = "Host" }'),
@@ -43,11 +43,11 @@ def test_columns_are_a_type_or_more(tmp_path: Path) -> None:
         ("pipeline.typed.click.on_misfit=drop", "on_misfit"),
     ],
 )
-def test_what_cannot_be_is_named(given: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load(None, [given], environment={})
+def test_invalid_typed_table_is_named(options: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        load(None, [options], environment={})
 
 
-def test_they_are_for_delta() -> None:
+def test_typed_tables_require_delta() -> None:
     with pytest.raises(ConfigError, match='typed tables are for format = "delta"'):
         load(None, ["pipeline.typed.click.on_misfit=rest", "pipeline.format=parquet"], environment={})

@@ -125,7 +125,7 @@ def test_without_the_packages_the_key_is_refused_with_the_command_that_brings_th
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigError) as refused:
         load(None, [ENDPOINT], {})
-    assert str(refused.value) == "otel.endpoint: this needs OpenTelemetry: pip install 'penstock-pipe[otel]'"
+    assert str(refused.value) == "otel.endpoint: endpoint needs OpenTelemetry: pip install 'penstock-pipe[otel]'"
 
 
 def test_an_endpoint_that_is_no_address_is_refused_and_headers_are_secret() -> None:
