@@ -25,7 +25,7 @@ class AlarmsConfig(Section):
     @field_validator("webhook")
     @classmethod
     def _is_address(cls, webhook: str) -> str:
-        """The texts do not repeat the address: it often is a password, and errors reach logs."""
+        # The texts do not repeat the address: it often contains a password, and errors reach logs.
         if not webhook:
             return webhook
         if not webhook.startswith(("http://", "https://")):
@@ -38,7 +38,7 @@ class AlarmsConfig(Section):
         except ValueError:
             has_host = False
         if not has_host:
-            raise ValueError("has no host, or a port that is no number")
+            raise ValueError("has no host, or an invalid port")
         if "@" in address.netloc:
             raise ValueError(
                 "has a user or password: let the receiver take a secret in the path, or use alarms.command"
@@ -51,5 +51,5 @@ class AlarmsConfig(Section):
         try:
             shlex.split(command)
         except ValueError as error:
-            raise ValueError(f"is no command: {error}") from None
+            raise ValueError(f"is not a command: {error}") from None
         return command

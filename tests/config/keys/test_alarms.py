@@ -18,10 +18,10 @@ from penstock.config.keys.alarms import AlarmsConfig
         ("http://hooks.example.org/services/T0 hunter2", "has spaces or characters outside ASCII"),
         ("http://hooks.example.org/services/T0\u00e9hunter2", "has spaces or characters outside ASCII"),
         ("http://hooks.example.org/hunter2\r\nX-Header: 1", "has spaces or characters outside ASCII"),
-        ("http://hooks.example.org:hunter2/x", "has no host, or a port that is no number"),
-        ("http://hooks.example.org:99999/hunter2", "has no host, or a port that is no number"),
-        ("http:///hunter2", "has no host, or a port that is no number"),
-        ("http://[::1/hunter2", "has no host, or a port that is no number"),
+        ("http://hooks.example.org:hunter2/x", "has no host, or an invalid port"),
+        ("http://hooks.example.org:99999/hunter2", "has no host, or an invalid port"),
+        ("http:///hunter2", "has no host, or an invalid port"),
+        ("http://[::1/hunter2", "has no host, or an invalid port"),
     ],
 )
 def test_webhook_that_cannot_be_used_is_refused_without_being_repeated(webhook: str, reason: str) -> None:
@@ -34,7 +34,7 @@ def test_webhook_that_cannot_be_used_is_refused_without_being_repeated(webhook: 
 def test_command_that_cannot_be_split_is_refused_without_being_repeated() -> None:
     with pytest.raises(ConfigError) as refused:
         load(None, ["alarms.command=tell --token 'hunter2"])
-    assert "alarms.command: is no command: No closing quotation" in str(refused.value)
+    assert "alarms.command: is not a command: No closing quotation" in str(refused.value)
     assert "hunter2" not in str(refused.value)
 
 
