@@ -179,7 +179,10 @@ TARGETS = {
     "server/flight/actions.py": (
         "server/flight/test_actions.py::test_no_question_raises_anything_but_an_error_of_the_api"
     ),
-    "server/flight/server.py": "server/flight/test_tickets.py::test_any_command_of_a_put_is_a_destination_or_refused",
+    "server/flight/batch_messages.py": (
+        "server/flight/test_batch_messages.py::test_any_bytes_are_flight_data_or_refused"
+    ),
+    "server/flight/puts.py": "server/flight/test_tickets.py::test_any_command_of_a_put_is_a_destination_or_refused",
     "server/flight/tickets.py": (
         "server/flight/test_tickets.py::test_any_bytes_are_a_ticket_that_is_written_as_it_is_read_or_refused"
     ),

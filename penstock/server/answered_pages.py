@@ -54,7 +54,7 @@ class AnsweredPages:
 
         Raises BadRequest, NotAllowed.
         """
-        if query.offset is None or query.filter is not None or not self._topics.known(query.topic):
+        if query.offset is None or query.filter_text or not self._topics.known(query.topic):
             return None
         topic = self._topics.readable(query.topic, caller)
         found: Answered | None = self._pages.ready(_place(topic, query.offset, query, render))
@@ -67,11 +67,12 @@ class AnsweredPages:
     def get(self, query: Query, render: Render[T], caller: Principal, many: RenderMany[T] | None = None) -> T:
         """The answer. Waits for the disk. Raises BadRequest, NotAllowed, NoSuchTopic, Damaged."""
         topic = self._topics.readable(query.topic, caller)
+        query.filter  # noqa: B018 - a bad one is refused, whatever the topic has
         if query.latest and not query.max_messages:
             return render([], 0)
         with self._topics.reader(topic) as reader:
             start = start_of(query, topic, reader)
-            if query.filter is not None or query.micros is not None:
+            if query.filter_text or query.micros is not None:
                 return _rendered(_read(topic, reader, start, query), query, render)
             found = self._kept(topic, start, query, render) or _answered(topic, reader, start, query, render)
         self._served(topic, start, query, render, many, found)
@@ -140,4 +141,4 @@ def _budget(query: Query) -> int:
 
 
 def _rendered(page: Page, query: Query, render: Render[T]) -> T:
-    return render(page.batches, page.next if query.filter is not None else 0)
+    return render(page.batches, page.next if query.filter_text else 0)

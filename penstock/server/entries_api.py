@@ -57,6 +57,7 @@ class EntriesApi:
         self.topics = PermittedTopics(log)
         self.topics.gone = self._gone
         self.guard = guard or TokenAuthenticator()
+        self.guard.on_change = self._wake_all
         self.manage = AdminApi(self.topics, post)
         self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
         self.pages = PagesAhead(self.threads)
@@ -138,6 +139,7 @@ class EntriesApi:
 
         def found() -> T:
             topic = self.topics.readable(search.topic, caller)
+            search.filter  # noqa: B018 - a bad one is refused, whatever the topic has
             with self.topics.reader(topic) as reader:
                 return render(find(topic, reader, search))
 
@@ -148,22 +150,24 @@ class EntriesApi:
 
         Where to start is settled when this returns: what is appended from then on is seen, also from the end on.
         With a filter there are also pages without entries, which say how far was read. Raises as ``get``; the pages
-        raise Damaged, Stopping, and NoSuchTopic when the topic is deleted. Close them.
+        raise Damaged, Stopping, NoSuchTopic when the topic is deleted, Unauthenticated when the caller's token is
+        revoked, and NotAllowed when it loses the right. Close them.
         """
 
         def begin() -> tuple[Topic, TopicReader, int]:
             topic = self.topics.readable(query.topic, caller)
+            query.filter  # noqa: B018 - a bad one is refused before anything is sent
             reader = topic.reader()
             return topic, reader, start_of(query, topic, reader)
 
         topic, reader, offset = await self.run(begin)
-        return self._pages(topic, reader, offset, query, render)
+        return self._pages(topic, reader, offset, query, render, caller)
 
     async def _pages(
-        self, topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T]
+        self, topic: Topic, reader: TopicReader, offset: int, query: Query, render: Render[T], caller: Principal
     ) -> AsyncGenerator[T]:
         def shown(batches: list[pa.RecordBatch], following: int) -> T:
-            return render(batches, following if query.filter is not None else 0)
+            return render(batches, following if query.filter_text else 0)
 
         def answered(page: Page) -> tuple[int, T | None]:
             return page.next, shown(page.batches, page.next) if page.batches else None
@@ -172,7 +176,7 @@ class EntriesApi:
             return answered(read_page(topic, reader, offset, query.page, DEFAULT_BUDGET, query))
 
         async def read() -> tuple[int, T | None]:
-            batches = newest.behind(offset) if query.filter is None else []
+            batches = newest.behind(offset) if not query.filter_text else []
             return answered(page_of(batches, offset, query)) if batches else await self.run(from_files)
 
         loop = asyncio.get_running_loop()
@@ -182,16 +186,19 @@ class EntriesApi:
                 # Cleared before reading: what is stored from here on is either read or wakes us again.
                 wake.clear()
                 _check_there(topic)
+                self.topics.check_read(topic.name, self.guard.current(caller))
                 before, rendered = offset, None
                 end = topic.writer.end
                 if end is None or end > offset:
                     offset, rendered = await self._page(topic, offset, query, render, read)
-                untold = query.filter is not None and told < offset
+                untold = bool(query.filter_text) and told < offset
                 if rendered is None and offset == before:
                     await wake.wait_until(due if untold else math.inf)
                 if rendered is None and untold and loop.time() >= due:
                     rendered = shown([], offset)
                 if rendered is not None:
+                    # Once more, as the page may have taken a while to make.
+                    self.topics.check_read(topic.name, self.guard.current(caller))
                     yield rendered
                     told, due = offset, loop.time() + TELL_EVERY
             raise Stopping("The server is stopping")
@@ -200,7 +207,7 @@ class EntriesApi:
         self, topic: Topic, offset: int, query: Query, render: Render[T], read: Read[T]
     ) -> tuple[int, T | None]:
         """What ``read`` gives; of all that is stored it is shared with the other streams that stand there."""
-        if query.filter is None and query.micros is None:
+        if not query.filter_text and query.micros is None:
             return await self._pages_of_all.page((topic, offset, query.page, render), read)
         return await read()
 
@@ -238,6 +245,11 @@ class EntriesApi:
         self._closed = True
         for wake in list(self._wakes):
             wake.set()
+
+    def _wake_all(self) -> None:
+        """Have all streams ask whether their callers may still read. On any thread."""
+        for wake in list(self._wakes):
+            wake.on_stored()
 
     def release(self) -> None:
         """Let the reader threads go, once no request is left."""

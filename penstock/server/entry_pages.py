@@ -104,7 +104,7 @@ def page_of(batches: Iterable[pa.RecordBatch], offset: int, query: Query) -> Pag
 def _fill(
     page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float, end: int | None
 ) -> None:
-    if query.filter is not None:
+    if query.filter_text:
         return _fill_filtered(page, reader, limit, budget, query, until)
     return _take_all(page, _pieces(page, reader, limit, budget, end), limit, budget, query)
 
@@ -127,9 +127,10 @@ def _pieces(page: Page, reader: TopicReader, limit: int, budget: int, end: int |
 
 
 def _fill_filtered(page: Page, reader: TopicReader, limit: int, budget: int, query: Query, until: float) -> None:
-    assert query.filter is not None
+    chosen = query.filter
+    assert chosen is not None
     for batch in reader.read_joined(page.next):
-        if not page.take(query.filter.apply(_wanted(batch, query)), limit, budget):
+        if not page.take(chosen.apply(_wanted(batch, query)), limit, budget):
             break
         page.next = _end(batch)
         if time.monotonic() > until:

@@ -71,15 +71,20 @@ class PermittedTopics:
     def readable(self, name: str, caller: Principal) -> Topic:
         """The topic, to read. Raises BadRequest, NotAllowed, NoSuchTopic."""
         check_name(name)
-        caller.check_read(name, self.log.settings(name))
+        self.check_read(name, caller)
         return self._topic(name, internal=True)
+
+    def check_read(self, name: str, caller: Principal) -> None:
+        """Raises NotAllowed."""
+        caller.check_read(name, self.log.settings(name))
 
     def writable(self, name: str, caller: Principal) -> Topic:
         """The topic, to append to; created when there is none. Raises BadRequest, NotAllowed, Exhausted."""
-        self._check_write(name, caller)
+        self.check_write(name, caller)
         return self._topic(name, create=True)
 
-    def _check_write(self, name: str, caller: Principal) -> None:
+    def check_write(self, name: str, caller: Principal) -> None:
+        """Raises BadRequest, NotAllowed."""
         if name not in self._open:
             check_name(name)
         if name[:1] == "_":
@@ -159,7 +164,7 @@ class PermittedTopics:
 
         Raises NotFound, Aborted, Exhausted, BadRequest, NotAllowed, OutOfOrder.
         """
-        self._check_write(name, caller)
+        self.check_write(name, caller)
         if not body.num_rows:
             return
         try:

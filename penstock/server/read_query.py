@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from penstock.slogd.slogd_pb2 import GetLogsRequest
 DEFAULT_MESSAGES = 1000
 """Entries in an answer when the request does not say."""
 
+CACHED_FILTERS = 256
+"""Limit: compiled filters that are kept, of up to 16 KiB of text each."""
 LAST_OFFSET = 2**63 - 1
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999, which a protobuf Timestamp may hold."""
@@ -25,7 +28,7 @@ FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
 class Query:
     """Where to start: at ``offset``, ``micros`` (since the epoch) or a named ``cursor``, else at an end of the topic.
 
-    ``filter`` says which entries are wanted.
+    ``filter_text`` says which entries are wanted; ``filter`` compiles it.
     """
 
     topic: str
@@ -34,11 +37,11 @@ class Query:
     latest: bool = False
     max_messages: int = 0
     cursor: str | None = None
-    filter: Filter | None = None
+    filter_text: str = ""
 
     @classmethod
     def of(cls, request: GetLogsRequest) -> Query:
-        """Raises BadRequest for a negative max_messages, an impossible timestamp, an unknown position, a bad filter."""
+        """Raises BadRequest for a negative max_messages, an impossible timestamp, an unknown position."""
         if request.max_messages < 0:
             raise BadRequest("max_messages must not be negative")
         start = request.WhichOneof("start_at")
@@ -51,8 +54,16 @@ class Query:
             latest=start == "position" and request.position == GetLogsRequest.LATEST,
             max_messages=request.max_messages,
             cursor=request.cursor if start == "cursor" else None,
-            filter=parse_filter(request.filter),
+            filter_text=request.filter.strip(),
         )
+
+    @property
+    def filter(self) -> Filter | None:
+        """The filter; None where there is none. Raises BadRequest.
+
+        Ask for it after the right to read was checked, and on a thread: to compile it may take 50 ms.
+        """
+        return parse_filter(self.filter_text)
 
     @property
     def page(self) -> int:
@@ -60,6 +71,7 @@ class Query:
         return self.max_messages or DEFAULT_MESSAGES
 
 
+@functools.lru_cache(CACHED_FILTERS)
 def parse_filter(text: str) -> Filter | None:
     """The filter; None where there is none. Raises BadRequest, which points at the place."""
     if not text.strip():

@@ -30,7 +30,7 @@ LONGEST_TEXT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Which entries of a topic are wanted: with ``text`` in their payload or annotations, and matching ``filter``.
+    """Which entries of a topic are wanted: with ``text`` in their payload or annotations, and matching ``filter_text``.
 
     Where: the newest below ``before``, or the oldest from ``offset`` or ``micros`` (since the epoch) on; without any,
     the newest.
@@ -38,7 +38,7 @@ class Search:
 
     topic: str
     text: str = ""
-    filter: Filter | None = None
+    filter_text: str = ""
     before: int | None = None
     offset: int | None = None
     micros: int | None = None
@@ -54,7 +54,7 @@ class Search:
         return cls(
             topic,
             query.get("text", ""),
-            parse_filter(query.get("filter", "")),
+            query.get("filter", "").strip(),
             _number(query, "before", LAST_OFFSET),
             _number(query, "offset", LAST_OFFSET),
             _micros(query["timestamp"]) if "timestamp" in query else None,
@@ -66,9 +66,15 @@ class Search:
         """Whether the newest come first."""
         return self.offset is None and self.micros is None
 
+    @property
+    def filter(self) -> Filter | None:
+        """See ``Query.filter``. Raises BadRequest."""
+        return parse_filter(self.filter_text)
+
     def wanted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a SCHEMA batch that are wanted."""
-        found = batch if self.filter is None else self.filter.apply(batch)
+        chosen = self.filter
+        found = batch if chosen is None else chosen.apply(batch)
         return found.filter(having(found, self.text)) if self.text else found
 
 

@@ -1,4 +1,4 @@
-"""gRPC, HTTP and Kafka's protocol of one daemon in one event loop, Arrow Flight on its own threads beside it."""
+"""gRPC, HTTP, Arrow Flight and Kafka's protocol of one daemon, in one event loop with threads beside it."""
 
 from __future__ import annotations
 
@@ -71,11 +71,10 @@ async def serve(
     http_limits = http_limits or HttpLimits()
     with contextlib.ExitStack() as opened:
         listener = opened.enter_context(_listening(http_address, "HTTP"))
-        rpc = create_server(api, security)
+        rpc = create_server(api, security, http_limits.connections)
         grpc_bound = _bind(rpc.server, grpc_address, tls)
-        flight = _open_flight(api, flight_address, tls)
-        opened.callback(flight.close if flight else lambda: None)
-        at_flight = _name(flight_address, flight.port) if flight else ""
+        flight = _create_flight(api, http_limits.connections) if flight_address else None
+        at_flight = _bind(flight.calls, flight_address, tls, "Flight") if flight else ""
         kafka = _open_kafka(api, kafka_address, kafka_advertised, http_limits)
         at_kafka = ""
         if kafka is not None:
@@ -84,6 +83,8 @@ async def serve(
             await kafka.start(socket_of_kafka, tls.for_http())
         bound = Bound(grpc_bound, _name(http_address, listener.getsockname()[1]), at_flight, at_kafka)
         await rpc.start()
+        if flight is not None:
+            await flight.start()
         web = _Uvicorn(_config(app, tls, http_limits))
         served = asyncio.create_task(web.serve(sockets=[listener]))
         tidying = [asyncio.create_task(work) for work in (api.pages.forget_when_idle(), release_freed_memory())]
@@ -119,7 +120,7 @@ async def _stop(
     await rpc.health.enter_graceful_shutdown()
     api.close()
     web.should_exit = True
-    closing: list[Awaitable[None]] = [asyncio.to_thread(flight.close)] if flight else []
+    closing: list[Awaitable[None]] = [flight.stop(GRACE)] if flight else []
     if kafka is not None:
         closing.append(kafka.close(GRACE))
     await asyncio.gather(rpc.server.stop(GRACE), served, *closing, return_exceptions=True)
@@ -151,19 +152,11 @@ def _config(app: ASGIApp, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
     return config
 
 
-def _open_flight(api: EntriesApi, address: str, tls: ServerTls) -> FlightServer | None:
-    """Raises AddressUnavailable."""
-    if not address:
-        return None
+def _create_flight(api: EntriesApi, max_connections: int) -> FlightServer:
     # Imported here: a daemon without it is smaller.
     from penstock.server.flight.server import FlightServer
 
-    with _listening(address, "Flight"):
-        pass
-    try:
-        return FlightServer(f"{tls.flight_scheme}://{address}", api.topics, api.guard, **tls.for_flight())
-    except (OSError, ValueError) as error:  # Arrow's errors are of these kinds
-        raise AddressUnavailable(f"Flight: cannot listen on {address}: {error}") from None
+    return FlightServer(api.topics, api.guard, max_connections)
 
 
 def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimits) -> KafkaDoor | None:
@@ -176,16 +169,16 @@ def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimi
     return KafkaDoor(api, KafkaLimits(limits.max_bytes, limits.timeout, limits.connections), advertised)
 
 
-def _bind(server: CallServer, address: str, tls: ServerTls) -> str:
+def _bind(server: CallServer, address: str, tls: ServerTls, protocol: str = "gRPC") -> str:
     # Tried with a plain socket first: gRPC says why it failed only in its own log.
-    with _listening(address, "gRPC"):
+    with _listening(address, protocol):
         pass
     try:
         credentials = tls.for_rpc()
         port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
         return _name(address, port)
     except RuntimeError as error:
-        raise AddressUnavailable(f"gRPC: cannot listen on {address}: {error}") from None
+        raise AddressUnavailable(f"{protocol}: cannot listen on {address}: {error}") from None
 
 
 def _listening(address: str, what: str) -> socket.socket:

@@ -83,3 +83,11 @@ def test_impossible_requests_are_refused() -> None:
     for request in bad:
         with pytest.raises(BadRequest):
             Query.of(request)
+
+
+def test_filter_is_compiled_once_it_is_asked_for_and_then_kept() -> None:
+    asked = query(("filter", " k:user v:vip "))
+    assert asked.filter is asked.filter is query(("filter", "k:user v:vip")).filter
+    bad = query(("filter", "k:("))
+    with pytest.raises(BadRequest, match="bad filter"):
+        bad.filter  # noqa: B018 - asking for it compiles it

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+
+import grpc
 
 from penstock.log import Log
 from penstock.server.auth.rights import TokenAuthenticator
@@ -17,11 +20,14 @@ class Served:
     """The topics of a folder behind a Flight server, which can be closed and opened again at its address."""
 
     def __init__(
-        self, topics: Path, guard: TokenAuthenticator | None = None, tls: dict[str, Any] | None = None
+        self, topics: Path, guard: TokenAuthenticator | None = None, credentials: grpc.ServerCredentials | None = None
     ) -> None:
         self.log = Log(topics)
-        self._tls = tls or {}
+        self._credentials = credentials
         self._guard = guard or TokenAuthenticator()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
         self._server: FlightServer | None = None
         self._port = 0
         self.open()
@@ -31,24 +37,35 @@ class Served:
         return f"127.0.0.1:{self._port}"
 
     def open(self) -> None:
-        scheme = "grpc+tls" if self._tls else "grpc"
-        self._server = FlightServer(f"{scheme}://{self.address}", PermittedTopics(self.log), self._guard, **self._tls)
-        self._port = self._server.port
+        self._server = FlightServer(PermittedTopics(self.log), self._guard)
+        calls = self._server.calls
+        if self._credentials is None:
+            self._port = calls.add_insecure_port(self.address)
+        else:
+            self._port = calls.add_secure_port(self.address, self._credentials)
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(20)
 
     def close(self) -> None:
         if self._server:
-            self._server.close()
+            asyncio.run_coroutine_threadsafe(self._server.stop(5), self._loop).result(20)
         self._server = None
+
+    def end(self) -> None:
+        """Close the server and the log for good."""
+        self.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(20)
+        self._loop.close()
+        self.log.close()
 
 
 @contextmanager
 def served(
-    topics: Path, guard: TokenAuthenticator | None = None, tls: dict[str, Any] | None = None
+    topics: Path, guard: TokenAuthenticator | None = None, credentials: grpc.ServerCredentials | None = None
 ) -> Iterator[Served]:
-    """The topics of a folder, served; ``tls`` are Flight's options."""
-    found = Served(topics, guard, tls)
+    """The topics of a folder, served; with TLS where there are ``credentials``."""
+    found = Served(topics, guard, credentials)
     try:
         yield found
     finally:
-        found.close()
-        found.log.close()
+        found.end()

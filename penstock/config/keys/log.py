@@ -52,7 +52,9 @@ class LogConfig(Section):
         ge=1,
         description="most bytes of HTTP requests' bodies under way at once; of Kafka's requests as many",
     )
-    max_connections: int = Field(1000, ge=1, description="most connections of HTTP clients at once; of Kafka's as many")
+    max_connections: int = Field(
+        1000, ge=1, description="most connections of HTTP clients at once; of gRPC's, Flight's and Kafka's as many each"
+    )
     request_timeout: Seconds = Field(
         30, gt=0, description="how long a client of HTTP may take for a head or small body, one of Kafka for a request"
     )

@@ -21,10 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.log.errors import LogError
+from penstock.log.read.pattern_cost import compile_cost
 
 MAX_LENGTH = 16 << 10
 """Characters of a filter: each pattern costs a pass over the annotations, so nobody may ask for any number."""
 MAX_CLAUSES = 200
+MAX_COMPILE_COST = 100_000
+"""Limit: of all patterns of a filter together, as ``compile_cost`` estimates it: about 25 ms. They are compiled twice
+when a filter is parsed and once for each batch that it is applied to.
+"""
 MAX_DEPTH = 100
 """Brackets and NOTs within each other, well below Python's own limit."""
 _SHOWN = 60
@@ -102,7 +107,7 @@ class _Parser:
     """Recursive descent over ``text``; all methods but ``filter`` leave ``at`` behind what they took."""
 
     def __init__(self, text: str) -> None:
-        self.text, self.at, self.depth, self.clauses = text, 0, 0, 0
+        self.text, self.at, self.depth, self.clauses, self.cost = text, 0, 0, 0, 0
 
     def filter(self) -> Node:
         if not self.text.strip():
@@ -185,6 +190,10 @@ class _Parser:
             raise BadFilter("a space is expected behind the quotes", self.at)
         if not quoted and not pattern:
             raise BadFilter('a pattern is expected here ("" is an empty one)', begin)
+        # Order: the estimate first, as compiling is what costs.
+        self.cost += compile_cost(pattern)
+        if self.cost > MAX_COMPILE_COST:
+            raise BadFilter("the patterns are too large: use fewer or shorter repetitions and Unicode classes", begin)
         _check(pattern, begin)
         return pattern
 

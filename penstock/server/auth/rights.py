@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from penstock.config import SecurityConfig, TokenConfig
 from penstock.ledger.ledger import CURSOR as PIPELINE_CURSOR
@@ -32,6 +32,8 @@ class Principal:
     ledger: bool = False
     monitor: bool = False
     inside: bool = False
+    credential: str = field(default="", compare=False, repr=False)
+    """The digest of the token, by which ``TokenAuthenticator.current`` knows whether it is still valid."""
 
     def reads(self, topic: str, settings: TopicSettings) -> bool:
         """Whether it may read a topic; internal topics are for administrators."""
@@ -108,6 +110,8 @@ class TokenAuthenticator:
 
     def __init__(self, tokens: Mapping[str, TokenConfig] | None = None, internal: str | None = None) -> None:
         self._internal = internal
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after the tokens were replaced, on the thread that did it."""
         self.replace(tokens or {})
 
     def replace(self, tokens: Mapping[str, TokenConfig]) -> None:
@@ -121,12 +125,17 @@ class TokenAuthenticator:
                 admin=config.admin,
                 ledger=config.ledger or config.admin,
                 monitor=config.monitor or config.admin,
+                credential=_configured(config.token),
             )
             for name, config in tokens.items()
         }
         if self._internal is not None:
-            callers[_digest(self._internal)] = Principal("", admin=True, ledger=True, monitor=True, inside=True)
+            credential = _digest(self._internal)
+            callers[credential] = Principal(
+                "", admin=True, ledger=True, monitor=True, inside=True, credential=credential
+            )
         self._callers, self.closed = callers, bool(tokens)
+        self.on_change()
 
     @classmethod
     def of(cls, security: SecurityConfig, internal: str | None) -> TokenAuthenticator:
@@ -144,6 +153,18 @@ class TokenAuthenticator:
         if found is None:
             raise Unauthenticated("The token is not known")
         return found
+
+    def current(self, caller: Principal) -> Principal:
+        """Return the caller with the rights that its token has now. Raises Unauthenticated if it was revoked.
+
+        Asked before each answer of a stream: a stream may stay open for days after its token was removed.
+        """
+        if not self.closed:
+            return NOBODY_ASKED
+        principal = self._callers.get(caller.credential)
+        if principal is None:
+            raise Unauthenticated("The token is no longer known")
+        return principal
 
 
 def _configured(token: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from typing import Any
 
 import grpc
 
@@ -36,15 +35,3 @@ class ServerTls:
         if not self._cert:
             return None
         return grpc.ssl_server_credentials([(self._key, self._cert)], self._roots or None, bool(self._roots))
-
-    @property
-    def flight_scheme(self) -> str:
-        """The scheme of the Flight server's location."""
-        return "grpc+tls" if self._cert else "grpc"
-
-    def for_flight(self) -> dict[str, Any]:
-        """Options of the Flight server."""
-        if not self._cert:
-            return {}
-        options: dict[str, Any] = {"tls_certificates": [(self._cert, self._key)]}
-        return options | ({"verify_client": True, "root_certificates": self._roots} if self._roots else {})

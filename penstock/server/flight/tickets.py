@@ -12,14 +12,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, Stored, Topic
-from penstock.log.read.filters import Filter
 from penstock.log.store.provenance import PROVENANCE, with_provenance
 from penstock.records import SCHEMA, concatenated
 from penstock.server.read_query import LAST_OFFSET, parse_filter
 from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
 
 SMALL_ROWS = 8192
-LARGE_BYTES = 4 << 20
+LARGE_BYTES = 2 << 20
 """Batches are sent as they lie in the log; smaller ones are put together up to so many rows or bytes."""
 _KEYS = ("topic", "from", "to", "filter", "columns")
 _COLUMNS = pa.schema([*SCHEMA, *PROVENANCE])
@@ -32,7 +31,7 @@ class Ticket:
     topic: str
     start: int | str = "earliest"
     end: int | None = None
-    filter: Filter | None = None
+    filter_text: str = ""
     columns: tuple[str, ...] = tuple(SCHEMA.names)
 
     @classmethod
@@ -49,9 +48,7 @@ class Ticket:
         text = given.get("filter") or ""
         if not isinstance(text, str):
             raise BadRequest("filter must be a text")
-        return cls(
-            given["topic"], _start(given.get("from")), _end(given.get("to")), parse_filter(text), _columns(given)
-        )
+        return cls(given["topic"], _start(given.get("from")), _end(given.get("to")), text.strip(), _columns(given))
 
     @property
     def schema(self) -> pa.Schema:
@@ -63,8 +60,15 @@ class Ticket:
         text = str(self.start)
         start: Any = _time_text(int(text[1:])) if text.startswith("@") else self.start
         given = {"topic": self.topic, "from": start, "to": self.end, "columns": list(self.columns)}
-        given["filter"] = self.filter.text if self.filter else None
+        given["filter"] = self.filter_text or None
         return json.dumps({name: value for name, value in given.items() if value is not None}).encode()
+
+
+def topic_of_path(path: list[bytes]) -> str:
+    """Return the topic that a descriptor's path names. Raises BadRequest."""
+    if len(path) != 1:
+        raise BadRequest("a path is one topic")
+    return path[0].decode(errors="replace")
 
 
 def _start(value: Any) -> int | str:
@@ -107,6 +111,8 @@ class Scan:
 
     def __init__(self, topic: Topic, ticket: Ticket) -> None:
         self._topic, self._ticket = topic, ticket
+        # Compiled once the right to read the topic was checked.
+        self._filter = parse_filter(ticket.filter_text)
         try:
             self._reader = topic.reader()
             self.end = min(self._reader.end, self._reader.end if ticket.end is None else ticket.end)
@@ -130,11 +136,15 @@ class Scan:
         return max(self.end - self.begin - gone, 0)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches; an empty one for each batch in which the filter matches no row, so that the caller can
+        let others have the thread.
+        """
         waiting: list[pa.RecordBatch] = []
         rows = size = 0
         for stored in self._stored():
             batch = self._wanted(stored)
             if not batch.num_rows:
+                yield batch
                 continue
             waiting.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
@@ -145,7 +155,7 @@ class Scan:
             yield concatenated(waiting)
 
     def _wanted(self, stored: Stored) -> pa.RecordBatch:
-        batch = stored.batch if self._ticket.filter is None else self._ticket.filter.apply(stored.batch)
+        batch = stored.batch if self._filter is None else self._filter.apply(stored.batch)
         if self._has_provenance:
             return with_provenance(batch, stored.origin, self.schema)
         return batch if self.schema.equals(SCHEMA) else batch.select(list(self._ticket.columns))

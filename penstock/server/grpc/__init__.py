@@ -1,8 +1,18 @@
 """The gRPC service ``slogd.StructuredLog``, with reflection and health.
 
 Read ``service`` (calls with entries), ``admin_calls``, ``call_errors``, then ``call_server`` and ``calls`` (how calls
-are taken and answered), ``reflection`` and ``closed_calls``.
+are taken and answered), ``pulled_answers``, ``bounded_calls``, ``reflection`` and ``closed_calls``.
 Imports ``config``, ``log.commit``, ``slogd`` and ``server``.
 """
 
-__all__ = ["admin_calls", "call_errors", "call_server", "calls", "closed_calls", "reflection", "service"]
+__all__ = [
+    "admin_calls",
+    "bounded_calls",
+    "call_errors",
+    "call_server",
+    "calls",
+    "closed_calls",
+    "pulled_answers",
+    "reflection",
+    "service",
+]

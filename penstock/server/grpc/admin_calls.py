@@ -106,7 +106,7 @@ def _handler(api: EntriesApi, method: Any, call: _Call) -> Any:
 
     async def handle(data: bytes, context: Context) -> Any:
         try:
-            caller, request = caller_of(api, context), parsed(asked, data)
+            caller, request = caller_of(api.guard, context), parsed(asked, data)
             return await api.run(lambda: call(api.manage, request, caller))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)

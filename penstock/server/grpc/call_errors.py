@@ -8,8 +8,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from penstock.server.auth.rights import Principal
-from penstock.server.entries_api import EntriesApi
+from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.grpc.calls import Call, LoopCall
 from penstock.slogd.errors import ApiError, BadRequest, Code
 
@@ -17,12 +16,12 @@ _LOGGER = logging.getLogger(__name__)
 Context = LoopCall
 
 
-def caller_of(api: EntriesApi, context: Context | Call) -> Principal:
-    """Who calls. Raises Unauthenticated."""
-    if not api.guard.closed:
-        return api.guard.caller(None)
+def caller_of(guard: TokenAuthenticator, context: Context | Call) -> Principal:
+    """Return who calls. Raises Unauthenticated."""
+    if not guard.closed:
+        return guard.caller(None)
     shown = [str(value) for name, value in context.invocation_metadata() or () if name == "authorization"]
-    return api.guard.caller(shown[0] if shown else None)
+    return guard.caller(shown[0] if shown else None)
 
 
 def parsed(kind: Any, data: bytes) -> Any:

@@ -19,12 +19,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.log.commit.committer_threads import Committers, Work
+from penstock.server.grpc.bounded_calls import BoundedCalls
 from penstock.server.grpc.calls import UNIMPLEMENTED, Call, LoopCall
 from penstock.server.thread_results import LoopCalls
 from penstock.slogd.errors import Code
@@ -39,6 +41,15 @@ DRAIN = 0.2
 """Seconds without an event after which a server that has stopped is at rest."""
 PATIENCE, SLOW = 0.005, 1.0
 """Seconds for which all calls may wait for a commit, and for which no more is done so after one that took longer."""
+MAX_CONNECTIONS_OPTION = "grpc.max_allowed_incoming_connections"
+PENDING_OPTIONS = [("grpc.server.max_pending_requests", 4000), ("grpc.server.max_pending_requests_hard_limit", 8000)]
+"""Limit: calls that gRPC holds until the server's thread takes them. Above the first it rejects some at random, also of
+callers that do no harm, so it is well above what a few connections may open at once.
+"""
+MAX_SILENT_CALLS = 2000
+"""Limit: calls that have sent headers and no request yet, of all connections; about 15 KB each."""
+MAX_STREAMS = 4096
+"""Limit: calls served by coroutines at once, of all connections; about 30 KB each."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -50,7 +61,9 @@ class CallServer:
     ) -> None:
         self._direct, self._refusal, self._committers = direct, refusal, committers
         self._handlers: dict[str, Any] = {}
-        self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server(tuple(options), False)
+        self._silent = BoundedCalls(MAX_SILENT_CALLS, "no request came, and others wait")
+        self._streams: set[Any] = set()
+        self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server((*options, *PENDING_OPTIONS), False)
         self._server.register_completion_queue(self._queue)
         self._threads = [threading.Thread(target=self._run, name=f"grpc-{n}", daemon=True) for n in range(2)]
         self._leader, self._changing, self._called = self._threads[0], threading.Lock(), threading.Event()
@@ -197,8 +210,15 @@ class CallServer:
         if refused is not None:
             Call(event.call, metadata).refuse(Code.UNAUTHENTICATED, refused)
         elif (direct := self._direct.get(method)) is not None:
-            Call(event.call, metadata).receive(direct)
-        elif (handler := self._handlers.get(method)) is not None:
-            LoopCall(event.call, metadata, self._loop).serve(handler)
-        else:
+            self._silent.progress(event.call)
+            Call(event.call, metadata).receive(direct, partial(self._silent.discard, event.call))
+        elif (handler := self._handlers.get(method)) is None:
             Call(event.call, metadata).refuse(UNIMPLEMENTED, "Method not found!")
+        elif len(self._streams) >= MAX_STREAMS:
+            Call(event.call, metadata).refuse(Code.RESOURCE_EXHAUSTED, f"more than {MAX_STREAMS} streams are open")
+        else:
+            self._silent.progress(event.call)
+            self._streams.add(event.call)
+            discard = partial(self._silent.discard, event.call)
+            ended = partial(self._streams.discard, event.call)
+            LoopCall(event.call, metadata, self._loop, discard, ended).serve(handler)

@@ -30,7 +30,9 @@ class Call:
     """A call that is asked once and answered once. On any thread."""
 
     def __init__(self, call: Any, metadata: Any) -> None:
-        self._call, self._metadata = call, metadata
+        self.raw = call
+        """The call as cygrpc knows it."""
+        self._metadata = metadata
         self._watched = self.left = False
         """``left``: whether the caller has gone, where that is watched."""
 
@@ -41,22 +43,26 @@ class Call:
     def watch(self) -> None:
         """Have ``left`` told from now on: what waits for a thread need not be done then."""
         self._watched = True
-        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+        self.raw.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
 
     def _closed(self, event: Any) -> None:
         self.left = event.batch_operations[0].cancelled()
 
-    def receive(self, then: Callable[[bytes, Call], None]) -> None:
-        """Have ``then`` called with the request, on the server's thread; a caller that has left is forgotten."""
+    def receive(self, then: Callable[[bytes, Call], None], has_come: Callable[[], None] = lambda: None) -> None:
+        """Have ``then`` called with the request, on the server's thread; a caller that has left is forgotten.
+
+        ``has_come`` is called before, also for a caller that has left.
+        """
 
         def received(event: Any) -> None:
+            has_come()
             data = event.batch_operations[0].message()
             if data is None:
                 self.refuse(CANCELLED, "no request")
             else:
                 then(data, self)
 
-        self._call.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), received)
+        self.raw.start_server_batch((cygrpc.ReceiveMessageOperation(_NO_FLAGS),), received)
 
     def answer(self, data: bytes) -> None:
         """Send the answer, and that all is well."""
@@ -69,7 +75,7 @@ class Call:
     def _end(self, code: int, text: str, *message: Any) -> None:
         begin = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
         close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)
-        self._call.start_server_batch((begin, *message, status(code, text), *close), self._ended)
+        self.raw.start_server_batch((begin, *message, status(code, text), *close), self._ended)
 
     def _ended(self, _: Any) -> None:
         """Keeps the call until grpc is done with it."""
@@ -83,8 +89,12 @@ def status(code: int, text: str) -> Any:
 class LoopCall:
     """A call whose handler is a coroutine, with what handlers use of a context of grpc.aio."""
 
-    def __init__(self, call: Any, metadata: Any, loop: LoopCalls) -> None:
+    def __init__(
+        self, call: Any, metadata: Any, loop: LoopCalls, has_come: Callable[[], None], ended: Callable[[], None]
+    ) -> None:
+        """``has_come`` is called once the first request has come or the caller has left, ``ended`` at the end."""
         self._call, self._metadata, self._loop = call, metadata, loop
+        self._has_come, self._ended = has_come, ended
         self._begun = self._over = False
         self._task: asyncio.Task[None] | None = None
 
@@ -94,6 +104,8 @@ class LoopCall:
         self._loop.soon(self._start, handler)
 
     def _left(self, event: Any) -> None:
+        self._has_come()
+        self._ended()
         if event.batch_operations[0].cancelled():
             self._loop.soon(self._cancel)
 
@@ -113,7 +125,7 @@ class LoopCall:
         except Exception:
             _LOGGER.exception("a call failed")
             with contextlib.suppress(CallEnded):
-                await self._end(UNKNOWN, "Internal error")
+                await self.end(UNKNOWN, "Internal error")
 
     async def _answer(self, handler: Any) -> None:
         request = self._requests(handler) if handler.request_streaming else await self._request(handler)
@@ -121,7 +133,7 @@ class LoopCall:
         asks, answers = ("stream" if m else "unary" for m in (handler.request_streaming, handler.response_streaming))
         answering = getattr(handler, f"{asks}_{answers}")(request, self)
         if not handler.response_streaming:
-            await self._end(OK, "", self._message(await answering))
+            await self.end(OK, "", self._message(await answering))
             return
         if hasattr(answering, "__aiter__"):
             async with contextlib.aclosing(answering):
@@ -129,7 +141,7 @@ class LoopCall:
                     await self.write(answer)
         else:
             await answering
-        await self._end(OK, "")
+        await self.end(OK, "")
 
     async def _request(self, handler: Any) -> Any:
         async for request in self._requests(handler):
@@ -140,6 +152,7 @@ class LoopCall:
         read = handler.request_deserializer or bytes
         while True:
             event = await self._batch(cygrpc.ReceiveMessageOperation(_NO_FLAGS))
+            self._has_come()
             data = event.batch_operations[0].message()
             if data is None:
                 return
@@ -155,7 +168,7 @@ class LoopCall:
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> NoReturn:
         """End the call with an error. Raises CallEnded."""
-        await self._end(code.value[0], details)
+        await self.end(code.value[0], details)
         raise CallEnded(details)
 
     def invocation_metadata(self) -> Any:
@@ -165,7 +178,8 @@ class LoopCall:
     def _message(self, answer: Any) -> Any:
         return cygrpc.SendMessageOperation(self._serialize(answer), _NO_FLAGS)
 
-    async def _end(self, code: int, text: str, *message: Any) -> None:
+    async def end(self, code: int, text: str, *message: Any) -> None:
+        """Send the status, after ``message`` if there is one. Raises CallEnded."""
         await self._send(*message, status(code, text))
         self._over = True
 

@@ -21,7 +21,7 @@ from penstock.server.auth.rights import Principal
 from penstock.server.entries_api import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.grpc.admin_calls import manage_handlers
 from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, told
-from penstock.server.grpc.call_server import CallServer
+from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
 from penstock.server.grpc.calls import Call
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.reflection import SERVICES, add_reflection
@@ -42,6 +42,8 @@ OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE),
     # Else a second server on the same port would take half of the connections in silence.
     ("grpc.so_reuseport", 0),
+    # Limit: of one connection. More are refused by gRPC before any work is done for them; its own clients queue.
+    ("grpc.max_concurrent_streams", 256),
 ]
 PIPELINED = 256
 """Requests of one AppendStream under way at once."""
@@ -63,7 +65,7 @@ class Entries:
 
     def _append(self, data: bytes, call: Call, may_wait: bool = False) -> None:
         try:
-            caller, request = caller_of(self._api, call), parse_append(data)
+            caller, request = caller_of(self._api.guard, call), parse_append(data)
             if len(data) > MAX_PLAIN and not (request.producer_id or request.transaction_id):
                 raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN})")
             if may_wait or self._api.at_once(request):
@@ -76,7 +78,7 @@ class Entries:
     def get(self, data: bytes, call: Call) -> None:
         """GetLogs: answered at once where the page is there, else by the thread that reads it."""
         try:
-            query, caller = _query(data), caller_of(self._api, call)
+            query, caller = _query(data), caller_of(self._api.guard, call)
             ready = self._api.answers.ready(query, response, caller, responses)
             if ready is not None:
                 return call.answer(ready)
@@ -97,7 +99,7 @@ class Entries:
         answers: asyncio.Queue[Awaitable[bytes] | None] = asyncio.Queue(PIPELINED)
         taking: asyncio.Task[None] | None = None
         try:
-            taking = asyncio.create_task(self._take(requests, caller_of(self._api, context), answers))
+            taking = asyncio.create_task(self._take(requests, caller_of(self._api.guard, context), answers))
             while (answer := await answers.get()) is not None:
                 yield await answer
             await taking
@@ -112,6 +114,7 @@ class Entries:
     ) -> None:
         try:
             async for data in requests:
+                caller = self._api.guard.current(caller)
                 await answers.put(asyncio.ensure_future(_answered(await self._started(data, caller))))
         except Exception:
             await answers.put(None)
@@ -131,7 +134,7 @@ class Entries:
     async def stream(self, data: bytes, context: Context) -> AsyncIterator[bytes]:
         """StreamLogs."""
         try:
-            pages = await self._api.follow(_query(data), response, caller_of(self._api, context))
+            pages = await self._api.follow(_query(data), response, caller_of(self._api.guard, context))
             async with contextlib.aclosing(pages):
                 # So that the caller knows that it is being served, however long nothing comes.
                 await context.send_initial_metadata(())
@@ -144,7 +147,7 @@ class Entries:
         """ListTopics."""
         try:
             parsed(pb.ListTopicsRequest, data)
-            names = await self._api.names(caller_of(self._api, context))
+            names = await self._api.names(caller_of(self._api.guard, context))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             await abort(context, error)
         return pb.ListTopicsResponse(topic=[pb.Topic(name=name) for name in names])
@@ -186,12 +189,13 @@ class Rpc:
         await self.health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
 
-def create_server(api: EntriesApi, security: SecurityConfig | None = None) -> Rpc:
+def create_server(api: EntriesApi, security: SecurityConfig | None = None, max_connections: int = 1000) -> Rpc:
     """A server of ``api`` without an address yet."""
     entries, security = Entries(api), security or SecurityConfig()
     closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
     direct = {f"/{SERVICE}/AppendLogs": entries.append, f"/{SERVICE}/GetLogs": entries.get}
-    server = CallServer(OPTIONS, direct, TokenForServices(api.guard, closed), api.topics.log.committers)
+    options = [*OPTIONS, (MAX_CONNECTIONS_OPTION, max_connections)]
+    server = CallServer(options, direct, TokenForServices(api.guard, closed), api.topics.log.committers)
     list_topics: Any = grpc.unary_unary_rpc_method_handler(
         entries.topics, None, pb.ListTopicsResponse.SerializeToString
     )

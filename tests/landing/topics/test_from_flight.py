@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -135,10 +136,10 @@ def test_a_token_is_shown_and_a_wrong_one_is_no_reason_to_wait(topics: Path) -> 
 def test_over_tls_both_sides_show_who_they_are(topics: Path, tmp_path: Path) -> None:
     append(topics, "t", [b"x"])
     server, client = make(tmp_path, "server"), make(tmp_path, "client")
-    pem = [path.read_bytes() for path in (server.cert, server.key, client.cert)]
-    tls = {"tls_certificates": [pem[:2]], "verify_client": True, "root_certificates": pem[2]}
+    pair = (server.key.read_bytes(), server.cert.read_bytes())
+    credentials = grpc.ssl_server_credentials([pair], client.cert.read_bytes(), True)
     given = {"tlsca": str(server.cert), "tlscert": str(client.cert), "tlskey": str(client.key), "tlsname": "server"}
-    with served(topics, tls=tls) as running:
+    with served(topics, credentials=credentials) as running:
         known = {"uri": f"grpc+tls://{running.address}", **given}
         assert FlightStore(DaemonConnection.of(known)).views(["t"])["t"].end == 1
         stranger = {"uri": known["uri"], "tlsca": known["tlsca"], "retryfor": "200ms"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import ssl
+import threading
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -251,3 +254,73 @@ def test_without_tokens_none_is_made(tmp_path: Path) -> None:
 )
 def test_any_address_is_reached_by_loopback(listened: str, connected: str) -> None:
     assert reachable(listened) == connected
+
+
+LARGE_FILTER = " OR ".join([r"v:([a-z]{1,100}[0-9]{0,100}\pL{1,300})"] * 10)
+
+
+def test_filter_is_looked_at_once_the_topic_may_be_read(closed: Running) -> None:
+    headers = {"Authorization": f"Bearer {WRITER}"}
+    path = f"/topic/web-a/logs?filter={urllib.parse.quote(LARGE_FILTER)}"
+    assert closed.ask("GET", path, headers=headers)[0] == 403
+    assert closed.ask("GET", path.replace("/logs", "/search"), headers=headers)[0] == 403
+    request = pb.GetLogsRequest(topic="web-a", filter=LARGE_FILTER)
+    with grpc.insecure_channel(closed.bound.grpc) as channel:
+        stub = StructuredLogStub(channel)
+        assert outcome(lambda: stub.GetLogs(request, metadata=metadata(WRITER), timeout=20)) == "PERMISSION_DENIED"
+        assert outcome(lambda: next(stub.StreamLogs(request, metadata=metadata(WRITER), timeout=20))) == (
+            "PERMISSION_DENIED"
+        )
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {WRITER}".encode())])
+    ticket = flight.Ticket(json.dumps({"topic": "web-a", "filter": LARGE_FILTER}).encode())
+    with (
+        flight.connect(f"grpc://{closed.bound.flight}") as client,
+        pytest.raises(flight.FlightUnauthorizedError),
+    ):
+        client.do_get(ticket, options).read_all()
+    closed.log.topic("web-a", create=True)
+    status, _, text = closed.ask("GET", path, headers={"Authorization": f"Bearer {READER}"})
+    assert (status, "the patterns are too large" in text) == (400, True)
+
+
+def test_open_streams_end_when_the_token_is_revoked(closed: Running) -> None:
+    """Also one that waits at the end of its topic, before anything more is stored there."""
+    closed.log.topic("web-a", create=True)
+    request = pb.GetLogsRequest(topic="web-a")
+    with grpc.insecure_channel(closed.bound.grpc) as channel, closed.connection() as connection:
+        stream = StructuredLogStub(channel).StreamLogs(request, metadata=metadata(READER), timeout=20)
+        stream.initial_metadata()
+        connection.request("GET", "/topic/web-a/logstream", headers={"Authorization": f"Bearer {READER}"})
+        response = connection.getresponse()
+        assert response.status == 200
+        closed.api.guard.replace({"writer": TOKENS["writer"]})
+        assert outcome(lambda: list(stream)) == "UNAUTHENTICATED"
+        assert json.loads(response.read())["error"]["grpc_code"] == grpc.StatusCode.UNAUTHENTICATED.value[0]
+
+
+def test_open_streams_end_when_the_token_loses_the_right(closed: Running) -> None:
+    closed.log.topic("web-a", create=True)
+    with grpc.insecure_channel(closed.bound.grpc) as channel:
+        request = pb.GetLogsRequest(topic="web-a")
+        stream = StructuredLogStub(channel).StreamLogs(request, metadata=metadata(READER), timeout=20)
+        stream.initial_metadata()
+        closed.api.guard.replace(TOKENS | {"reader": TokenConfig(token=READER, read=("other",))})
+        assert outcome(lambda: list(stream)) == "PERMISSION_DENIED"
+
+
+def test_append_stream_appends_nothing_more_with_a_revoked_token(closed: Running) -> None:
+    append = pb.AppendRequest(topic="web-a", logs=[pb.LogEntry(raw_bytes=b"x")])
+    revoked = threading.Event()
+
+    def requests() -> Iterator[pb.AppendRequest]:
+        yield append
+        revoked.wait(20)
+        yield append
+
+    with grpc.insecure_channel(closed.bound.grpc) as channel:
+        answers = StructuredLogStub(channel).AppendStream(requests(), metadata=metadata(WRITER), timeout=20)
+        assert next(answers).offsets == [0]
+        closed.api.guard.replace({"reader": TOKENS["reader"]})
+        revoked.set()
+        assert outcome(lambda: list(answers)) == "UNAUTHENTICATED"
+    assert closed.log.topic("web-a").end == 1

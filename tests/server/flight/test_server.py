@@ -5,12 +5,16 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import grpc
 import pyarrow as pa
 import pyarrow.flight as flight
 import pytest
 
+from penstock.config import SecurityConfig, TokenConfig
+from penstock.counts import Origin
 from penstock.records import SCHEMA, body
 from tests.server.running import Running
 
@@ -166,10 +170,73 @@ def test_many_put_and_get_at_once_without_a_hole(running: Running) -> None:
         assert get(client, topic="t").column("offset").to_pylist() == list(range(1600))
 
 
+def do_get_as_go_and_rust_do(channel: grpc.Channel, **ticket: Any) -> Any:
+    request = flight.Ticket(json.dumps(ticket).encode()).serialize()
+    return channel.unary_stream("/arrow.flight.protocol.FlightService/DoGet")(request, timeout=60)
+
+
+def test_clients_that_take_4_mib_a_message_read_large_batches(client: Any, running: Running) -> None:
+    put(client, "t", *[body([b"x" * 1000] * 10_000)] * 2)
+    with grpc.insecure_channel(running.bound.flight) as channel:
+        sizes = [len(message) for message in do_get_as_go_and_rust_do(channel, topic="t")]
+    assert sum(sizes) > 20_000_000
+    assert max(sizes) < 4 << 20
+    assert get(client, topic="t").column("offset").to_pylist() == list(range(20_000))
+
+
+def test_stream_ends_when_its_token_is_revoked(tmp_path: Path) -> None:
+    tokens = {
+        "reader": TokenConfig(token="the first secret", read=("*",)),
+        "other": TokenConfig(token="the second secret", read=("*",)),
+    }
+    running = Running(tmp_path / "topics", SecurityConfig(tokens=tokens))
+    try:
+        topic = running.log.topic("t", create=True)
+        for _ in range(10):
+            topic.append(body([b"x" * 1_000_000] * 3), Origin("tcp", 60, 5, 9, "raw")).result(20)
+        options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer the first secret")])
+        with flight.connect(f"grpc://{running.bound.flight}") as connected:
+            reader = connected.do_get(flight.Ticket(b'{"topic":"t"}'), options)
+            reader.read_chunk()
+            del tokens["reader"]
+            running.api.guard.replace(tokens)
+            with pytest.raises(flight.FlightUnauthenticatedError, match="no longer known"):
+                reader.read_all()
+    finally:
+        running.stop()
+
+
+def test_readers_that_do_not_read_cost_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.server.flight.server.MAX_OPEN_READS", 4)
+    running = Running(tmp_path / "topics")
+    try:
+        with flight.connect(f"grpc://{running.bound.flight}") as connected:
+            put(connected, "t", *[body([b"x" * 100_000] * 100)] * 4)
+            with grpc.insecure_channel(running.bound.flight) as channel:
+                stalled = [do_get_as_go_and_rust_do(channel, topic="t") for _ in range(12)]
+                for stream in stalled:
+                    with contextlib.suppress(grpc.RpcError):  # the first ones may be ended already
+                        next(stream)
+                assert get(connected, topic="t").num_rows == 400
+                codes = [code_of(stream) for stream in stalled]
+    finally:
+        running.stop()
+    assert codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED) >= 8
+    assert set(codes) <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.OK}
+
+
+def code_of(stream: Any) -> grpc.StatusCode:
+    """Read on to the end; the status."""
+    with contextlib.suppress(grpc.RpcError):
+        for _ in stream:
+            pass
+    return stream.code()
+
+
 def test_it_stops_though_somebody_does_not_read_on(
     running: Running, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.server.flight.server.GRACE", 0.3)
+    monkeypatch.setattr("penstock.server.servers.GRACE", 0.3)
     put(client, "t", *[body([b"x" * 100_000] * 100)] * 4)
     reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
     reader.read_chunk()

@@ -8,7 +8,7 @@ import pyarrow.flight as flight
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.server.flight.server import destination_of
+from penstock.server.flight.puts import destination_of
 from penstock.server.flight.tickets import Ticket
 from penstock.slogd.errors import BadRequest
 from tests.fuzzed import json_texts

@@ -1,0 +1,97 @@
+"""A call with one request and any number of answers, each made on a thread while the one before is being sent.
+
+No thread waits for the caller: as long as the caller does not read, nothing is made for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
+
+from penstock.server.grpc.bounded_calls import BoundedCalls
+from penstock.server.grpc.calls import OK, status
+
+_NO_FLAGS = 0
+PAUSE = b""
+"""Yielded instead of an answer by an iterator that has worked for a while and lets other calls have the thread."""
+
+
+class PulledAnswers:
+    """The answers of one call. At most one answer is being made and one is being sent, on any thread."""
+
+    def __init__(
+        self,
+        call: Any,
+        threads: ThreadPoolExecutor,
+        answers: Iterator[bytes],
+        status_of: Callable[[Exception], tuple[int, str]],
+        open_calls: BoundedCalls,
+    ) -> None:
+        self._call, self._threads, self._answers, self._status_of = call, threads, answers, status_of
+        self._open_calls = open_calls
+        self._lock = threading.Lock()
+        self._ready: Any = None
+        """The operation that sends the answer that is made while the one before is being sent."""
+        self._begin: tuple[Any, ...] = (cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS),)
+        self._is_sending = self._has_left = False
+
+    def start(self) -> None:
+        """Make and send all answers, then the status."""
+        self._open_calls.progress(self._call)
+        self._call.start_server_batch((cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),), self._closed)
+        self._make_next()
+
+    def _closed(self, event: Any) -> None:
+        self._open_calls.discard(self._call)
+        # The iterator is dropped with this object once its thread is done with it.
+        self._has_left = event.batch_operations[0].cancelled()
+
+    def _make_next(self) -> None:
+        try:
+            self._threads.submit(self._make)
+        except RuntimeError:  # the pool is shut down with the server, which cancels all calls
+            self._has_left = True
+
+    def _make(self) -> None:
+        if self._has_left:
+            return
+        try:
+            answer = next(self._answers, None)
+            operation = status(OK, "") if answer is None else cygrpc.SendMessageOperation(answer, _NO_FLAGS)
+        except Exception as error:  # noqa: BLE001 - every call ends with a code
+            answer, operation = None, status(*self._status_of(error))
+        if answer == PAUSE:
+            self._make_next()
+            return
+        with self._lock:
+            if self._is_sending:
+                self._ready = operation
+                return
+            self._is_sending = True
+        self._send(operation)
+
+    def _send(self, operation: Any) -> None:
+        is_last = not isinstance(operation, cygrpc.SendMessageOperation)
+        begin, self._begin = self._begin, ()
+        self._call.start_server_batch((*begin, operation), self._ended if is_last else self._sent)
+        if not is_last:
+            self._make_next()
+
+    def _sent(self, event: Any) -> None:
+        if not event.success:
+            self._has_left = True
+            return
+        self._open_calls.progress(self._call)
+        with self._lock:
+            operation, self._ready = self._ready, None
+            if operation is None:
+                self._is_sending = False
+                return
+        self._send(operation)
+
+    def _ended(self, _: Any) -> None:
+        """Keeps the call until grpc is done with it."""

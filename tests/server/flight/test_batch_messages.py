@@ -1,0 +1,91 @@
+"""Record batches as messages of Flight."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.records import body
+from penstock.server.flight.batch_messages import (
+    MAX_PART_BYTES,
+    BadFlightData,
+    BatchDecoder,
+    BatchEncoder,
+    FlightData,
+    bytes_field,
+)
+
+GO_AND_RUST_LIMIT = 4 << 20
+
+
+def decoded(messages: list[bytes]) -> list[pa.RecordBatch]:
+    decoder = BatchDecoder()
+    batches = [decoder.decode(FlightData.parse(message)) for message in messages]
+    return [batch for batch in batches if batch is not None]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_encoded_batches_are_decoded_alike(rows: int) -> None:
+    batch = body(
+        [b"%d" % number for number in range(rows)], keys=pa.array([None, b"k"] * (rows // 2) + [b""] * (rows % 2))
+    )
+    encoder = BatchEncoder(batch.schema)
+    messages = [
+        encoder.schema_message(),
+        *encoder.batch_messages(batch),
+        *encoder.batch_messages(batch.slice(rows // 2)),
+    ]
+    first, second = decoded(messages)
+    assert first.equals(batch)
+    assert second.equals(batch.slice(rows // 2))
+
+
+@pytest.mark.parametrize("sizes", [[1000] * 20_000, [100] * 50_000 + [3 << 20] + [100] * 10, [5 << 20, 10]])
+def test_messages_stay_below_the_default_limit_of_clients(sizes: list[int]) -> None:
+    batch = body([b"x" * size for size in sizes])
+    encoder = BatchEncoder(batch.schema)
+    messages = list(encoder.batch_messages(batch))
+    too_large = [message for message in messages if len(message) > GO_AND_RUST_LIMIT]
+    assert len(too_large) == sum(size > MAX_PART_BYTES for size in sizes)  # a single row is not cut
+    together = pa.Table.from_batches(decoded([encoder.schema_message(), *messages])).combine_chunks()
+    assert together.to_batches()[0].equals(batch)
+
+
+def test_dictionaries_are_decoded() -> None:
+    batch = pa.record_batch({"payload": pa.array(["a", "b", "a"]).dictionary_encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages = [
+        bytes_field(2, bytes(message.metadata)) + (bytes_field(1000, bytes(message.body)) if message.body else b"")
+        for message in reader
+    ]
+    assert [found.to_pydict() for found in decoded(messages)] == [{"payload": ["a", "b", "a"]}]
+
+
+def test_batch_without_schema_is_refused() -> None:
+    batch = body([b"x"])
+    with pytest.raises(BadFlightData, match="a put has a schema and record batches"):
+        decoded(list(BatchEncoder(batch.schema).batch_messages(batch)))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_flight_data_or_refused(message: bytes) -> None:
+    with contextlib.suppress(BadFlightData, pa.ArrowException):
+        BatchDecoder().decode(FlightData.parse(message))
+
+
+@given(st.data())
+def test_any_damage_is_refused_or_gives_a_batch(data: st.DataObject) -> None:
+    encoder = BatchEncoder(body([b"x"]).schema)
+    messages = [bytearray(encoder.schema_message()), *map(bytearray, encoder.batch_messages(body([b"x"] * 10)))]
+    damaged = messages[data.draw(st.integers(0, 1))]
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(BadFlightData, pa.ArrowException):
+        for batch in decoded([bytes(message) for message in messages]):
+            batch.validate(full=True)

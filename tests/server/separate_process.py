@@ -1,0 +1,53 @@
+"""The daemon's API in a process of its own, so that its threads and its memory can be measured."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+import penstock.process.grpc_without_threads, penstock.process.small_heap
+from penstock.process.file_limit import raise_file_limit
+from tests.server.running import Running
+raise_file_limit()
+running = Running(Path(sys.argv[1]))
+print(running.bound.grpc, running.bound.flight, running.bound.http, flush=True)
+sys.stdin.read()
+running.stop()
+"""
+
+
+@dataclass(frozen=True)
+class ServedProcess:
+    """A running process and the addresses that it serves."""
+
+    pid: int
+    grpc: str
+    flight: str
+    http: str
+
+    def threads_and_mib(self) -> tuple[int, int]:
+        """Threads and resident memory now."""
+        lines = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        return int(lines["Threads"]), int(lines["VmRSS"].split()[0]) // 1024
+
+
+@contextmanager
+def served_process(folder: Path) -> Iterator[ServedProcess]:
+    """Serve the topics in ``folder`` as the daemon does."""
+    command = [sys.executable, "-c", _PROGRAM, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        try:
+            yield ServedProcess(process.pid, *process.stdout.readline().split())
+            process.stdin.close()
+            process.wait(30)
+        finally:
+            process.kill()
