@@ -3,8 +3,9 @@
 Read ``decoded`` (what a decoder gives back), ``datagrams`` and ``lines`` with ``multiline`` (what came in, as
 columns), ``unpacking``, ``message_ids``, the codecs ``raw``, ``syslog/``, ``plog/``, ``gelf/`` and ``forward/``, then
 ``source_annotations``, ``sender_text``, ``growth``, ``meters``, ``own_codec`` (a user's) and ``codecs`` (all of them
-by name). Protocols of requests: ``requests`` (what a door makes of one), ``protobuf``, ``otlp/``, ``json_documents``,
-``hec``, ``bulk``, ``loki``, then ``doors``, the table of them. Imports ``records``, ``counts`` and ``errors``.
+by name). Protocols of requests: ``json_text``, ``requests`` (what a door makes of one), ``protobuf``,
+``otlp/``, ``json_documents``, ``hec``, ``bulk``, ``loki``, then ``doors``, the table of them. Imports ``records``,
+``counts`` and ``errors``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -25,6 +26,7 @@ __all__ = [  # noqa: RUF022 reading order
     "meters",
     "own_codec",
     "codecs",
+    "json_text",
     "requests",
     "protobuf",
     "otlp",

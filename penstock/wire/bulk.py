@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from penstock.wire.json_text import is_json
 from penstock.wire.message_ids import message_id
 from penstock.wire.requests import KIND, OVERSIZE, SYNTAX, Answer, Messages, Received, Refused, Request, dumped, text_of
 
@@ -122,10 +123,7 @@ def _take(action: str, index: str, said: dict[str, Any], line: bytes, messages: 
         messages.refuse(KIND)
         return 400, f"[{action}] is not supported: documents are only added"
     document = line.strip()
-    try:
-        fits = isinstance(orjson.loads(document), dict)
-    except ValueError:
-        fits = False
+    fits = document.startswith(b"{") and is_json(document)
     named = {"index": index, "id": said.get("_id"), "routing": said.get("routing")}
     annotations = {name: text_of(value) for name, value in named.items() if value not in (None, "")}
     if action == "create" and "id" in annotations:  # what is indexed under an id may become again what it was

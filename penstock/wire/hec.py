@@ -6,15 +6,14 @@ An answer is given once the log has the events; so whatever ``ackId`` was given 
 from __future__ import annotations
 
 import itertools
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
+from penstock.wire.json_text import Scanner, Span, is_unchanged, readable, without_blanks
 from penstock.wire.requests import (
-    MESSAGES,
     OVERSIZE,
     SYNTAX,
     Answer,
@@ -41,7 +40,8 @@ _CODES = {
     413: (27, "Request entity too large"),
 }
 _BUSY = (9, "Server is busy")
-_DECODER = json.JSONDecoder()
+_INVALID = ("Invalid data format", 6)
+_TOO_LARGE = ("Request entity too large", 27)
 
 
 class HecDoor:
@@ -67,12 +67,11 @@ class HecDoor:
         if request.path == _ACK:
             return _acknowledged(request, channel)
         messages = Messages(request)
-        if request.path in _RAW:
-            _take_lines(request, messages)
-        else:
-            _take_events(request, messages)
-        if messages.refused:  # there are no answers by event: its sender has to know that not all were taken
-            raise Refused(413, OVERSIZE, "an event is too large")
+        why = _take_lines(request, messages) if request.path in _RAW else _take_events(request, messages)
+        if not messages:
+            raise why or _Told("No data", 5)
+        if why is not None:  # as Splunk has it: the others are taken, and the first bad one is named
+            return messages.received(why.answer)
         said: dict[str, Any] = {"text": "Success", "code": 0}
         return messages.received(dumped(said | ({"ackId": next(self._ack_ids)} if channel else {})))
 
@@ -90,9 +89,10 @@ class HecDoor:
 class _Told(Refused):
     """Refused with words of Splunk's own."""
 
-    def __init__(self, text: str, code: int, **more: Any) -> None:
-        super().__init__(400, SYNTAX, text)
-        self.answer = dumped({"text": text, "code": code, **more}, 400)
+    def __init__(self, text: str, code: int, status: int = 400, number: int | None = None) -> None:
+        super().__init__(status, OVERSIZE if status == 413 else SYNTAX, text)
+        named = {} if number is None else {"invalid-event-number": number}
+        self.answer = dumped({"text": text, "code": code, **named}, status)
 
 
 def _acknowledged(request: Request, channel: str | None) -> Answer:
@@ -105,69 +105,111 @@ def _acknowledged(request: Request, channel: str | None) -> Answer:
     return dumped({"acks": {str(ack): True for ack in acks}})
 
 
-def _take_lines(request: Request, messages: Messages) -> None:
-    """Lines as they are; what is said of them stands in the query."""
+def _take_lines(request: Request, messages: Messages) -> _Told | None:
+    """Take lines as they are; what is said of them stands in the query. Return what is said of one too large."""
     said = {name: request.query[name] for name in _METADATA if request.query.get(name)}
     lines = [line for line in request.body.replace(b"\r\n", b"\n").split(b"\n") if line]
-    if not lines:
-        raise _Told("No data", 5)
-    for line in lines:
-        messages.add(line, said)
+    too_large = [number for number, line in enumerate(lines) if messages.add(line, said)]
+    return _Told(*_TOO_LARGE, 413, too_large[0]) if too_large else None
 
 
-def _take_events(request: Request, messages: Messages) -> None:
-    """One event after the other; the first that is none refuses all, so that a sender may mend and send it again."""
-    number = 0
-    for number, found in enumerate(_documents(request.body)):
-        if not isinstance(found, dict):
-            raise _Told("Invalid data format", 6, **{"invalid-event-number": number})
-        if "event" not in found:
-            raise _Told("Event field is required", 12, **{"invalid-event-number": number})
-        event = found["event"]
-        if event is None or event == "":
-            raise _Told("Event field cannot be blank", 13, **{"invalid-event-number": number})
-        try:
-            messages.add(payload_of(event), _said(found))
-        except (Refused, UnicodeEncodeError) as error:  # numbers and texts that JSON cannot have
-            if isinstance(error, Refused) and error.reason == MESSAGES:
-                raise
-            raise _Told("Invalid data format", 6, **{"invalid-event-number": number}) from None
-    if not messages and not messages.refused:
-        raise _Told("No data", 5)
+def _take_events(request: Request, messages: Messages) -> _Told | None:
+    """Take the events that are some. Return what Splunk says of the first of the others."""
+    first: _Told | None = None
+    for number, event in enumerate(_events(request.body)):
+        why = _take_event(event, messages)
+        if why is not None and first is None:
+            text, code = why
+            status = 413 if code == _TOO_LARGE[1] else 400
+            first = _Told(text, code, status, number)
+    return first
 
 
-def _said(found: dict[str, Any]) -> dict[str, str]:
+def _take_event(event: dict[str, Any] | None, messages: Messages) -> tuple[str, int] | None:
+    """Take an event; what Splunk says of one that is none."""
+    if event is None:
+        why = _INVALID
+    elif "event" not in event:
+        why = "Event field is required", 12
+    elif event["event"] is None or event["event"] == "":
+        why = "Event field cannot be blank", 13
+    else:
+        return _TOO_LARGE if messages.add(payload_of(event["event"]), _said(event)) else None
+    messages.refuse(SYNTAX)
+    return why
+
+
+def _said(event: dict[str, Any]) -> dict[str, str]:
     """Splunk's metadata, and the fields that are to be indexed."""
-    said = {name: text_of(found[name]) for name in _METADATA if found.get(name) not in (None, "")}
-    fields = found.get("fields")
+    said = {name: text_of(event[name]) for name in _METADATA if event.get(name) not in (None, "")}
+    fields = event.get("fields")
     if isinstance(fields, dict):
         said |= {f"fields.{name}": text_of(value) for name, value in fields.items()}
     return said
 
 
-def _documents(data: bytes) -> Iterator[Any]:
-    """Documents that stand one behind the other, with or without white space between them."""
+def _events(data: bytes) -> Iterator[dict[str, Any] | None]:
+    """The objects that stand one behind the other, or in lists, as orjson reads them; None for what is none.
+
+    Where orjson would change them, values but texts are JSON as it was sent, without blanks.
+    """
     lines = [line for line in data.split(b"\n") if line.strip()]
     try:
-        yield from [orjson.loads(line) for line in lines]
-        return
+        documents = [orjson.loads(line) for line in lines]
     except ValueError:
-        pass
+        documents = []
+    if documents:
+        whole = is_unchanged(b"[" + b",".join(lines) + b"]", documents)
+        for line, document in zip(lines, documents, strict=True):
+            if isinstance(document, dict) and not whole and not is_unchanged(line, document):
+                yield _as_sent(Scanner(line.decode().strip()), 0)
+            elif isinstance(document, list) and not whole:
+                yield from _scanned(Scanner(line.decode()))
+            else:
+                yield from _objects(document if isinstance(document, list) else [document])
+        return
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise _Told("Invalid data format", 6, **{"invalid-event-number": 0}) from None
-    at = number = 0
-    while (at := _past_space(text, at)) < len(text):
-        try:
-            found, at = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            raise _Told("Invalid data format", 6, **{"invalid-event-number": number}) from None
-        number += 1
-        yield found
+        # One line that is no UTF-8 takes no other with it.
+        yield from (None if _is_binary(line) else next(_events(line), None) for line in lines)
+        return
+    yield from _scanned(Scanner(text))
 
 
-def _past_space(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+def _scanned(scanner: Scanner) -> Iterator[dict[str, Any] | None]:
+    for span in scanner.documents():
+        spans = scanner.elements(span.begin) if scanner.text[span.begin : span.begin + 1] == "[" else iter([span])
+        for each in spans:
+            yield None if each.error or not isinstance(each.value, dict) else _as_sent(scanner, each.begin)
+
+
+def _objects(documents: list[Any]) -> Iterator[dict[str, Any] | None]:
+    return (document if isinstance(document, dict) else None for document in documents)
+
+
+def _is_binary(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _as_sent(scanner: Scanner, begin: int) -> dict[str, Any]:
+    """An event of the envelope at ``begin``, its values as they were sent."""
+    event: dict[str, Any] = {}
+    for name, span in scanner.members(begin):
+        if name == "fields" and isinstance(span.value, dict):
+            fields = list(scanner.members(span.begin))
+            event[name] = {readable(field): _cut(scanner, value) for field, value in fields}
+        else:
+            event[readable(name)] = _cut(scanner, span)
+    return event
+
+
+def _cut(scanner: Scanner, span: Span) -> str | None:
+    if span.value is None:
+        return None
+    is_text = scanner.text[span.begin] == '"'
+    return readable(span.value) if is_text else without_blanks(scanner.text[span.begin : span.end])

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import orjson
 
-from penstock.wire.requests import SYNTAX, Answer, Messages, Received, Refused, Request, dumped, parsed, written
+from penstock.wire.json_text import Scanner, is_json, is_unchanged, without_blanks
+from penstock.wire.requests import (
+    SYNTAX,
+    Answer,
+    Messages,
+    Received,
+    Refused,
+    Request,
+    check_message_count,
+    dumped,
+    written,
+)
 
 MOST_TOLD = 10
 """Lines that are named in an answer."""
@@ -23,11 +36,7 @@ class JsonDoor:
         """Raises Refused."""
         data = request.body.strip()
         messages = Messages(request)
-        if data.startswith(b"["):
-            documents = parsed(data)
-            refused = [(n, why) for n, each in enumerate(documents, 1) if (why := messages.add(written(each)))]
-        else:
-            refused = _lines(data, messages)
+        refused = _elements(data, messages, request.max_messages) if data.startswith(b"[") else _lines(data, messages)
         if not messages and refused:
             number, reason = refused[0]
             raise Refused(413 if reason != SYNTAX else 400, reason, f"nothing was taken: document {number}: {reason}")
@@ -42,6 +51,27 @@ class JsonDoor:
         return dumped({"error": str(why), "reason": why.reason}, why.status, headers)
 
 
+def _elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str]]:
+    """Take the elements of a list, as they were sent but for blanks; return which were refused, and why."""
+    try:
+        documents = orjson.loads(data)
+    except ValueError:
+        documents = []
+    check_message_count(len(documents), max_messages)
+    payloads: Iterable[bytes | None] = ()
+    if documents and is_unchanged(data, documents):
+        payloads = map(written, documents)
+    else:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise Refused(400, SYNTAX, f"the body is not JSON: {error}") from None
+        spans = Scanner(text).elements(0)
+        payloads = (None if span.error else without_blanks(text[span.begin : span.end]).encode() for span in spans)
+    added = (messages.refuse(SYNTAX) if each is None else messages.add(each) for each in payloads)
+    return [(number, why) for number, why in enumerate(added, 1) if why]
+
+
 def _lines(data: bytes, messages: Messages) -> list[tuple[int, str]]:
     """Takes the documents that stand a line each, or one that stands on several; which were refused, and why."""
     refused = []
@@ -49,24 +79,13 @@ def _lines(data: bytes, messages: Messages) -> list[tuple[int, str]]:
         line = line.strip()
         if not line:
             continue
-        try:
-            orjson.loads(line)
-        except ValueError:
-            if number == 1 and _is_one(data):
-                why = messages.add(data)
-                return [(1, why)] if why else []
-            why = messages.refuse(SYNTAX)
-        else:
+        if is_json(line):
             why = messages.add(line)
+        elif number == 1 and is_json(data):
+            why = messages.add(data)
+            return [(1, why)] if why else []
+        else:
+            why = messages.refuse(SYNTAX)
         if why:
             refused.append((number, why))
     return refused
-
-
-def _is_one(data: bytes) -> bool:
-    """Whether all of it is one document."""
-    try:
-        orjson.loads(data)
-    except ValueError:
-        return False
-    return True

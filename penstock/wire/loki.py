@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.wire.json_text import Foreign, Members, NotJson, Number, exact, readable, text_of_exact
 from penstock.wire.protobuf import BYTES, VARINT, Malformed, Message, Values
-from penstock.wire.requests import JSON, MESSAGES, SYNTAX, Answer, Messages, Received, Refused, Request, parsed, text_of
+from penstock.wire.requests import JSON, SYNTAX, Answer, Messages, Received, Refused, Request
 from penstock.wire.sender_text import text
 
 _PUSH = ("/loki/api/v1/push", "/api/prom/push")
 _READY = "/ready"
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_:.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_TIME = re.compile(r"-?[0-9]{1,30}")
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 MOST_PACKED = 32
@@ -36,14 +39,19 @@ class LokiDoor:
         if request.path == _READY:
             return Answer(200, b"ready\n", "text/plain")
         messages = Messages(request)
+        first = ""
         if request.content_type == JSON:
-            _take_json(request.body, messages)
+            first = _take_json(request.body, messages)
         else:
             _take_protobuf(request, messages)
         if not messages.refused:
             return messages.received(Answer(204))
-        told = f"{messages.refused.total()} lines are too large, the others were taken\n"
-        return messages.received(Answer(400, told.encode(), "text/plain"))  # as Loki has it: these do not come again
+        if not messages and first:
+            raise Refused(400, SYNTAX, first)
+        counts = ", ".join(f"{count} {reason}" for reason, count in messages.refused.items())
+        said = f"{messages.refused.total()} lines were refused ({counts}), the others were taken"
+        answer = f"{said}; {first}\n" if first else f"{said}\n"
+        return messages.received(Answer(400, answer.encode(), "text/plain"))  # as Loki has it: these do not come again
 
     def refusal(self, why: Refused, request: Request) -> Answer:
         """A line of text; its clients try 429 and those from 500 on again."""
@@ -51,20 +59,66 @@ class LokiDoor:
         return Answer(why.status, f"{why}\n".encode(), "text/plain; charset=utf-8", headers)
 
 
-def _take_json(data: bytes, messages: Messages) -> None:
-    document = parsed(data)
+def _take_json(data: bytes, messages: Messages) -> str:
+    """Take the entries of a push; return what is said of the first that is none. Raises Refused."""
     try:
-        for stream in document["streams"]:
-            labels = {f"labels.{name}": text_of(value) for name, value in stream["stream"].items()}
-            for when, line, *more in stream["values"]:
-                said = {"time": str(int(when)), **labels}
-                for name, value in (more[0] if more else {}).items():
-                    said[f"metadata.{name}"] = text_of(value)
-                messages.add(line.encode(), said)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if isinstance(error, Refused) and error.reason == MESSAGES:
-            raise
-        raise Refused(400, SYNTAX, f"the body is no push: {error!r}") from None
+        document = exact(data)
+    except NotJson as error:
+        raise Refused(400, SYNTAX, f"the body is not JSON: {error}") from None
+    streams = document.get("streams") if isinstance(document, Members) else None
+    if not isinstance(streams, list) or not all(isinstance(stream, Members) for stream in streams):
+        raise Refused(400, SYNTAX, 'the body is no push: {"streams": [{"stream": {...}, "values": [...]}]} is expected')
+    first = ""
+    for number, stream in enumerate(streams, 1):
+        entries = stream.get("values")
+        if not isinstance(entries, list):
+            raise Refused(400, SYNTAX, f"stream {number} has no list of values")
+        try:
+            labels = _texts("labels", stream.get("stream"))
+        except NotJson as error:
+            why = f"stream {number}: its labels: {error}"
+            for _ in entries:
+                messages.refuse(SYNTAX)
+        else:
+            why = _take_entries(entries, labels, messages, f"stream {number}")
+        first = first or why
+    return first
+
+
+def _take_entries(entries: list[Any], labels: Mapping[str, str], messages: Messages, stream: str) -> str:
+    first = ""
+    for number, entry in enumerate(entries, 1):
+        try:
+            line, said = _entry(entry)
+        except NotJson as error:
+            first = first or f"{stream}, entry {number}: {error}"
+            messages.refuse(SYNTAX)
+        else:
+            messages.add(line, {"time": said.pop("time"), **labels, **said})
+    return first
+
+
+def _entry(entry: Any) -> tuple[bytes, dict[str, str]]:
+    """The line of an entry, its time and its metadata. Raises NotJson."""
+    if not isinstance(entry, list) or isinstance(entry, Members) or not 2 <= len(entry) <= 3:
+        raise NotJson("a list of a time and a line is expected")
+    when, line, *more = entry
+    if not isinstance(when, str) or _TIME.fullmatch(when) is None:
+        raise NotJson("its time is no number of nanoseconds")
+    if not isinstance(line, str) or isinstance(line, Number | Foreign):
+        raise NotJson("its line is no text")
+    return readable(line).encode(), {"time": str(int(when)), **(_texts("metadata", more[0]) if more else {})}
+
+
+def _texts(kind: str, members: Any) -> dict[str, str]:
+    """Labels or metadata as annotations; the values of a repeated name are joined by NUL. Raises NotJson."""
+    if not isinstance(members, Members):
+        raise NotJson(f"{kind} are no object")
+    texts: dict[str, str] = {}
+    for name, value in members:
+        key, text_of_value = f"{kind}.{readable(name)}", text_of_exact(value)
+        texts[key] = f"{texts[key]}\0{text_of_value}" if key in texts else text_of_value
+    return texts
 
 
 def _take_protobuf(request: Request, messages: Messages) -> None:

@@ -182,10 +182,7 @@ def text_of(value: Any) -> str:
 
 def payload_of(value: Any) -> bytes:
     """A value of JSON as a message: texts as they are, others as JSON."""
-    try:
-        return value.encode() if isinstance(value, str) else written(value)
-    except UnicodeEncodeError:
-        raise Refused(400, SYNTAX, "a text is none that UTF-8 has") from None
+    return value.encode() if isinstance(value, str) else written(value)
 
 
 def written(value: Any) -> bytes:

@@ -50,3 +50,18 @@ def taken_or_refused(door: Door, request: Request) -> None:
     if isinstance(received, Received):
         received.body.validate(full=True)
         assert received.counts["seen"] == received.body.num_rows + received.counts.total("refused.")
+
+
+EXACT = (
+    "1.10",
+    "1E5",
+    "-0",
+    "1e400",
+    "123456789012345678901234567890",
+    "18446744073709551616",
+    "9" * 660,
+    '{"a":1,"a":2}',
+    '{"a":"\\u00e9\\/","b":[1.0,{}]}',
+    '{"a":"\\ud83d"}',
+)
+"""JSON that a parser which writes again would change."""

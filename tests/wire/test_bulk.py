@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.wire.bulk import BulkDoor
 from penstock.wire.requests import Refused
 from tests.fuzzed import json_texts
-from tests.wire.doors import asked, refused, rows, taken_or_refused, told
+from tests.wire.doors import EXACT, asked, refused, rows, taken_or_refused, told
 
 
 def test_documents_are_messages_as_they_are_and_their_index_and_id_are_annotations() -> None:
@@ -84,3 +84,11 @@ def test_what_clients_ask_first_is_answered(path: str) -> None:
 @given(st.lists(json_texts("index", "create", "delete", "_id") | st.just(b'{"index":{}}'), max_size=6).map(b"\n".join))
 def test_any_bytes_are_items_or_refused(data: bytes) -> None:
     taken_or_refused(BulkDoor(), asked("/_bulk", data))
+
+
+@pytest.mark.parametrize("text", EXACT)
+def test_documents_are_stored_as_sent(text: str) -> None:
+    document = f'{{"n": {text}}}'
+    received = BulkDoor().receive(asked("/i/_bulk", f'{{"index":{{}}}}\n{document}\n'.encode()))
+    assert [payload.decode() for payload, _ in rows(received)] == [document]
+    assert told(received)["errors"] is False

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.wire.json_documents import JsonDoor
 from tests.fuzzed import json_texts
-from tests.wire.doors import asked, refused, rows, taken_or_refused, told
+from tests.wire.doors import EXACT, asked, refused, rows, taken_or_refused, told
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_lines_that_are_no_json_are_refused_and_named() -> None:
 
 def test_where_nothing_can_be_taken_the_request_is_refused() -> None:
     assert refused(JsonDoor(), asked("/", b"nope")).status == 400
-    assert refused(JsonDoor(), asked("/", b"[1,")).status == 400
+    assert refused(JsonDoor(), asked("/", b"[nope,")).status == 400
     assert refused(JsonDoor(), asked("/", b'"' + b"x" * 100 + b'"', most=50)).status == 413
 
 
@@ -51,3 +51,25 @@ def test_any_bytes_are_documents_or_refused(data: bytes) -> None:
 @given(st.recursive(st.none(), lambda inner: st.lists(inner, min_size=1, max_size=1), max_leaves=1))
 def test_depth_is_no_matter(value: object) -> None:
     taken_or_refused(JsonDoor(), asked("/", b"[" * 400 + json.dumps(value).encode() + b"]" * 400))
+
+
+@pytest.mark.parametrize("text", EXACT)
+def test_documents_are_stored_as_sent(text: str) -> None:
+    for body in (f"[1, {text} , 2]", f"1\n{text}\n2"):
+        received = JsonDoor().receive(asked("/", body.encode()))
+        assert [payload.decode() for payload, _ in rows(received)] == ["1", text, "2"]
+        assert told(received) == {"accepted": 3, "refused": 0}
+
+
+@pytest.mark.parametrize(
+    "bad", ["NaN", '{"a":Infinity}', "nope", '{"a":nope}', "[" * 1100 + "]" * 1100, '{"a" 1}', '{"a":[1,}']
+)
+def test_a_bad_document_is_named_and_the_others_are_taken(bad: str) -> None:
+    bodies = [f'{{"a":1}}\n{bad}\n{{"b":1.10}}']
+    if bad.count("[") == bad.count("]"):
+        bodies.append(f'[{{"a":1}},{bad},{{"b":1.10}}]')
+    for body in bodies:
+        received = JsonDoor().receive(asked("/", body.encode()))
+        assert [payload for payload, _ in rows(received)] == [b'{"a":1}', b'{"b":1.10}']
+        assert told(received)["errors"] == [{"document": 2, "reason": "syntax"}]
+        assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.loki import LokiDoor
-from penstock.wire.requests import Answer, Refused
+from penstock.wire.requests import Answer, Received, Refused
 from tests.fuzzed import RAW, json_texts
-from tests.wire.doors import asked, refused, rows, taken_or_refused
+from tests.wire.doors import EXACT, asked, refused, rows, taken_or_refused
 from tests.wire.test_protobuf import encoded
 
 PUSH = "/loki/api/v1/push"
@@ -103,3 +103,41 @@ def test_any_json_is_a_push_or_refused(data: bytes) -> None:
 )
 def test_any_bytes_are_a_push_or_refused(data: bytes) -> None:
     taken_or_refused(LokiDoor(), asked(PUSH, data, PROTOBUF))
+
+
+@pytest.mark.parametrize("text", EXACT)
+def test_labels_and_metadata_are_stored_as_sent(text: str) -> None:
+    body = f'{{"streams":[{{"stream":{{"n":{text}}},"values":[["1","line",{{"m":{text}}}]]}}]}}'
+    ((_, said),) = rows(LokiDoor().receive(asked(PUSH, body.encode(), JSON)))
+    wanted = text.replace("\\u00e9\\/", "é/").replace("\\ud83d", "\ufffd")
+    assert said == {"time": "1", "labels.n": wanted, "metadata.m": wanted}
+
+
+def test_repeated_labels_are_joined() -> None:
+    body = b'{"streams":[{"stream":{"a":"1","a":"2"},"values":[["1","line"]]}]}'
+    ((_, said),) = rows(LokiDoor().receive(asked(PUSH, body, JSON)))
+    assert said["labels.a"] == "1\0002"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '["x","line"]',
+        "[1,2]",
+        '["1"]',
+        '["1",null]',
+        "7",
+        '["1","line",{"m":NaN}]',
+        '["1","line",{"m":' + "[" * 1100 + "]" * 1100 + "}]",
+        '["' + "9" * 5000 + '","line"]',
+    ],
+)
+def test_a_bad_entry_is_named_and_the_others_are_taken(bad: str) -> None:
+    body = f'{{"streams":[{{"stream":{{"a":"b"}},"values":[["1","one"],{bad},["2","two\\ud83d"]]}}]}}'
+    received = LokiDoor().receive(asked(PUSH, body.encode(), JSON))
+    assert [payload.decode() for payload, _ in rows(received)] == ["one", "two\ufffd"]
+    assert isinstance(received, Received)
+    assert received.answer.status == 400
+    assert b"stream 1, entry 2" in received.answer.body
+    assert b"Error" not in received.answer.body
+    assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}

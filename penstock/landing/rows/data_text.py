@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.landing.rows.engine import Bytes, Mask, Places, as_mask, compute, pc, rows_with
 from penstock.landing.rows.json_places import inner, scan, skip
-from penstock.landing.rows.strict_json import deep_recursion
+from penstock.wire.json_text import deep_recursion, without_blanks
 
 _ALONE = r"""NOT regexp_matches({0}, '(?s)"data".*"data"') AND NOT contains({0}, '\u00')"""
 """It has one key of that name, however it is spelled: the event's own."""
@@ -25,8 +25,6 @@ _LAST = """suffix({0}, '"data":' || {1} || '}}')"""
 _INSIDE = """contains({0}, '"data":' || {1} || ',')"""
 _STANDS_THERE = f"CASE WHEN {_LAST} THEN {_ALONE} WHEN {_INSIDE} THEN {_ALONE} ELSE false END"
 _WITHOUT_SPACES = {"text": "replace(payload, ' ', '')", "value": "replace(data, ' ', '')"}
-_TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\n\r]+', re.DOTALL)
-_BLANK = re.compile(r"[ \t\n\r]")
 _KEY = re.compile(r'"data"[ \t\n\r]*:[ \t\n\r]*')
 _SPELLED = re.compile(r"\\u00(?:6[14]|74)")
 """An escaped letter of that key."""
@@ -80,16 +78,7 @@ def _only_spaces_missing(texts: pa.Array[Any], data: pa.Array[Any]) -> Mask:
 def _cut_out(texts: Sequence[str]) -> list[str]:
     with deep_recursion():
         found = [_only(text) or member(text, "data") for text in texts]
-    return [without_blanks(one) if _BLANK.search(one) else one for one in found]
-
-
-def without_blanks(text: str) -> str:
-    """JSON without the blanks between its values."""
-    if "\\" in text:
-        return _TOKEN.sub(r"\1", text)
-    parts = text.split('"')  # every other one is inside of a string
-    parts[::2] = ["".join(part.split()) for part in parts[::2]]
-    return '"'.join(parts)
+    return [without_blanks(one) for one in found]
 
 
 def _only(text: str) -> str:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.landing.rows.engine import Bytes, Mask, Places, among, as_mask, pc, rows_with
+from penstock.wire.json_text import MAX_DEPTH, deep_recursion
 
-MAX_DEPTH = 999
 _PIECE = 128 << 10
 """Bytes looked at at once: that many stay in the processor's own memory."""
 _BLANKS = b" \t\n\f\r"
@@ -95,17 +92,6 @@ def loads(text: str, **hooks: Any) -> Any:
     except RecursionError:
         with deep_recursion():
             return json.loads(text, **NUMBERS_AS_TEXTS, **hooks)
-
-
-@contextmanager
-def deep_recursion() -> Iterator[None]:
-    """Meanwhile Python's parser takes what is nested MAX_DEPTH levels deep."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + 4 * MAX_DEPTH)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _depth(text: str) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from penstock.landing.rows.json_places import inner, scan, skip
-from penstock.landing.rows.strict_json import deep_recursion
+from penstock.wire.json_text import deep_recursion
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?[0-9][0-9.eE+-]*', re.DOTALL)
 """A string or a number; what else there is has no content."""

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.rows.data_text import without_blanks
 from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc, quoted
 from penstock.landing.table_schema import FOREIGN_COLUMNS, SYSLOG_COLUMNS
 from penstock.landing.transform.json_texts import with_contents, with_members
 from penstock.records import annotation_maps
+from penstock.wire.json_text import without_blanks
 
 TEXTS = ("host", "message", "type_url", *SYSLOG_COLUMNS, *(FOREIGN_COLUMNS.keys() - SYSLOG_COLUMNS.keys()))
 """Columns of plain text that patterns are looked for in, besides payload, key, data and annotations."""

@@ -33,12 +33,14 @@ class OtlpDoor:
     def receive(self, request: Request) -> Received:
         """The records of a request. Raises Refused."""
         in_json = _in_json(request)
-        data = as_protobuf(request.body, request.max_messages) if in_json else request.body
-        logs = logs_of(data, request.most, request.max_messages)
-        said = response(logs.refused)
-        if in_json:
-            return Received(logs.body, logs.refused, Answer(200, json_format.MessageToJson(said).encode()))
-        return Received(logs.body, logs.refused, Answer(200, said.SerializeToString(), PROTOBUF))
+        if not in_json:
+            logs = logs_of(request.body, request.most, request.max_messages)
+            return Received(logs.body, logs.refused, Answer(200, response(logs.refused).SerializeToString(), PROTOBUF))
+        found = as_protobuf(request.body, request.max_messages)
+        logs = logs_of(found.request.SerializeToString(), request.most, request.max_messages)
+        refused = {**logs.refused, **({SYNTAX: found.refused} if found.refused else {})}
+        said = json_format.MessageToJson(response(refused, found.first_error))
+        return Received(logs.body, refused, Answer(200, said.encode()))
 
     def refusal(self, why: Refused, request: Request) -> Answer:
         """A Status; a sender that may come again is told when."""
@@ -62,12 +64,15 @@ def status_of(why: Refused) -> Status:
     return Status(code=_CODES.get(why.status, _UNKNOWN), message=str(why))
 
 
-def response(refused: Mapping[str, int]) -> ExportLogsServiceResponse:
-    """What is said of a request that was taken: how many records were not, and why."""
+def response(refused: Mapping[str, int], first_error: str = "") -> ExportLogsServiceResponse:
+    """What is said of a request that was taken: how many records were not, and why; ``first_error`` is of syntax."""
     said = ExportLogsServiceResponse()
     if count := sum(refused.values()):
+        reasons = {**_WHY, SYNTAX: first_error}
         said.partial_success.rejected_log_records = count
-        said.partial_success.error_message = "; ".join(f"{n} {why}: {_WHY.get(why, why)}" for why, n in refused.items())
+        said.partial_success.error_message = "; ".join(
+            f"{n} {why}: {reasons.get(why, why)}" for why, n in refused.items()
+        )
     return said
 
 

@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from penstock.wire.otlp.door import PROTOBUF, OtlpDoor
 from penstock.wire.requests import JSON, Refused, Request
 from tests.fuzzed import json_texts
-from tests.wire.doors import taken_or_refused
+from tests.wire.doors import rows, taken_or_refused
 from tests.wire.otlp.otlp_requests import request
 
 
@@ -63,3 +63,71 @@ def test_another_type_of_content_is_refused() -> None:
 @given(json_texts("resourceLogs", "scopeLogs", "logRecords", "traceId"))
 def test_any_json_is_a_request_or_refused(data: bytes) -> None:
     taken_or_refused(OtlpDoor(), asked(data, JSON))
+
+
+def records_in_json(*records: str) -> bytes:
+    listed = ",".join(records)
+    return f'{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{listed}]}}]}}]}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ('{"doubleValue":1.10}', "1.10"),
+        ('{"doubleValue":1E5}', "1E5"),
+        ('{"doubleValue":1e400}', "1e400"),
+        ('{"doubleValue":"NaN"}', "nan"),
+        ('{"intValue":18446744073709551616}', "18446744073709551616"),
+        ('{"intValue":"-5"}', "-5"),
+        ('{"intValue":' + "9" * 660 + "}", "9" * 660),
+        ('{"stringValue":"a\\ud83d"}', "a\ufffd"),
+        ('{"boolValue":true}', "true"),
+        ('{"kvlistValue":{"values":[{"key":"a","value":{"doubleValue":1.10}},{"key":"a"}]}}', '{"a":1.10,"a":null}'),
+        ('{"arrayValue":{"values":[{"stringValue":"x"},{"intValue":"7"},{}]}}', '["x",7,null]'),
+        ('{"arrayValue":{}}', "[]"),
+        ('{"kvlistValue":{}}', "{}"),
+        ("null", ""),
+        ("{}", ""),
+    ],
+)
+def test_values_in_json_are_stored_as_sent(value: str, text: str) -> None:
+    record = f'{{"body":{value},"attributes":[{{"key":"k","value":{value}}}]}}'
+    ((payload, said),) = rows(OtlpDoor().receive(asked(records_in_json(record), JSON)))
+    assert payload.decode() == text
+    assert said == {"attributes.k": text}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"attributes":[{"key":"k","value":{"doubleValue":NaN}}]}',
+        '{"attributes":[{"key":"k","value":{"intValue":"x"}}]}',
+        '{"attributes":[{"key":"k","value":{"doubleValue":"1,5"}}]}',
+        '{"attributes":[7]}',
+        '{"attributes":7}',
+        '{"body":"text"}',
+        '{"traceId":"zz"}',
+        '{"timeUnixNano":1e400}',
+        '{"severityNumber":[]}',
+        "null",
+        "7",
+        '{"body":' + '{"arrayValue":{"values":[' * 500 + "]}}" * 500 + "}",
+    ],
+)
+def test_a_bad_record_in_json_is_named_and_the_others_are_taken(bad: str) -> None:
+    good = '{"body":{"stringValue":"good"},"traceId":null,"spanId":null,"attributes":null,"timeUnixNano":null}'
+    received = OtlpDoor().receive(asked(records_in_json(good, bad, good), JSON))
+    assert rows(received) == [(b"good", {}), (b"good", {})]
+    said = json.loads(received.answer.body)["partialSuccess"]
+    assert said["rejectedLogRecords"] == "1"
+    assert said["errorMessage"].startswith("1 syntax: record 2: ")
+    assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
+
+
+def test_a_bad_resource_in_json_refuses_its_records_alone() -> None:
+    records = '"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]'
+    bad = '{"resource":{"attributes":[{"key":"k","value":{"intValue":true}}]},' + records + "}"
+    body = f'{{"resourceLogs":[{bad},{{{records}}}]}}'.encode()
+    received = OtlpDoor().receive(asked(body, JSON))
+    assert rows(received) == [(b"x", {})]
+    assert received.refused == {"syntax": 1}
