@@ -179,9 +179,7 @@ def _events(data: bytes) -> Iterator[dict[str, Any] | None]:
 
 def _scanned(scanner: Scanner) -> Iterator[dict[str, Any] | None]:
     for span in scanner.documents():
-        spans = scanner.elements(span.begin) if scanner.text[span.begin : span.begin + 1] == "[" else iter([span])
-        for each in spans:
-            yield None if each.error or not isinstance(each.value, dict) else _as_sent(scanner, each.begin)
+        yield None if span.error or not isinstance(span.value, dict) else _as_sent(scanner, span.begin)
 
 
 def _objects(documents: list[Any]) -> Iterator[dict[str, Any] | None]:

@@ -66,7 +66,7 @@ def _elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[
             text = data.decode()
         except UnicodeDecodeError as error:
             raise Refused(400, SYNTAX, f"the body is not JSON: {error}") from None
-        spans = Scanner(text).elements(0)
+        spans = Scanner(text).documents()
         payloads = (None if span.error else without_blanks(text[span.begin : span.end]).encode() for span in spans)
     added = (messages.refuse(SYNTAX) if each is None else messages.add(each) for each in payloads)
     return [(number, why) for number, why in enumerate(added, 1) if why]

@@ -188,16 +188,20 @@ class Scanner:
     """
 
     def __init__(self, text: str) -> None:
-        self.text = _Body(text)
+        self.text, self.end = _Body(text), 0
         self._budget = len(text)
 
     def documents(self) -> Iterator[Span]:
-        """Documents one behind the other, with or without blanks between them.
+        """Documents one behind the other, with or without blanks between them; of a list its elements.
 
         Behind a bad one the next begins where a line begins with a brace, or behind its closing bracket.
         """
         text, position = self.text, skip(self.text, 0)
         while position < len(text):
+            if text[position] == "[":
+                yield from self.elements(position)
+                position = skip(text, self.end)
+                continue
             span = self.span(position)
             if span.error:
                 line = text.find("\n{", position)
@@ -207,8 +211,12 @@ class Scanner:
             position = skip(text, span.end)
 
     def elements(self, begin: int) -> Iterator[Span]:
-        """The elements of the list at ``begin``; the last one is bad where the list does not end."""
+        """The elements of the list at ``begin``; the last one is bad where the list does not end.
+
+        Afterwards ``end`` is the position behind the list.
+        """
         text, position = self.text, skip(self.text, begin + 1)
+        self.end = position + 1
         if text[position : position + 1] == "]":
             return
         while True:
@@ -220,7 +228,9 @@ class Scanner:
             yield span
             position = skip(text, span.end)
             if text[position : position + 1] != ",":
+                self.end = position + 1
                 if text[position : position + 1] != "]":
+                    self.end = len(text)
                     yield Span(position, len(text), error="a list does not end")
                 return
             position = skip(text, position + 1)

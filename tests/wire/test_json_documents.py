@@ -73,3 +73,9 @@ def test_a_bad_document_is_named_and_the_others_are_taken(bad: str) -> None:
         assert [payload for payload, _ in rows(received)] == [b'{"a":1}', b'{"b":1.10}']
         assert told(received)["errors"] == [{"document": 2, "reason": "syntax"}]
         assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
+
+
+def test_what_follows_a_list_is_taken_or_refused() -> None:
+    received = JsonDoor().receive(asked("/", b'[1]\n[{"a":1.10},2]'))
+    assert [payload for payload, _ in rows(received)] == [b"1", b'{"a":1.10}', b"2"]
+    assert told(JsonDoor().receive(asked("/", b"[1] x")))["refused"] == 1

@@ -35,7 +35,7 @@ VALUES = st.recursive(
 
 @given(st.lists(VALUES, max_size=5), st.sampled_from(["", " ", "\n", "\r\n\t"]))
 def test_documents_one_behind_the_other_are_found(values: list[Any], between: str) -> None:
-    texts = [json.dumps(value) for value in values]
+    texts = [json.dumps(value) for value in values if not isinstance(value, list)]
     text = (between or " ").join(texts)
     spans = list(Scanner(text).documents())
     assert [text[span.begin : span.end] for span in spans] == texts
@@ -72,6 +72,25 @@ def test_texts_that_a_parser_would_change_are_json_and_told_apart(text: str) -> 
 @pytest.mark.parametrize("text", [b"", b" ", b"NaN", b"[Infinity]", b"1.", b"01", b"\xff", b"[1", b"1 2", b'"\n"'])
 def test_what_is_no_json_is_refused(text: bytes) -> None:
     assert not is_json(text)
+
+
+@given(st.lists(st.lists(VALUES, max_size=3), max_size=4))
+def test_lists_one_behind_the_other_are_their_elements(lists: list[list[Any]]) -> None:
+    text = "\n".join(json.dumps(each, indent=1) for each in lists)
+    found = [json.loads(text[span.begin : span.end]) for span in Scanner(text).documents()]
+    assert found == [value for each in lists for value in each]
+
+
+def test_a_list_on_several_lines_with_a_bad_element_is_read_once() -> None:
+    text = '[\n{"a":1},\n{"a":NaN},\n{"a":2}\n]\n{"a":3} x'
+    spans = list(Scanner(text).documents())
+    assert [None if span.error else text[span.begin : span.end] for span in spans] == [
+        '{"a":1}',
+        None,
+        '{"a":2}',
+        '{"a":3}',
+        None,
+    ]
 
 
 def test_depth_is_bounded() -> None:
