@@ -2,7 +2,7 @@
 
 Read ``checked`` (what a function may do with rows, and what becomes of those it fails on), ``json_texts`` and
 ``redaction`` (patterns and keyed hashes), ``rules`` (what is configured). Imports ``landing``,
-``landing.rows`` and ``config``.
+``landing.rows``, ``wire`` and ``config``.
 """
 
 __all__ = ["checked", "json_texts", "redaction", "rules"]
