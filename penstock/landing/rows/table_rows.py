@@ -158,9 +158,15 @@ def _message_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _epoch_times(texts: pa.Array[Any]) -> pa.Array[Any]:
-    """Nanoseconds (OTLP, Loki) or seconds (HEC, GELF) since the epoch as times; null where not of 1970 to 9999."""
+    """Numbers since the epoch as times; null where not of 1970 to 9999.
+
+    Protocols say seconds (HEC, GELF) or nanoseconds (OTLP, Loki), senders of all of them also give the other units: the
+    magnitude tells them apart from 1973 to 5138.
+    """
     number = "try_cast(text AS DECIMAL(38, 9))"
-    micros = f"CASE WHEN abs({number}) < 1e11 THEN {number} * 1000000 ELSE {number} / 1000 END"
+    scaled = ((11, f"{number} * 1000000"), (14, f"{number} * 1000"), (17, number))
+    cases = " ".join(f"WHEN abs({number}) < 1e{digits} THEN {micros}" for digits, micros in scaled)
+    micros = f"CASE {cases} ELSE {number} / 1000 END"
     found = compute({"micros": f"try_cast(floor({micros}) AS BIGINT)"}, text=texts)["micros"]
     inside = pc.and_(pc.greater_equal(found, pa.scalar(0)), pc.less_equal(found, pa.scalar(MAX_TIMESTAMP * 1000)))
     times: pa.Array[Any] = pc.if_else(inside, found, pa.scalar(None, pa.int64())).cast(MICROS)

@@ -31,6 +31,8 @@ DIGEST = re.compile(r"[0-9a-f]{32}")
 OVERSIZE, DAMAGED = "oversize", "damaged"
 _EVENT_TIME = 0
 _LATEST = 2**63 - 1
+_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
+"""Below these a time is in seconds, milliseconds, microseconds; from the last one on in nanoseconds."""
 _ARRAYS = (*range(0x90, 0xA0), 0xDC, 0xDD)
 _STRINGS = (*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6)
 _WRONG = (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException, struct.error)
@@ -148,8 +150,9 @@ def _nanoseconds(time: Any) -> bytes:
     if isinstance(time, msgpack.ExtType) and time.code == _EVENT_TIME and len(time.data) == 8:
         seconds, rest = struct.unpack(">II", time.data)
         found = seconds * 1_000_000_000 + rest
-    elif isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time < 1 << 34:
-        found = int(time * 1_000_000_000)
+    elif isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time <= _LATEST:
+        # Fluentd's integers are seconds; other senders give finer units, which the magnitude tells apart.
+        found = int(time * next((factor for limit, factor in _UNITS if time < limit), 1))
     else:
         return b""
     return b"%d" % found if found <= _LATEST else b""

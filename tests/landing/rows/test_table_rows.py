@@ -164,6 +164,32 @@ def test_the_doors_codecs_are_known_here() -> None:
 
 
 @pytest.mark.parametrize(
+    ("codec", "name"), [("gelf", "timestamp"), ("hec", "time"), ("otlp", "time"), ("loki", "time")]
+)
+@pytest.mark.parametrize(
+    ("number", "time"),
+    [
+        ("1545353025", "2018-12-21T00:43:45"),
+        ("1545353025.25", "2018-12-21T00:43:45.250"),
+        ("1.545353025E9", "2018-12-21T00:43:45"),
+        ("1545353025250", "2018-12-21T00:43:45.250"),
+        ("1545353025250.5", "2018-12-21T00:43:45.250500"),
+        ("1545353025250123", "2018-12-21T00:43:45.250123"),
+        ("1545353025250123456", "2018-12-21T00:43:45.250123"),
+        ("0", "1970-01-01T00:00:00"),
+        ("99999999999", "5138-11-16T09:46:39"),
+        ("100000000000", "1973-03-03T09:46:40"),
+        ("-1", None),
+        ("1e400", None),
+        ("NaN", None),
+    ],
+)
+def test_the_unit_of_a_time_is_told_by_its_magnitude(codec: str, name: str, number: str, time: str | None) -> None:
+    (row,) = classified(messages([b"text"], codec, annotations=[(name, number)]))
+    assert row["event_time"] == (datetime.fromisoformat(time).replace(tzinfo=UTC) if time else None)
+
+
+@pytest.mark.parametrize(
     ("codec", "said", "columns"),
     [
         (
