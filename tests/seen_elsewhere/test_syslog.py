@@ -297,7 +297,7 @@ DATAGRAMS = [
     ),
     Datagram(
         "splunk/splunk-connect-for-syslog#2372",
-        b'<182>1 2024-03-18T16:54:33.000+01:00 h tvcs - - [meta sequenceId="1447"] 2024-03-18T16:54:33.209+01:00 tvcs: x',
+        b'<182>1 2024-03-18T16:54:33.000+01:00 h tvcs - - [meta sequenceId="1447"] 2024-03-18T16:54:33.209 tvcs: x',
         fields("2024-03-18T16:54:33.000+01:00", "h", "tvcs") | {"meta.sequenceId": "1447"},
     ),
     Datagram(
