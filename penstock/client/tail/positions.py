@@ -145,10 +145,15 @@ def document_of(positions: Positions) -> dict[str, Any]:
         "producer": positions.producer,
         "sequence": positions.sequence,
         "pending": asdict(positions.pending) if positions.pending else None,
-        "files": [asdict(position) for position in positions.files.values()],
-        "cut": [asdict(position) for position in positions.cut],
+        "files": [_entry_of(position) for position in positions.files.values()],
+        "cut": [_entry_of(position) for position in positions.cut],
         "interrupted": [asdict(interrupted) for interrupted in positions.interrupted],
     }
+
+
+def _entry_of(position: FilePosition) -> dict[str, Any]:
+    # ``asdict`` copies deeply, which took half of the time of an append with 1,000 files.
+    return {name: getattr(position, name) for name in FilePosition.__slots__}
 
 
 def positions_of(document: dict[str, Any]) -> Positions:
