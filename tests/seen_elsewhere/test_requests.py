@@ -41,11 +41,11 @@ class Seen:
 
 
 def otlp(*records: str) -> str:
-    return '{"resourceLogs":[{"scopeLogs":[{"logRecords":[%s]}]}]}' % ",".join(records)
+    return '{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{}]}}]}}]}}'.format(",".join(records))
 
 
 def loki(*entries: str, stream: str = '{"app":"x"}') -> str:
-    return '{"streams":[{"stream":%s,"values":[%s]}]}' % (stream, ",".join(entries))
+    return '{{"streams":[{{"stream":{},"values":[{}]}}]}}'.format(stream, ",".join(entries))
 
 
 REQUESTS = [
