@@ -55,6 +55,7 @@ _STOP = {
 _ENDS_AND_COUNT = re.compile(rb"[\r\n\0]*([1-9][0-9]{0,9}) (%b)?" % _BEGINNING)
 _ENDS = re.compile(rb"[\r\n\0]*")
 _COUNT = re.compile(rb"([1-9][0-9]{0,9}) (%b)" % _BEGINNING)
+_NEWLINES = re.compile(rb"(?:\r?\n)+")
 _FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
 """Limit: ends behind the first message of a connection; an endless run of them must not be held."""
 _PARTIAL_COUNT = re.compile(rb"(?:\r|([1-9][0-9]{0,9})(?: (?:<[0-9]{0,3}|zx?)?)?)?\Z")
@@ -130,9 +131,19 @@ class LineSplitter:
         if self._dropped:
             return self._skip_to_first_end(bytes(data))
         self._undecided += data
-        self._has_end = self._has_end or _ANY_END.search(data) is not None
+        empty = self._take_empty_lines()
+        self._has_end = self._has_end or _ANY_END.search(self._undecided[-len(data) :]) is not None
         framing = self._shown_framing()
-        return self._decide(framing) if framing else self._drop_overlong()
+        return _added(empty, self._decide(framing) if framing else self._drop_overlong())
+
+    def _take_empty_lines(self) -> Lines:
+        """Take newlines in front of the first message: they do not show what ends the messages."""
+        newlines = None if self._follows_counted else _NEWLINES.match(self._undecided)
+        if newlines is None:
+            return Lines(NO_LINES)
+        count = newlines[0].count(_LF)
+        del self._undecided[: newlines.end()]
+        return Lines(pa.array([b""] * count, pa.binary()))
 
     def settle(self) -> Lines:
         """Return the lines that are complete, as no more came for some time."""

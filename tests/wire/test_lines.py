@@ -335,6 +335,8 @@ def test_the_first_messages_fix_the_framing_of_a_connection() -> None:
         (b"5 <1>aa6 <1>bbb", [b"<1>aa", b"<1>bbb"]),
         (b"<1>a\n5 <1>bb<1>c\n", [b"<1>a", b"5 <1>bb<1>c"]),
         (b"5 <1>aa\r\n6 <1>bbb\r\n", [b"<1>aa", b"<1>bbb"]),
+        (b"\n\r\n5 <1>aa6 <1>bbb", [b"", b"", b"<1>aa", b"<1>bbb"]),
+        (b"\n<1>a\n5 <1>bb\n", [b"", b"<1>a", b"5 <1>bb"]),
         (b"5 <1>aa\0006 <1>bbb\0", [b"<1>aa", b"<1>bbb"]),
         (b"5 <1>aa\n<1>b\n5 <1>cc\n", [b"5 <1>aa", b"<1>b", b"5 <1>cc"]),
         (b"5 <1>aaaaa\n<1>b\n", [b"5 <1>aaaaa", b"<1>b"]),
