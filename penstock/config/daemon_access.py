@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from penstock.config.keys.renewed_tls import RenewedContext
 from penstock.config.keys.tls import checked_name, client_context, first_certificate
 from penstock.config.units import split_address
 from penstock.files.errors import DamagedFile
@@ -88,7 +89,9 @@ class Access:
         security = self.settings.security
         if security.tls_cert is None:
             return True
-        return client_context(security.tls_cert, security.tls_key if security.client_ca else None)
+        cert, key = security.tls_cert, security.tls_key if security.client_ca else None
+        # The daemon takes renewed files too, so a process that runs for long would no longer trust it.
+        return RenewedContext(lambda: client_context(cert, key), (cert, key))
 
     @cached_property
     def peer(self) -> str:

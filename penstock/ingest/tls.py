@@ -5,21 +5,18 @@ A module of its own, as a receiver without TLS does without OpenSSL.
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 from penstock.config import ListenerConfig
-from penstock.config.keys.tls import Unusable
+from penstock.config.keys.renewed_tls import RenewedContext
 
 RECORD_SIZE = 16 << 10
 """Bytes of a TLS record at most: with that much room for it, nothing of it stays behind in OpenSSL."""
 LONGEST_NAME = 253
 """Characters of a name that are kept: as long as a name of DNS may be."""
-_LOGGER = logging.getLogger(__name__)
 
 
 class ListenerTls:
@@ -27,36 +24,21 @@ class ListenerTls:
 
     def __init__(self, listener: ListenerConfig) -> None:
         self._listener = listener
-        self._stamps = stamps_of(listener)
-        self.context = self._new_context()
+        paths = (listener.tls_cert, listener.tls_key, listener.client_ca)
+        self.context = RenewedContext(self._new_context, paths)
 
     def name_of(self, tls: ssl.SSLObject | ssl.SSLSocket | None) -> str | None:
         """The name of a client's certificate, "" where none is asked for; None where it is not let in."""
         return admitted_name(names_of(tls) if tls else [], self._listener)
 
     def refresh(self) -> None:
-        """Take the files again where they have changed: certificates are renewed while listeners run."""
-        stamps = stamps_of(self._listener)
-        if stamps == self._stamps:
-            return
-        self._stamps = stamps
-        try:
-            self._renew()
-        except (Unusable, OSError) as error:
-            _LOGGER.error("%s; the files of before are used on", error)
+        """Take renewed files, or report that they cannot be used, also while nobody connects."""
+        self.context.current()
 
     def _new_context(self) -> ssl.SSLContext:
         context = self._listener.tls_context()
         assert context is not None, "a listener without tls_cert has no TLS"
         return context
-
-    def _renew(self) -> None:
-        """In the context that a server has, which keeps it."""
-        self._new_context()
-        assert self._listener.tls_cert
-        self.context.load_cert_chain(self._listener.tls_cert, self._listener.tls_key)
-        if self._listener.client_ca:
-            self.context.load_verify_locations(self._listener.client_ca)
 
 
 class TlsDoor(ListenerTls):
@@ -106,9 +88,6 @@ class TlsDoor(ListenerTls):
         context.num_tickets = 0
         return context
 
-    def _renew(self) -> None:
-        self.context = self._new_context()
-
 
 def admitted_name(names: list[str], listener: ListenerConfig) -> str | None:
     """The first of a certificate's names that is let in, "" where it has none; None where it is not let in."""
@@ -119,12 +98,6 @@ def admitted_name(names: list[str], listener: ListenerConfig) -> str | None:
     return known[0][:LONGEST_NAME] if known else ""
 
 
-def stamps_of(listener: ListenerConfig) -> list[tuple[int, int] | None]:
-    """What tells the files of before from those that were put in their place."""
-    paths = (listener.tls_cert, listener.tls_key, listener.client_ca)
-    return [_stamp(path) for path in paths if path is not None]
-
-
 def names_of(sock: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
     """The names that the other side's certificate holds for, in lower case: alternative ones, else the common one."""
     certificate: dict[str, Any] = dict(sock.getpeercert() or {})
@@ -132,11 +105,3 @@ def names_of(sock: ssl.SSLSocket | ssl.SSLObject) -> list[str]:
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     names = alternative or [value for kind, value in subject if kind == "commonName"]
     return [name.lower() for name in names]
-
-
-def _stamp(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_ino

@@ -2,8 +2,8 @@
 
 Read ``tree`` (all settings), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
 ``pipeline`` with ``typed``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of values, ``secrets`` masks
-secret ones. Imports ``config.units``, ``config.nearest_name``, ``config.default_listeners``, ``config.tables_url`` and
-``errors``.
+secret ones, ``renewed_tls`` takes renewed certificates. Imports ``config.units``, ``config.nearest_name``,
+``config.default_listeners``, ``config.tables_url`` and ``errors``.
 """
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "log",
     "otel",
     "pipeline",
+    "renewed_tls",
     "secrets",
     "security",
     "sender_tls",

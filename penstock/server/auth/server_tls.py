@@ -1,4 +1,4 @@
-"""TLS of the three servers, from one certificate, key and client authority."""
+"""TLS of all servers of the daemon, from one certificate, key and client authority; renewed files are taken at once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ssl
 import grpc
 
 from penstock.config import SecurityConfig
+from penstock.config.keys.renewed_tls import Pem, RenewedContext, renewed_server_credentials
 from penstock.config.keys.tls import first_certificate, server_context
 
 
@@ -16,22 +17,27 @@ class ServerTls:
     def __init__(self, security: SecurityConfig) -> None:
         self._security = security
         security.check_files()
-        self._cert = self._key = self._roots = b""
-        if security.tls_cert is not None and security.tls_key is not None:
-            self._cert, self._key = security.tls_cert.read_bytes(), security.tls_key.read_bytes()
-        if security.client_ca is not None:
-            # The product's own processes show the servers' certificate.
-            self._roots = security.client_ca.read_bytes() + b"\n" + first_certificate(self._cert)
+        self._paths = (security.tls_cert, security.tls_key, security.client_ca)
 
     def for_http(self) -> ssl.SSLContext | None:
-        """The context of the HTTP server."""
-        security = self._security
-        if security.tls_cert is None or security.tls_key is None:
+        """Return the context of HTTP and of Kafka's protocol."""
+        cert, key, client_ca = self._paths
+        if cert is None or key is None:
             return None
-        return server_context(security.tls_cert, security.tls_key, security.client_ca)
+        return RenewedContext(lambda: server_context(cert, key, client_ca), self._paths)
 
     def for_rpc(self) -> grpc.ServerCredentials | None:
-        """The credentials of the gRPC server."""
-        if not self._cert:
+        """Return the credentials of gRPC and Flight."""
+        cert, key, client_ca = self._paths
+        if cert is None or key is None:
             return None
-        return grpc.ssl_server_credentials([(self._key, self._cert)], self._roots or None, bool(self._roots))
+
+        def load() -> Pem:
+            # Tried first: gRPC itself would take files that do not fit each other, and refuse every handshake.
+            server_context(cert, key, client_ca)
+            chain = cert.read_bytes()
+            # The product's own processes show the servers' certificate.
+            authorities = None if client_ca is None else client_ca.read_bytes() + b"\n" + first_certificate(chain)
+            return key.read_bytes(), chain, authorities
+
+        return renewed_server_credentials(load, self._paths)

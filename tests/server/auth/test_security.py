@@ -166,7 +166,7 @@ def test_the_product_gets_in_by_tls_and_its_own_token(
         access = Access(settings_of(tmp_path, running, security))
         with access.client() as client:
             assert client.post("/topic/t/logs", json={"logs": [{"raw_bytes": "YQ=="}]}).json() == {"offsets": ["0"]}
-        assert access.ask("/topics") == (200, b'{"topic":[{"name":"t"}]}')
+        assert access.request("/topics") == (200, b'{"topic":[{"name":"t"}]}')
         roots, key, chain = access.certificates
         credentials = grpc.ssl_channel_credentials(roots, key, chain)
         named = [("grpc.ssl_target_name_override", access.peer)]
@@ -226,7 +226,7 @@ def test_bad_files_stop_the_start(pairs: dict[str, Pair], tmp_path: Path) -> Non
         ),
         (
             {"tls_cert": only.cert, "tls_key": only.key, "client_ca": server.cert},
-            r"security\.tls_cert: cannot be used as a client's too",
+            r"security\.tls_cert: cannot be used for clients too",
         ),
     ]
     for files, said in cases:
