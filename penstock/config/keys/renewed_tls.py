@@ -49,7 +49,7 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 class RenewedContext(ssl.SSLContext):
     """A context made of files, which is made again for the next connection once they have changed.
 
-    A new context, not new files in the old one: OpenSSL adds authorities to those that a context trusts already, so one
+    A new context, not new files in the old one: OpenSSL only ever adds trusted authorities to a context, so one
     that was removed would stay trusted.
     """
 
@@ -57,13 +57,13 @@ class RenewedContext(ssl.SSLContext):
         return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
     def __init__(self, make: Callable[[], ssl.SSLContext], paths: Sequence[Path | None]) -> None:
-        """Raises what ``make`` raises."""
+        """Make the first context. Raises what ``make`` raises."""
         self._make, self._files = make, ChangedFiles(paths)
         self._current = make()
         self.check_hostname, self.verify_mode = False, self._current.verify_mode
 
     def current(self) -> ssl.SSLContext:
-        """Return the context of the files as they are now, or of the last ones that could be used."""
+        """Return the context of the present files, or of the last ones that could be used."""
         if self._files.have_changed():
             try:
                 self._current = self._make()
@@ -72,11 +72,11 @@ class RenewedContext(ssl.SSLContext):
         return self._current
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
-        """As the current context does; asyncio calls it for each connection."""
+        """Wrap with the current context; asyncio calls this for each connection."""
         return self.current().wrap_bio(*arguments, **named)
 
     def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
-        """As the current context does."""
+        """Wrap with the current context."""
         return self.current().wrap_socket(*arguments, **named)
 
 
