@@ -68,7 +68,8 @@ def _forward_splitter(listener: Any) -> ForwardSplitter:
     from penstock.wire.forward.splitter import ForwardSplitter
 
     key = listener.shared_key
-    handshake = Handshake(key, socket.gethostname(), os.urandom(NONCE_SIZE)) if key else None
+    # Fluentd takes a server with its own host name for itself, and refuses it.
+    handshake = Handshake(key, f"penstock-{socket.gethostname()}", os.urandom(NONCE_SIZE)) if key else None
     return ForwardSplitter(listener.max_line, listener.max_unfinished, handshake)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,16 @@ from penstock.wire.sender_text import text
 _PUSH = ("/loki/api/v1/push", "/api/prom/push")
 _READY = "/ready"
 _LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_:.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _TIME = re.compile(r"-?[0-9]{1,30}")
-_ESCAPE = re.compile(r"\\(.)")
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*([Zz]|[-+]\d\d:\d\d)")
+_ESCAPE = re.compile(
+    rb"\\(?:x(?P<byte>[0-9a-fA-F]{2})|(?P<octal>[0-3][0-7]{2})"
+    rb"|(?:u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8}))|(?P<letter>.))",
+    re.DOTALL,
+)
+"""What Go's strconv.Quote writes: promtail and Alloy quote labels by it."""
+_ESCAPES = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
 MOST_PACKED = 32
 """By how much snappy packs at most (64 bytes into 3 of a copy, and what the block's own rules add)."""
 
@@ -70,12 +78,12 @@ def _take_json(data: bytes, messages: Messages) -> str:
         raise Refused(400, SYNTAX, 'the body is no push: {"streams": [{"stream": {...}, "values": [...]}]} is expected')
     first = ""
     for number, stream in enumerate(streams, 1):
-        entries = stream.get("values")
+        entries = stream.get("values", "entries")
         if not isinstance(entries, list):
             raise Refused(400, SYNTAX, f"stream {number} has no list of values")
         try:
-            labels = _texts("labels", stream.get("stream"))
-        except NotJson as error:
+            labels = _labels_in_json(stream)
+        except (NotJson, Malformed) as error:
             why = f"stream {number}: its labels: {error}"
             for _ in entries:
                 messages.refuse(SYNTAX)
@@ -98,16 +106,37 @@ def _take_entries(entries: list[Any], labels: Mapping[str, str], messages: Messa
     return first
 
 
+def _labels_in_json(stream: Members) -> Mapping[str, str]:
+    """An object in today's form, ``{app="x"}`` in that of /api/prom/push. Raises NotJson, Malformed."""
+    labels = stream.get("stream", "labels")
+    return _labels(readable(labels).encode()) if isinstance(labels, str) else _texts("labels", labels)
+
+
+def _nanoseconds(when: Any) -> str:
+    """A time since the epoch, or by RFC 3339, in digits. Raises NotJson."""
+    if isinstance(when, str) and _TIME.fullmatch(when):
+        return str(int(when))
+    match = _RFC3339.fullmatch(when) if isinstance(when, str) else None
+    if match is None:
+        raise NotJson("its time is no number of nanoseconds")
+    try:
+        moment = datetime.fromisoformat(match[1].upper() + match[3].upper().replace("Z", "+00:00"))
+    except ValueError as error:
+        raise NotJson(f"its time is none: {error}") from None
+    return str((moment - _EPOCH) // timedelta(seconds=1) * 10**9 + int((match[2] or "0").ljust(9, "0")))
+
+
 def _entry(entry: Any) -> tuple[bytes, dict[str, str]]:
     """The line of an entry, its time and its metadata. Raises NotJson."""
-    if not isinstance(entry, list) or isinstance(entry, Members) or not 2 <= len(entry) <= 3:
+    if isinstance(entry, Members):  # that of /api/prom/push
+        entry = [entry.get("ts", "timestamp"), entry.get("line")]
+    if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
         raise NotJson("a list of a time and a line is expected")
     when, line, *more = entry
-    if not isinstance(when, str) or _TIME.fullmatch(when) is None:
-        raise NotJson("its time is no number of nanoseconds")
+    time = _nanoseconds(when)
     if not isinstance(line, str) or isinstance(line, Number | Foreign):
         raise NotJson("its line is no text")
-    return readable(line).encode(), {"time": str(int(when)), **(_texts("metadata", more[0]) if more else {})}
+    return readable(line).encode(), {"time": time, **(_texts("metadata", more[0]) if more else {})}
 
 
 def _texts(kind: str, members: Any) -> dict[str, str]:
@@ -116,8 +145,7 @@ def _texts(kind: str, members: Any) -> dict[str, str]:
         raise NotJson(f"{kind} are no object")
     texts: dict[str, str] = {}
     for name, value in members:
-        key, text_of_value = f"{kind}.{readable(name)}", text_of_exact(value)
-        texts[key] = f"{texts[key]}\0{text_of_value}" if key in texts else text_of_value
+        _add(texts, f"{kind}.{readable(name)}", text_of_exact(value))
     return texts
 
 
@@ -179,13 +207,16 @@ def _pairs(message: Message, values: Values, count: int) -> list[dict[str, str]]
     fields = message.fields(values.begin, values.end)
     names, texts = (_by_owner(message, fields.of(number, BYTES), len(values.owner), b"") for number in (1, 2))
     for owner, name, value in zip(values.owner.tolist(), names, texts, strict=True):
-        found[owner][f"metadata.{text(name)}"] = text(value)
+        _add(found[owner], f"metadata.{text(name)}", text(value))
     return found
 
 
 def _labels(data: bytes) -> Mapping[str, str]:
     """``{job="app", level="info"}`` as annotations. Raises Malformed."""
-    return {f"labels.{name}": value for name, value in _named(text(data).strip())}
+    labels: dict[str, str] = {}
+    for name, value in _named(text(data).strip()):
+        _add(labels, f"labels.{name}", value)
+    return labels
 
 
 def _named(said: str) -> Iterator[tuple[str, str]]:
@@ -196,5 +227,19 @@ def _named(said: str) -> Iterator[tuple[str, str]]:
         found = _LABEL.match(inside, at)
         if found is None:
             raise Malformed('labels are like {job="app"}')
-        yield found[1], _ESCAPE.sub(lambda one: _ESCAPES.get(one[1], one[1]), found[2])
+        yield found[1], text(_ESCAPE.sub(_unescaped, found[2].encode()))
         at = found.end()
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    if letter := escape["letter"]:
+        return bytes([_ESCAPES.get(letter[0], letter[0])])
+    if escape["byte"] or escape["octal"]:
+        return bytes([int(escape["byte"], 16) if escape["byte"] else int(escape["octal"], 8)])
+    point = int(escape["short"] or escape["long"], 16)
+    return (chr(point) if point < 0x110000 and not 0xD800 <= point < 0xE000 else "\ufffd").encode()
+
+
+def _add(texts: dict[str, str], name: str, value: str) -> None:
+    """Add an annotation; the values of a repeated name are joined by NUL, as in tables."""
+    texts[name] = f"{texts[name]}\0{value}" if name in texts else value

@@ -12,6 +12,7 @@ from penstock.wire.growth import MOST_GROWTH
 
 QUESTION = "penstock.question"
 REPLACE = "penstock.replace"
+LATIN_1 = "penstock.latin1"
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -30,6 +31,14 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
     return "\ufffd", surrogate.end() if surrogate else error.end
 
 
+def _latin_1(error: UnicodeError) -> tuple[str, int]:
+    """The characters of ISO 8859-1 for bytes that are no UTF-8: nothing of them is lost."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+codecs.register_error(LATIN_1, _latin_1)
 codecs.register_error(QUESTION, _question)
 codecs.register_error(REPLACE, _replace)
 

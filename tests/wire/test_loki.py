@@ -141,3 +141,31 @@ def test_a_bad_entry_is_named_and_the_others_are_taken(bad: str) -> None:
     assert b"stream 1, entry 2" in received.answer.body
     assert b"Error" not in received.answer.body
     assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
+
+
+@pytest.mark.parametrize(
+    ("quoted", "meant"),
+    [
+        (rb"lala \uf04a", "lala \uf04a"),
+        (rb"\x01\a\b\f\v\n\r\t", "\x01\a\b\f\v\n\r\t"),
+        (rb"\xc3\xa9\303\251", "éé"),
+        (rb"\u200b\U000e0001", "\u200b\U000e0001"),
+        (rb"\xff\ud83d", "\ufffd\ufffd"),
+        (rb"a\\b\"c", 'a\\b"c'),
+    ],
+)
+def test_labels_are_unquoted_as_go_quotes_them(quoted: bytes, meant: str) -> None:
+    labels = b'{job="x", msg="%b"}' % quoted
+    body = packed(field(1, field(1, labels) + entry(1, 1, b"line")))
+    ((_, said),) = rows(LokiDoor().receive(asked(PUSH, body, PROTOBUF)))
+    assert said["labels.msg"] == meant
+
+
+@pytest.mark.parametrize("name", ["ts", "timestamp"])
+def test_the_legacy_form_of_a_push_is_taken(name: str) -> None:
+    entry = {name: "2018-12-18T08:28:06.801064-04:00", "line": "baz"}
+    body = json.dumps({"streams": [{"labels": '{foo="bar"}', "entries": [entry]}]}).encode()
+    received = LokiDoor().receive(asked("/api/prom/push", body, JSON))
+    assert rows(received) == [(b"baz", {"time": "1545136086801064000", "labels.foo": "bar"})]
+    assert isinstance(received, Received)
+    assert received.answer.status == 204

@@ -7,6 +7,7 @@ the request before anything is made of them, so that none takes more memory than
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections import Counter
@@ -16,9 +17,11 @@ from typing import Any
 
 import msgpack
 import orjson
+import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.wire.message_ids import message_id
+from penstock.wire.sender_text import LATIN_1
 from penstock.wire.unpacking import Bomb, NotPacked, all_unpacked
 
 NUL = b"\0"
@@ -90,7 +93,7 @@ def _read(data: bytes, most: int, most_unpacked: int) -> Request:
         events = iter(_fields(fields[1]))
     else:
         packed = msgpack.unpackb(fields[1], raw=True, max_str_len=len(data), max_bin_len=len(data))
-        events = _stream(_unzipped(packed, most_unpacked) if option.get("compressed") == "gzip" else packed)
+        events = _stream(_decompressed(packed, option.get("compressed"), most_unpacked))
     chunk = option.get("chunk")
     rows, refused = _rows(tag.replace("\0", " ").encode(), events, most, most_unpacked)
     chunk = chunk if isinstance(chunk, str) else None
@@ -135,12 +138,24 @@ def _row(tag: bytes, event: bytes) -> bytes | str:
 
 
 def _json(record: dict[Any, Any]) -> bytes:
-    return orjson.dumps(record, default=_text, option=orjson.OPT_NON_STR_KEYS)
+    written = orjson.dumps(record, default=_text, option=orjson.OPT_NON_STR_KEYS)
+    if b"null" not in written:
+        return written
+    return orjson.dumps(_finite(record), default=_text, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _finite(value: Any) -> Any:
+    """A value with texts (``nan``, ``inf``) for numbers that JSON has not: orjson writes null for them."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: object) -> str:
     """What JSON has no word for: bytes are texts that some senders do not call so."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", LATIN_1) if isinstance(value, bytes) else str(value)
 
 
 def _nanoseconds(time: Any) -> bytes:
@@ -164,7 +179,7 @@ def _is_time(data: bytes) -> bool:
 
 
 def _unpacked(data: bytes) -> Any:
-    return msgpack.unpackb(data, raw=False, unicode_errors="replace", strict_map_key=False)
+    return msgpack.unpackb(data, raw=False, unicode_errors=LATIN_1, strict_map_key=False)
 
 
 def _fields(data: bytes) -> list[bytes]:
@@ -190,14 +205,29 @@ def _stream(data: bytes) -> Iterator[bytes]:
         begin = unpacker.tell()
 
 
-def _unzipped(data: bytes, most: int) -> bytes:
-    """What one or several gzip streams, one behind the other, hold. Raises NotForward beyond ``most`` bytes."""
+def _decompressed(data: bytes, name: Any, most: int) -> bytes:
+    """What one or several gzip streams or zstd frames, one behind the other, hold.
+
+    Raises NotForward beyond ``most`` bytes, and for compressions that nobody sends.
+    """
+    if name in (None, "", "text"):
+        return data
     try:
-        return all_unpacked(data, most)
+        return all_unpacked(data, most) if name == "gzip" else _unpacked_zstd(data, name, most)
     except Bomb:
         raise NotForward("holds more than may be", OVERSIZE) from None
-    except NotPacked as error:
+    except (NotPacked, pa.ArrowException, OSError) as error:
         raise NotForward(f"cannot be unpacked: {error}") from None
+
+
+def _unpacked_zstd(data: bytes, name: Any, most: int) -> bytes:
+    if name != "zstd":
+        raise NotForward("compressed is neither gzip nor zstd")
+    with pa.input_stream(pa.py_buffer(data), compression="zstd") as stream:
+        unpacked: bytes = stream.read(most + 1)
+    if len(unpacked) > most:
+        raise Bomb(f"more than {most} bytes")
+    return unpacked
 
 
 def acknowledgement(chunk: str) -> bytes:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
+import socket
 import struct
 import tracemalloc
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -16,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import open_books
+from penstock.wire.codecs import codec_of
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.handshake import Handshake
 from penstock.wire.forward.splitter import ForwardSplitter
@@ -131,7 +135,7 @@ def test_what_has_no_chunk_has_no_uuid() -> None:
 
 def test_texts_that_are_none_and_bytes_are_readable() -> None:
     found, _, _ = read(msgpack.packb(["t", 1, {b"a": b"\xff\xfe", b"b": "x\0y"}], use_bin_type=False))
-    assert found[0][0] == {"a": "\ufffd\ufffd", "b": "x\0y"}
+    assert found[0][0] == {"a": "\xff\xfe", "b": "x\0y"}
     assert read(["t", 1, {"a": b"bytes"}])[0][0][0] == {"a": "bytes"}
 
 
@@ -252,3 +256,48 @@ def test_any_bytes_are_counted_however_they_arrive(requests: list[bytes], size: 
         total = {name: sum(each[name] for each in counts) for name in ("seen", "accepted", "refused.damaged")}
         found.append((messages(lines), total, here.closed, here.acknowledgements, here.replies))
     assert found[0] == found[1]
+
+
+def test_numbers_that_json_has_not_and_latin_1_are_kept_as_texts() -> None:
+    record = {b"nan": math.nan, b"deep": [{b"inf": -math.inf}, None], b"name": "café".encode("latin-1")}
+    found, _, _ = read(msgpack.packb(["t", 1, record], use_bin_type=False))
+    assert found[0][0] == {"nan": "nan", "deep": [{"inf": "-inf"}, None], "name": "café"}
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_chunks_in_zstd_are_unpacked(frames: int) -> None:
+    codec = pa.Codec("zstd")
+    parts = [packed(ONE, TWO)] if frames == 1 else [packed(ONE), packed(TWO)]
+    chunk = b"".join(codec.compress(part, asbytes=True) for part in parts)
+    found, _, counts = read(["app", chunk, {"compressed": "zstd", "chunk": "c"}])
+    assert [record for record, _ in found] == [ONE, TWO]
+    assert counts["accepted"] == 2
+
+
+def test_bombs_and_damaged_chunks_in_zstd_are_refused() -> None:
+    bomb = pa.Codec("zstd").compress(bytes(4 << 20), asbytes=True)
+    assert read(["app", bomb, {"compressed": "zstd"}])[2]["refused.oversize"] == 1
+    assert read(["app", bomb[:20], {"compressed": "zstd"}])[2]["refused.damaged"] == 1
+    assert read(["app", bomb, {"compressed": "lz4"}])[2]["refused.damaged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("time", "written"),
+    [
+        (1545353025, "2018-12-21T00:43:45.000000000Z"),
+        (1545353025250, "2018-12-21T00:43:45.250000000Z"),
+        (1545353025250123, "2018-12-21T00:43:45.250123000Z"),
+        (1545353025250123456, "2018-12-21T00:43:45.250123456Z"),
+    ],
+)
+def test_the_unit_of_a_time_is_told_by_its_magnitude(time: int, written: str) -> None:
+    found, _, _ = read(["t", time, ONE])
+    assert found[0][1]["timestamp"] == written
+
+
+def test_the_handshake_gives_a_name_that_no_fluentd_on_this_machine_has() -> None:
+    make = codec_of("forward").splitter
+    assert make is not None
+    here = make(SimpleNamespace(shared_key="key", max_line=1000, max_unfinished=1000))
+    here.feed(msgpack.packb(["PING", socket.gethostname(), b"salt", "digest", "", ""]))
+    assert msgpack.unpackb(here.replies[-1])[3] == f"penstock-{socket.gethostname()}"
