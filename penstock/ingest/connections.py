@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.wire.codecs import codec_of
+from penstock.wire.compressed_streams import UncompressedSplitter
 from penstock.wire.lines import NO_LINES, Framing, Lines, LineSplitter
 from penstock.wire.multiline import INDENTED, LineJoiner
 
@@ -162,7 +163,10 @@ def framing_of(listener: ListenerConfig) -> Framing:
 def splitter_of(listener: ListenerConfig) -> LineSplitter | ForwardSplitter:
     """What finds the messages of one connection."""
     own = codec_of(listener.codec).splitter
-    return own(listener) if own else LineSplitter(listener.max_line, framing_of(listener))
+    if own:
+        return own(listener)
+    kind = UncompressedSplitter if listener.codec in ("syslog", "gelf") else LineSplitter
+    return kind(listener.max_line, framing_of(listener))
 
 
 def joiner_of(listener: ListenerConfig) -> LineJoiner | None:
