@@ -1,7 +1,8 @@
 """Protocols without I/O: bytes in, batches and counts out.
 
 Read ``decoded`` (what a decoder gives back), ``datagrams`` and ``lines`` with ``multiline`` and
-``compressed_streams`` (what came in, as columns), ``unpacking``, ``message_ids``, the codecs ``raw``, ``syslog/``, ``plog/``, ``gelf/`` and ``forward/``, then
+``compressed_streams`` (what came in, as columns), ``unpacking``, ``message_ids``,
+the codecs ``raw``, ``syslog/``, ``plog/``, ``gelf/`` and ``forward/``, then
 ``source_annotations``, ``sender_text``, ``growth``, ``meters``, ``own_codec`` (a user's) and ``codecs`` (all of them
 by name). Protocols of requests: ``json_text``, ``requests`` (what a door makes of one), ``protobuf``,
 ``otlp/``, ``json_documents``, ``hec``, ``bulk``, ``loki``, then ``doors``, the table of them. Imports ``records``,

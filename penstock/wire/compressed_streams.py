@@ -1,7 +1,7 @@
 """Connections whose sender compresses the whole stream: refused by name, as their bytes are no lines.
 
-rsyslog does so with ``compression.mode="stream:always"``, some GELF clients with zlib. Cut at newlines or NULs, such bytes
-would become messages that nobody can read.
+rsyslog does so with ``compression.mode="stream:always"``, some GELF clients with zlib. Cut at newlines or NULs, such
+bytes would become messages that nobody can read.
 """
 
 from __future__ import annotations
