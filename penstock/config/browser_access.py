@@ -16,6 +16,17 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 ANY = "*"
+FRAME_HEADERS = {
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+}
+CONSOLE_POLICY = (
+    # NiceGUI's pages have inline scripts and styles, and compile their templates in the browser.
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
+    "frame-ancestors 'none'; base-uri 'self'; form-action 'self'; object-src 'none'"
+)
+STATIC_PAGE_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'"
 
 
 def refusal(host: str, origin: str | None, names: Collection[str]) -> str:
@@ -75,3 +86,25 @@ class BrowserAccess:
     def _refusal(self, scope: Scope) -> str:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
         return refusal(headers.get(b"host", ""), headers.get(b"origin"), self._names)
+
+
+class SecurityHeaders:
+    """Middleware that adds the content security policy and ``FRAME_HEADERS`` to each response.
+
+    A page that another site could frame would let one click there send a message here.
+    """
+
+    def __init__(self, app: App, policy: str) -> None:
+        self._app = app
+        headers = FRAME_HEADERS | {"content-security-policy": policy}
+        self._headers = [(name.encode(), text.encode()) for name, text in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                own = {name for name, _ in self._headers}
+                others = [(name, text) for name, text in message.get("headers", ()) if name.lower() not in own]
+                message = {**message, "headers": [*others, *self._headers]}
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

@@ -166,5 +166,5 @@ def _page(wrong: str = "", status: int = HTTPStatus.OK) -> HTMLResponse:
         "<button>Log in</button>"
         "<p>One of [security.tokens] that may watch (monitor or admin).</p></form></html>",
         status,
-        {"cache-control": "no-store", "x-frame-options": "DENY"},
+        {"cache-control": "no-store"},
     )

@@ -12,7 +12,7 @@ from fastapi.responses import PlainTextResponse, Response
 from nicegui import Client, app, ui
 
 from penstock.config import Settings, split_address
-from penstock.config.browser_access import BrowserAccess
+from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, SecurityHeaders
 from penstock.config.daemon_access import Access
 from penstock.console.asked import HERE
 from penstock.console.daemon_poll import Daemon
@@ -57,6 +57,8 @@ def run(settings: Settings) -> None:
         app.on_startup(lambda: sessions.keep(daemon))
     host, port = split_address(settings.console.http)
     app.add_middleware(BrowserAccess, names=(*settings.security.hosts, host))
+    # Order: last, so that it is the outermost one and refusals have the headers too.
+    app.add_middleware(SecurityHeaders, policy=CONSOLE_POLICY)
     _pages(seen, settings)
     _pages_of_queries(seen, settings)
     _no_such_page(seen)

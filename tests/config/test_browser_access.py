@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.browser_access import BrowserAccess, refusal
+from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, SecurityHeaders, refusal
 
 NAMES = frozenset({"penstock.example.org"})
 
@@ -73,3 +73,24 @@ LATIN = st.text(st.characters(max_codepoint=255), max_size=30)
 def test_arbitrary_headers_are_admitted_or_refused(host: str, origin: str | None) -> None:
     why = refusal(host, origin, NAMES)
     assert why == "" or "is unknown" in why or "may not send" in why
+
+
+def test_responses_cannot_be_framed_and_keep_their_other_headers() -> None:
+    sent: list[Any] = []
+
+    async def application(_: Any, __: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/html"), (b"X-Frame-Options", b"SAMEORIGIN")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"page"})
+
+    async def collect(message: Any) -> None:
+        sent.append(message)
+
+    app = SecurityHeaders(application, CONSOLE_POLICY)
+    asyncio.run(app({"type": "http", "headers": []}, collect, collect))  # type: ignore[arg-type]
+    headers = dict(sent[0]["headers"])
+    assert len(headers) == len(sent[0]["headers"]) == 5
+    assert headers[b"content-type"] == b"text/html"
+    assert headers[b"x-frame-options"] == b"DENY"
+    assert b"frame-ancestors 'none'" in headers[b"content-security-policy"]
+    assert sent[1] == {"type": "http.response.body", "body": b"page"}

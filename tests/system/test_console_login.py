@@ -95,6 +95,13 @@ def test_without_a_session_there_is_nothing(console: str) -> None:
         assert client.get("/", headers={"accept": "text/html"}).headers["location"] == "/login"
 
 
+def test_no_page_may_be_framed(console: str) -> None:
+    for path in ("/", "/login", "/topic/t", "/nowhere", "/_nicegui/nothing.js"):
+        answer = httpx.get(console + path, headers={"accept": "text/html"})
+        assert answer.headers["x-frame-options"] == "DENY", path
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"], path
+
+
 def test_pages_and_names_of_others_are_refused(console: str) -> None:
     with httpx.Client(base_url=console) as client:
         assert client.get("/login", headers={"host": "evil.example"}).status_code == 403

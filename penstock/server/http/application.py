@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from penstock.config.browser_access import BrowserAccess
+from penstock.config.browser_access import FRAME_HEADERS, STATIC_PAGE_POLICY, BrowserAccess
 from penstock.process.http_limits import HttpLimits, LimitedBodies
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.body_limits import told
@@ -81,7 +81,9 @@ def _pages(routes: Sequence[DescribedRoute]) -> list[Route]:
     def people(request: Request) -> Response:
         from penstock.server.http.docs_page import docs_page
 
-        return HTMLResponse(docs_page(description()))
+        return HTMLResponse(
+            docs_page(description()), headers=FRAME_HEADERS | {"content-security-policy": STATIC_PAGE_POLICY}
+        )
 
     return [Route("/openapi.json", machines), Route("/docs", people)]
 

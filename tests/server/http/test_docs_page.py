@@ -34,3 +34,9 @@ def test_what_is_said_cannot_become_markup() -> None:
     }
     page = docs_page(document)
     assert not any(f"<{tag}>" in page.replace("<b>get</b>", "") for tag in ("b", "i", "u", "s"))
+
+
+def test_page_cannot_be_framed(running: Running) -> None:
+    _, headers, _ = running.ask("GET", "/docs")
+    assert headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
