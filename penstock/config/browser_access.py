@@ -102,9 +102,9 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                own = {name for name, _ in self._headers}
-                others = [(name, text) for name, text in message.get("headers", ()) if name.lower() not in own]
-                message = {**message, "headers": [*others, *self._headers]}
+                replaced = {name for name, _ in self._headers}
+                remaining = [(name, text) for name, text in message.get("headers", ()) if name.lower() not in replaced]
+                message = {**message, "headers": [*remaining, *self._headers]}
             await send(message)
 
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
