@@ -92,6 +92,11 @@ class Layout:
         return self.tables / "_checkpoints" / "promoted"
 
     @property
+    def foreign(self) -> Path:
+        """Up to which version of the table commits of other programs were accounted for."""
+        return self.tables / "_checkpoints" / "landed.foreign.json"
+
+    @property
     def watermarks(self) -> Path:
         """How far the tables are complete, as the ledger said last."""
         return self.tables / "_checkpoints" / "watermarks.json"

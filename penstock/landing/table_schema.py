@@ -44,7 +44,7 @@ FILE_SCHEMA = pa.schema(_TYPES)
 PARTITION_COLUMNS = ("kind", "date")
 LANDED = pa.schema({**_TYPES, "kind": pa.string(), "date": pa.date32()})
 """What a reader sees: besides, what the names of the folders say."""
-STATISTICS = ("topic", "offset", "timestamp", "landed_at", "type", "event_time")
+STATISTICS = ("topic", "offset", "timestamp", "landed_at", "type", "event_time", "uuid", "host")
 """Columns whose least and greatest value readers are told, to pass over files."""
 DICTIONARIES = ["topic", "source", "type", "host", "reason", "type_url", "severity", "facility", "app_name", "msgid"]
 

@@ -28,6 +28,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import config
 from penstock.errors import PenstockError
+from penstock.files.errors import DamagedFile
 from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.checkpoint_repair import mend, sweep
 from penstock.landing.daemon_connection import connection_of
@@ -38,6 +39,8 @@ from penstock.landing.proof.ledger_posts import LedgerClient
 from penstock.landing.storage.absence import through_absence
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import typed_tables
@@ -55,6 +58,8 @@ LOOK = 0.5
 SLOW_WORKER = "failed to connect back"
 """What Spark says of a Python worker that took more than ten seconds to start: another try costs less than a JVM."""
 TRIES = 20
+FEATURE_POLL_S = 10.0
+"""Interval between looks whether a table has lost a feature that Penstock does not write: one look at its log."""
 
 
 class SparkGone(PenstockError, RuntimeError):
@@ -300,7 +305,20 @@ def main(arguments: list[str] | None = None) -> int:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=given.once, stop=stop)
     except (PenstockError, RuntimeError, ValueError) as error:
         _LOGGER.critical("%s", error)
+        if isinstance(error, FeatureNotWritten) and not given.once:
+            _wait_for_features(Layout.of(settings.tables), stop)
         return 1
+
+
+def _wait_for_features(layout: Layout, stop: threading.Event) -> None:
+    """Wait until the table can be written again, so that the supervisor does not restart the pipeline in vain."""
+    while not stop.wait(FEATURE_POLL_S):
+        try:
+            DeltaTable(layout.landed).check_features()
+            _LOGGER.info("%s can be written again: the pipeline starts anew", layout.landed)
+            return
+        except (FeatureNotWritten, DamagedFile, TablesAway):
+            continue
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +26,33 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
 from penstock.landing.offset_runs import Runs, as_runs
 from penstock.landing.table.begun_table import table_of
+from penstock.landing.table.delta_table import ForeignCommit
 from penstock.landing.table_paths import Layout
 
-ASKED, RETENTION = "asked", "retention"
+ASKED, RETENTION, FOREIGN = "asked", "retention", "foreign"
 _OFFSETS = pa.schema({"topic": pa.dictionary(pa.int32(), pa.string()), "begin": pa.int64(), "end": pa.int64()})
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Rows for which all ``conditions`` hold are to go; ``why``: ASKED or RETENTION."""
+    """Rows for which all ``conditions`` hold are to go; ``why``: ASKED or RETENTION.
+
+    FOREIGN: rows that another program deleted, in ``version`` of the table, with ``engine`` and ``operation`` as its
+    commit says; they are gone already, and are accounted for.
+    """
 
     number: int
     why: str
     conditions: tuple[Condition, ...]
+    version: int | None = None
+    engine: str = ""
+    operation: str = ""
 
     def document(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {"why": self.why, "conditions": [[one.column, one.sign, list(one.values)] for one in self.conditions]}
+        conditions = [[one.column, one.sign, list(one.values)] for one in self.conditions]
+        foreign = {"version": self.version, "engine": self.engine, "operation": self.operation}
+        return {"why": self.why, "conditions": conditions, **(foreign if self.version is not None else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +93,14 @@ class Deleted:
         return {**told, "deletion": self.number, "counts": entries}
 
 
-def ask(layout: Layout, why: str, conditions: Sequence[Condition]) -> Deletion:
-    """Keep a new deletion, durably; several processes may."""
+def ask(layout: Layout, why: str, conditions: Sequence[Condition], foreign: ForeignCommit | None = None) -> Deletion:
+    """Keep a new deletion, durably; several processes may. ``foreign``: the commit that deleted the rows."""
     layout.deletions.mkdir(parents=True, exist_ok=True)
     while True:
         number = 1 + max((one.number for one in all_deletions(layout)), default=0)
         asked = Deletion(number, why, tuple(conditions))
+        if foreign is not None:
+            asked = replace(asked, version=foreign.version, engine=foreign.engine, operation=foreign.operation)
         path = layout.deletions / f"{number:06d}.json"
         data = encode(asked.document())
         create_once(path, data)
@@ -113,7 +125,9 @@ def _read(path: Path) -> Deletion:
     told = read_document(path)
     try:
         conditions = tuple(Condition(column, sign, tuple(values)) for column, sign, values in told["conditions"])
-        return Deletion(int(path.stem), str(told["why"]), conditions)
+        version = None if told.get("version") is None else int(told["version"])
+        foreign = str(told.get("engine", "")), str(told.get("operation", ""))
+        return Deletion(int(path.stem), str(told["why"]), conditions, version, *foreign)
     except (KeyError, TypeError, ValueError):
         raise DamagedFile(f"{path} is damaged: it does not say what is to be deleted") from None
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.deletion.deletions import newest, pending
+from penstock.landing.deletion.foreign import note_foreign_changes
 from penstock.landing.deletion.removal import carry_out, expire
 from penstock.landing.table.begun_table import DELTA, begun_as
 from penstock.landing.table.delta_table import KEEP_HOURS
@@ -93,6 +94,7 @@ class Maintenance:
             self._expire_at = now + EXPIRE_EVERY
             self._clock.keep()
             self._request_expired_rows()
+        note_foreign_changes(self._layout)
         if self._waits() and self._settled():
             done = carry_out(self._layout, self._upkeep.window, self._clock.expected_micros())
             if done:

@@ -23,11 +23,11 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within_window
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.offset_runs import Runs, as_runs, runs_of
-from penstock.landing.proof.evidence import fate, of_topic, read_rows, tally
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, inside, runs_of
+from penstock.landing.proof.evidence import fate, is_of_topic, of_topic, read_rows, tally
 from penstock.landing.proof.uuid_sums import of_events
 from penstock.landing.table.begun_table import DELTA, begun_as, table_of
-from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.delta_table import DeltaTable, ForeignCommit
 from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.writing.batch_commit import events_of
@@ -55,12 +55,12 @@ def carry_out(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
     waiting = pending(layout) if begun_as(layout) == DELTA else []
     for one in waiting:
         with alone_at_upkeep(layout):
-            _Removal(layout, one, window, latest_time).run()
+            Removal(layout, one, window, latest_time).run()
     return len(waiting)
 
 
 @dataclass(slots=True)
-class _Removal:
+class Removal:
     """One deletion."""
 
     layout: Layout
@@ -75,15 +75,52 @@ class _Removal:
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
+        known = LandedKeys.load(self.layout.keys, self.window)
+        self.latest = known.newest() if known else {}
+        if self.deletion.version is not None:
+            self._account(table, self.deletion.version)
+            return
         apply_vectors_where(table, table.active, self.deletion.conditions)
         names, batch = _as_of_a_batch(table)
         take_out(self.layout, self.deletion.conditions, batch)
-        known = LandedKeys.load(self.layout.keys, self.window)
-        self.latest = known.newest() if known else {}
         with kept_if_committed(table) as written:
             gone = self._rewritten(table, names, written)
             self._record(batch)
             table.delete(self.deletion.number, gone, written)
+
+    def _account(self, table: DeltaTable, version: int) -> None:
+        """Record the rows that another program's commit deleted, and commit the deletion's number alone."""
+        _, batch = _as_of_a_batch(table)
+        if (commit := table.foreign_commit(version)) is not None:
+            self.take_foreign(table, commit)
+        self._record(batch)
+        table.delete(self.deletion.number, [], [])
+
+    def take_foreign(self, table: DeltaTable, commit: ForeignCommit) -> None:
+        """Know the rows that were in the files of a commit before it, and in none of them after."""
+        after = [file for file in table.active_at(commit.version) if file in commit.names]
+        remaining = offsets_by_topic(self.layout, after)
+        for file in table.active_at(commit.version - 1):
+            if file in commit.names:
+                rows = read_rows(self.layout.landed, [file])
+                mask = np.zeros(rows.num_rows, bool)
+                for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
+                    mine = is_of_topic(rows, topic).to_numpy().astype(bool)
+                    mask |= mine & ~inside(rows["offset"].to_numpy(), remaining.get(topic, NO_RUNS))
+                if mask.any():
+                    self._take(file, mask)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows taken."""
+        return sum(counts.total() for places in self.taken.values() for counts in places.values())
+
+    def deleted(self) -> list[Deleted]:
+        """Return what was taken, by topic."""
+        return [
+            Deleted(self.deletion.number, self.deletion.why, topic, taken, self.uuids.get(topic, {}))
+            for topic, taken in sorted(self.taken.items())
+        ]
 
     def _rewritten(self, table: DeltaTable, names: Sequence[TableFile], written: list[WrittenFile]) -> list[str]:
         """Write files without the rows; the names of those that they stand for."""
@@ -97,10 +134,7 @@ class _Removal:
         return gone
 
     def _record(self, batch: int) -> None:
-        told = [
-            Deleted(self.deletion.number, self.deletion.why, topic, taken, self.uuids.get(topic, {}))
-            for topic, taken in sorted(self.taken.items())
-        ]
+        told = self.deleted()
         runs = {topic: as_runs(np.concatenate(parts)) for topic, parts in self.runs.items()}
         write_record(self.layout, self.deletion, batch, told, runs, self._keys_of_late())
 
@@ -125,6 +159,17 @@ class _Removal:
 
     def _within_window(self, events: Sequence[EventsSeen]) -> Iterator[EventsSeen]:
         return within_window(events, self.window, self.latest, self.latest_time)
+
+
+def offsets_by_topic(layout: Layout, files: Sequence[TableFile]) -> dict[str, Runs]:
+    """Return the offsets of the rows of files of the table ``landed``."""
+    parts: dict[str, list[Runs]] = {}
+    for file in files:
+        rows = read_rows(layout.landed, [file])
+        for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
+            offsets = np.unique(of_topic(rows, topic)["offset"].to_numpy())
+            parts.setdefault(topic, []).append(runs_of(offsets))
+    return {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}
 
 
 def _as_of_a_batch(table: DeltaTable) -> tuple[list[TableFile], int]:

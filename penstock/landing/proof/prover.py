@@ -20,6 +20,7 @@ from penstock.counts import Counts, Name, SourceBucket
 from penstock.landing.backfill.requests import Request, requests
 from penstock.landing.backfill.requests import of_topic as of_topic_requests
 from penstock.landing.deletion.deletions import Record
+from penstock.landing.deletion.foreign import unaccounted_removals
 from penstock.landing.journal import PARTITION_MARK, Commit, read_journal
 from penstock.landing.offset_runs import (
     NO_RUNS,
@@ -285,6 +286,9 @@ def rebuild(
     """The proofs of all batches again, from the table and the log; earlier ones only for what has expired."""
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
     rows_of, deleted = SnapshotRows(layout), Record(layout).runs()
+    for removal in unaccounted_removals(layout):
+        for topic, runs in removal.runs.items():
+            deleted[topic] = as_runs(np.concatenate([*runs, deleted.get(topic, NO_RUNS)]))
     prover = Prover(
         topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of, deleted=deleted
     )

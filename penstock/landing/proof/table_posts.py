@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.config import Settings
-from penstock.landing.deletion.deletions import Record
+from penstock.landing.deletion.deletions import Record, all_deletions
+from penstock.landing.deletion.foreign import unaccounted_removals
 from penstock.landing.promote.moved_topics import documents
 from penstock.landing.promote.offset_map import maps
 from penstock.landing.proof.kafka_records import kafka_records
@@ -41,6 +42,10 @@ def posts_of(
         yield _post_of(proof, kafka)
     for batch, one in Record(layout).deleted():
         yield LandedPost(one.topic, batch, 0, one.counts(), 0, one.uuids_now(), deletion=one.number)
+    newest = max((one.number for one in all_deletions(layout)), default=0)
+    for number, removal in enumerate(unaccounted_removals(layout), newest + 1):
+        for one in removal.deleted():
+            yield LandedPost(one.topic, 0, 0, one.counts(), 0, one.uuids_now(), deletion=number)
 
 
 def _post_of(found: Proof | BackfillProof, kafka: RereadSource | None) -> LandedPost:

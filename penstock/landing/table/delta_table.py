@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,6 +27,7 @@ from penstock.files.errors import DamagedFile
 from penstock.files.file_system import sync_written
 from penstock.files.json_values import parse_object
 from penstock.landing.storage.object_path import ObjectPath, TablePath, asking_at, of_delta_rs
+from penstock.landing.table.features import Features
 from penstock.landing.table.one_writer import PROPERTY, check_writer, own_name
 from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table.table_files import NewFile
@@ -41,23 +43,37 @@ KEEP_HOURS = 6
 """A reader that began so long ago still finds its files, though they were merged since."""
 CONFIGURATION = {
     "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.logRetentionDuration": "interval 7 days",
     "delta.deletedFileRetentionDuration": f"interval {KEEP_HOURS + 1} hours",
     "delta.enableExpiredLogCleanup": "true",
     "delta.dataSkippingStatsColumns": ",".join(STATISTICS),
 }
-"""A checkpoint lists all files: then commits need not be kept, as the journal has what each batch brought. Of
-columns that are not named, but could be, delta-rs takes for granted that no row has a value that is looked for.
+"""Defaults of a new table; from then on they are its users', and never set again. Streams, time travel and change
+feeds of other engines read the log of the last week. Of columns that are not named for statistics, but could be,
+delta-rs takes for granted that no row has a value that is looked for.
 """
 CHECKPOINT_EVERY = 100
 COMMIT_ATTEMPTS = 100
 """Versions that are looked at until a replacement fits: the landing commits a few each second."""
+UPDATED_ROWS = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "num_target_rows_updated")
+"""What engines call the number of rows that a commit changed."""
 ROW_PLACE = ("topic", "partition", "offset")
 MARK = {"penstock": "upkeep"}
 """In the commits of this module that no transaction names: they are not another program's."""
 NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """delta-rs would remove commits before the checkpoint that stands for them is on the disk."""
 _LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignCommit:
+    """A commit of another program; ``updated``: how many rows it says it changed, None where it does not say."""
+
+    version: int
+    engine: str
+    operation: str
+    names: frozenset[str]
+    updated: int | None
 
 
 class TableChanged(PenstockError, RuntimeError):
@@ -114,7 +130,8 @@ class DeltaTable:
         with asking_at(self.folder):
             if not deltalake.DeltaTable.is_deltatable(str(self.folder), **of_delta_rs(self.folder)):
                 self._create()
-        self._configure()
+        self.check_features()
+        self._claim()
         self._add_columns()
         self._sync_since(self._table.version() - 1, added=False)  # who wrote it may have been killed before
 
@@ -129,6 +146,10 @@ class DeltaTable:
         """The form of rewritten files: they keep the columns that other programs added."""
         own = {*FILE_SCHEMA.names, *PARTITION_COLUMNS}
         return FileForm(pa.schema([*FILE_SCHEMA, *(one for one in self.schema_now if one.name not in own)]))
+
+    def check_features(self) -> None:
+        """Raise FeatureNotWritten where another program gave the table a feature that is not written here."""
+        Features.read(self._table).check(self.folder)
 
     def _partitions(self) -> list[str]:
         return [name for name in PARTITION_COLUMNS if name in self.schema.names]
@@ -167,20 +188,21 @@ class DeltaTable:
                 raise
         self._sync([self._path(0)])
 
-    def _configure(self) -> None:
-        """Have the settings of today, also where the table was made by an earlier version."""
+    def _claim(self) -> None:
+        """Have a table at a URL say whose it is. Its other properties are the users' from the day it is made on."""
         table = self._table
         self._check_writer()
-        before, known = table.version(), table.metadata().configuration
-        if lacking := {name: value for name, value in self._configuration().items() if known.get(name) != value}:
-            try:
-                with asking_at(self.folder):
-                    table.alter.set_table_properties(lacking, raise_if_not_exists=False)
-            except CommitFailedError:
-                table.update_incremental()
-                self._check_writer()
-                raise
-            self._sync_since(before)
+        if isinstance(self.folder, Path) or PROPERTY in table.metadata().configuration:
+            return
+        before = table.version()
+        try:
+            with asking_at(self.folder):
+                table.alter.set_table_properties({PROPERTY: own_name(self.folder)}, raise_if_not_exists=False)
+        except CommitFailedError:
+            table.update_incremental()
+            self._check_writer()
+            raise
+        self._sync_since(before)
 
     def _configuration(self) -> dict[str, str]:
         return {**CONFIGURATION, **({PROPERTY: own_name(self.folder)} if isinstance(self.folder, ObjectPath) else {})}
@@ -212,8 +234,10 @@ class DeltaTable:
     def _write(
         self, table: deltalake.DeltaTable, actions: list[AddAction | RemoveAction], properties: CommitProperties
     ) -> None:
-        """Raises CommitFailedError where others committed what does not go with it."""
+        """Raises CommitFailedError where others committed what does not go with it, FeatureNotWritten."""
         self._check_writer()
+        deletes = any(isinstance(action, RemoveAction) and action.data_change for action in actions)
+        Features.read(table).check(self.folder, deletes=deletes)
         with asking_at(self.folder):
             table.create_write_transaction(
                 actions,
@@ -350,9 +374,43 @@ class DeltaTable:
         return _newest(self._table) if self.is_begun else -1
 
     def active(self) -> list[TableFile]:
-        if not self.is_begun:
-            return []
-        table = self._table
+        return self._listed(self._table) if self.is_begun else []
+
+    def active_at(self, version: int) -> list[TableFile]:
+        """Return the files of an earlier version. Raises DamagedFile where its log is gone."""
+        try:
+            with asking_at(self.folder):
+                earlier = deltalake.DeltaTable(str(self.folder), version=version, **of_delta_rs(self.folder))
+                return self._listed(earlier)
+        except DeltaError as error:
+            raise DamagedFile(f"{self._log}: version {version}: {str(error).partition(chr(10))[0]}") from None
+
+    def version(self) -> int:
+        """Return the newest version; -1 where there is no table."""
+        return self._table.version() if self.is_begun else -1
+
+    def first_version(self) -> int:
+        """Return the oldest version whose commit is still in the log of a table in a folder."""
+        commits = sorted(self._log.glob("*.json")) if isinstance(self._log, Path) else []
+        return int(commits[0].stem) if commits else self.version()
+
+    def foreign_commit(self, version: int) -> ForeignCommit | None:
+        """Return a commit of another program that changed rows; None for our own, and where the log has it no more."""
+        actions = self._actions(version) or []
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        own = {APPLICATION, DELETIONS}
+        if "penstock" in info or any(action.get("txn", {}).get("appId") in own for action in actions):
+            return None
+        changes = [action.get("add") or action.get("remove") or {} for action in actions]
+        names = frozenset(unquote(str(change["path"])) for change in changes if change.get("dataChange"))
+        if not names:
+            return None
+        engine, operation = (str(info.get(key, "unknown")) for key in ("engineInfo", "operation"))
+        metrics: dict[str, Any] = info.get("operationMetrics") or {}
+        updated = next((int(metrics[key]) for key in UPDATED_ROWS if key in metrics), None)
+        return ForeignCommit(version, engine, operation, names, updated)
+
+    def _listed(self, table: deltalake.DeltaTable) -> list[TableFile]:
         with asking_at(self.folder):
             # One snapshot: a list and vectors of different versions would bring deleted rows back.
             adds, vectors = pa.table(table.get_add_actions()), self._vectors(table)

@@ -1,0 +1,237 @@
+"""Delta's own Spark writes to Penstock's tables, between Penstock's commits, merges and deletions.
+
+Spark is the judge, too: what it reads in the end is what both did, each once, and nothing that was deleted came back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock.tables
+from penstock.landing.deletion.conditions import parse
+from penstock.landing.deletion.deletions import ASKED, FOREIGN, all_deletions, ask
+from penstock.landing.deletion.foreign import note_foreign_changes
+from penstock.landing.deletion.removal import carry_out
+from penstock.landing.proof.rows_of_batches import SnapshotRows
+from penstock.landing.table.features import FeatureNotWritten
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.upkeep import compact_all
+from penstock.sql.query import Query
+from penstock.sql.tables import Tables
+from tests.engines.foreign_spark import ForeignSpark
+from tests.landing.typed.typed_life import CLICK, WINDOW, Life
+from tests.landing.writing.messages import source
+
+pytestmark = pytest.mark.spark
+ROWS = 10
+EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
+"""Milliseconds: the first of the year 1 and the last of the year 9999, which no nanoseconds hold."""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[ForeignSpark]:
+    with ForeignSpark() as session:
+        yield session
+
+
+class Shared:
+    """A table that both write; ``uuids``: what has to be in it."""
+
+    def __init__(self, folder: Path, spark: ForeignSpark) -> None:
+        self.life, self._spark = Life(Layout.of(folder)), spark
+        self.layout, self.landed = self.life.layout, self.life.layout.tables / "landed"
+        self.uuids: set[str] = set()
+        self._batches = 0
+
+    def land(self, batches: int = 2) -> None:
+        for _ in range(batches):
+            numbers = range(self._batches * ROWS, self._batches * ROWS + ROWS)
+            times = [EARLIEST, LATEST, 5]
+            events = [
+                {"type": "click", "uuid": f"a-{n:03}", "timestamp": times[n % 3], "host": "h", "data": {"ms": n}}
+                for n in numbers
+            ]
+            self.life.land(
+                self._batches, [source([(n, json.dumps(e).encode()) for n, e in zip(numbers, events, strict=True)])]
+            )
+            self.uuids |= {str(event["uuid"]) for event in events}
+            self._batches += 1
+
+    def spark(self, statement: str, *gone: str) -> list[dict[str, object]]:
+        self.uuids -= {*gone}
+        return self._spark.sql(statement, self.landed)
+
+    def delete(self, uuid: str) -> None:
+        """By Penstock."""
+        ask(self.layout, ASKED, parse(f"uuid = '{uuid}'"))
+        note_foreign_changes(self.layout)
+        carry_out(self.layout, WINDOW)
+        self.uuids.discard(uuid)
+
+    def compact(self) -> None:
+        compact_all(self.layout)
+
+    def check(self) -> None:
+        """Spark and Penstock see the same rows, each once, with exact times."""
+        rows = self.spark("SELECT uuid, unix_millis(event_time) AS millis FROM {}")
+        assert sorted(str(row["uuid"]) for row in rows) == sorted(self.uuids)
+        assert all(row["millis"] == [EARLIEST, LATEST, 5][int(str(row["uuid"])[2:]) % 3] for row in rows)
+        with Query(Tables(self.layout, typed=(CLICK,)), "SELECT uuid FROM landed ORDER BY 1") as query:
+            assert query.answer()["uuid"].to_pylist() == sorted(self.uuids)
+        dataset = penstock.tables.open(self.layout.tables, "events").to_table()
+        assert sorted(map(str, dataset["uuid"].to_pylist())) == sorted(self.uuids)
+
+
+@pytest.fixture
+def table(tmp_path: Path, spark: ForeignSpark) -> Shared:
+    made = Shared(tmp_path / "tables", spark)
+    made.land(3)
+    return made
+
+
+VECTORS = "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')"
+DELETE = "DELETE FROM {} WHERE uuid = 'a-011'"
+UPDATE = "UPDATE {} SET host = 'changed' WHERE uuid IN ('a-005', 'a-012')"
+MERGE = (
+    "MERGE INTO {} AS t USING (SELECT explode(array('a-003', 'a-021')) AS u) AS s ON t.uuid = s.u "
+    "WHEN MATCHED AND t.uuid = 'a-003' THEN DELETE WHEN MATCHED THEN UPDATE SET host = 'merged'"
+)
+
+
+def test_deletion_vectors_hold_through_everything(table: Shared) -> None:
+    table.spark(VECTORS)
+    table.spark(DELETE, "a-011")
+    table.check()
+    table.delete("a-012")
+    table.check()
+    table.spark(UPDATE.replace("a-012", "a-013"))
+    table.land()
+    table.compact()
+    table.check()
+    table.spark(MERGE, "a-003")
+    table.delete("a-004")
+    table.compact()
+    table.check()
+    assert [one["host"] for one in table.spark("SELECT host FROM {} WHERE uuid = 'a-005'")] == ["changed"]
+
+
+def test_rows_deleted_updated_and_merged_without_vectors(table: Shared) -> None:
+    note_foreign_changes(table.layout)
+    table.spark(DELETE, "a-011")
+    table.spark(UPDATE)
+    table.land()
+    table.spark(MERGE, "a-003")
+    table.compact()
+    table.delete("a-012")
+    table.check()
+    foreign = [one for one in all_deletions(table.layout) if one.why == FOREIGN]
+    assert [one.operation for one in foreign] == ["DELETE", "MERGE"]
+    assert all("Apache-Spark" in one.engine for one in foreign)
+
+
+def test_columns_of_others_are_carried_through_every_rewrite(table: Shared) -> None:
+    def teams() -> dict[object, object]:
+        rows = table.spark("SELECT uuid, team, scores FROM {} WHERE team IS NOT NULL")
+        return {row["uuid"]: (row["team"], row["scores"]) for row in rows}
+
+    table.spark("ALTER TABLE {} ADD COLUMNS (team STRING, scores ARRAY<STRUCT<n: INT, t: TIMESTAMP>>)")
+    table.spark(
+        "UPDATE {} SET team = 'blue', scores = array(named_struct('n', 1, 't', timestamp'2026-01-01T00:00:00Z')) "
+        "WHERE uuid IN ('a-005', 'a-014')"
+    )
+    before = teams()
+    assert len(before) == 2
+    table.compact()
+    assert teams() == before
+    table.land()
+    table.delete("a-006")
+    table.compact()
+    assert teams() == before
+    table.check()
+
+
+def test_files_that_spark_optimized_are_read_merged_and_deleted_from(table: Shared) -> None:
+    table.spark("OPTIMIZE {}")
+    table.check()
+    assert len(SnapshotRows(table.layout)._files) == 1
+    table.land()
+    table.compact()
+    table.check()
+    table.spark("OPTIMIZE {} ZORDER BY (uuid)")
+    table.delete("a-005")
+    table.check()
+
+
+def test_vector_on_times_that_cannot_be_rewritten_stays_until_it_is_purged(table: Shared) -> None:
+    from penstock.landing.table.delta_table import VectorStays
+
+    table.spark("OPTIMIZE {}")
+    table.spark(VECTORS)
+    table.spark(DELETE, "a-011")
+    table.land()
+    table.compact()
+    table.check()
+    ask(table.layout, ASKED, parse("uuid = 'a-012'"))
+    with pytest.raises(VectorStays, match="REORG TABLE"):
+        carry_out(table.layout, WINDOW)
+    table.check()
+    table.spark("REORG TABLE {} APPLY (PURGE)")
+    table.delete("a-012")
+    table.compact()
+    table.check()
+
+
+@pytest.mark.parametrize(
+    ("statement", "named", "undo"),
+    [
+        (
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
+            "rowTracking",
+            [
+                "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableRowTracking' = 'false')",
+                "ALTER TABLE {} DROP FEATURE rowTracking",
+                "ALTER TABLE {} DROP FEATURE domainMetadata",
+            ],
+        ),
+        (
+            "ALTER TABLE {} SET TBLPROPERTIES ('delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5', "
+            "'delta.columnMapping.mode' = 'name')",
+            "columnMapping",
+            [],
+        ),
+        ("ALTER TABLE {} ADD CONSTRAINT small CHECK (host < 'm')", "small", ["ALTER TABLE {} DROP CONSTRAINT small"]),
+    ],
+)
+def test_feature_that_is_not_written_stops_the_landing_with_one_line(
+    table: Shared, statement: str, named: str, undo: list[str]
+) -> None:
+    attempts: list[Callable[[], object]] = [table.life.table.begin, table.land, table.compact]
+    table.spark(statement)
+    for attempt in attempts:
+        with pytest.raises(FeatureNotWritten, match=named):
+            attempt()
+    for one in undo:
+        table.spark(one)
+    if undo:
+        table.land()
+        table.compact()
+        table.check()
+
+
+def test_change_data_feed_and_properties_are_left_alone(table: Shared) -> None:
+    table.spark(
+        "ALTER TABLE {} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', "
+        "'delta.logRetentionDuration' = 'interval 30 days')"
+    )
+    table.life.table.begin()
+    table.land()
+    table.delete("a-005")
+    table.compact()
+    table.check()
+    properties = {row["key"]: row["value"] for row in table.spark("SHOW TBLPROPERTIES {}")}
+    assert properties["delta.logRetentionDuration"] == "interval 30 days"
+    assert properties["delta.enableChangeDataFeed"] == "true"
