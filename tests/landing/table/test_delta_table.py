@@ -289,15 +289,15 @@ def test_batches_are_exact_though_the_writer_is_lost_at_random_moments(tmp_path:
     assert read(folder) == landed == list(range(batch))
 
 
-def test_a_table_of_before_has_the_settings_of_today_from_its_next_start_on(tmp_path: Path) -> None:
-    folder = tmp_path / "landed"
+def test_only_a_new_table_gets_default_settings(tmp_path: Path) -> None:
+    folder, new = tmp_path / "landed", tmp_path / "new"
     folder.mkdir()
     deltalake.DeltaTable.create(str(folder), LANDED, partition_by=["kind", "date"])
-    for _ in range(2):
-        DeltaTable(folder).begin()
-        opened = deltalake.DeltaTable(str(folder))
-        assert opened.metadata().configuration == CONFIGURATION
-        assert opened.version() == 1
+    for path, configuration in ((folder, {}), (new, CONFIGURATION)):
+        for _ in range(2):
+            DeltaTable(path).begin()
+            opened = deltalake.DeltaTable(str(path))
+            assert (opened.metadata().configuration, opened.version()) == (configuration, 0)
 
 
 def test_checkpoints_forget_files_that_are_long_gone(table: DeltaTable) -> None:

@@ -16,7 +16,7 @@ from penstock.landing.table.begun_table import DELTA, begin_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.one_writer import AnotherWriter
 from penstock.landing.table_paths import Layout
-from penstock.landing.writing.compaction import compact_table
+from penstock.landing.writing.compaction import compact_table, remove_old_files
 from tests.landing.table.table_rows import written
 from tests.object_store import S3Server, Wire
 
@@ -97,7 +97,7 @@ def test_a_second_pipeline_is_refused(at_url: Layout, tmp_path: Path) -> None:
     with pytest.raises(AnotherWriter, match="another pipeline") as refused:
         begin_table(other, DELTA)
     assert len(str(refused.value).splitlines()) == 1
-    for write in (lambda: DeltaTable(other.landed).commit(0, []), lambda: compact_table(other.landed)):
+    for write in (lambda: DeltaTable(other.landed).commit(0, []), lambda: remove_old_files(other.landed)):
         with pytest.raises(AnotherWriter):
             write()
     table.commit(0, [written(table, [1])])
