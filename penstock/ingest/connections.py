@@ -55,6 +55,11 @@ class Connection:
         return int(self.splitter.unfinished > 0) + (self.joiner.held_lines if self.joiner else 0)
 
     @property
+    def has_work(self) -> bool:
+        """Whether something that has come waits for its turn; until then nothing more is read of it."""
+        return self.dialogue is not None and self.dialogue.has_work
+
+    @property
     def waits(self) -> bool:
         """Whether it holds what time makes whole."""
         return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)

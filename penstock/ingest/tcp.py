@@ -7,6 +7,7 @@ import logging
 import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,6 +44,8 @@ LEAST_READ = 16 << 10
 """Bytes of one read where many connections share a round."""
 ROUND_SIZE = 4 << 20
 """Bytes published at once at most, so that a fast sender does not hold up the others' messages."""
+TURN_S = 0.02
+"""Limit: time of a round after which requests that make much work wait for the next one."""
 MOST_ACCEPTED = 128
 """Connections let in at a time."""
 RESERVED_FILES = 100
@@ -98,6 +101,7 @@ class TcpReceiver:
         self._promised = Acknowledgements(publisher, readers) if codec.splitter else None
         self._waiting: list[_Waiting] = []
         self._asked: list[tuple[Connection, Command]] = []
+        self._busy: deque[Connection] = deque()
         self._counts = Counts()
         self._buffer = bytearray(READ_SIZE)
 
@@ -112,20 +116,38 @@ class TcpReceiver:
         """One round; whether there was anything to do."""
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
+        if self._busy:
+            timeout = 0.0
         ready = self._selector.select(self._promised.within(timeout) if self._promised else timeout)
         began = self._clock()
         room = min(max(ROUND_SIZE // max(len(ready), 1), LEAST_READ), READ_SIZE)
         for key, _ in ready:
             if key.data is None:
                 self._accept_waiting()
-            elif key.data.is_open:  # it may have had to make room for another one meanwhile
+            elif key.data.is_open and not key.data.has_work:  # it may have had to make room for another one meanwhile
                 size += self._read(key.data, room)
             if size >= ROUND_SIZE:
                 size = self._flush(first)
+        size += self._go_on_with_busy(began)
         self._flush(first)
         self._keep_promises()
         self._earliest = began + FILL_TIME if self._found_little(size) else 0.0
-        return bool(ready)
+        return bool(ready) or bool(self._busy)
+
+    def _go_on_with_busy(self, began: float) -> int:
+        """Give connections whose requests make much work their turns, until this round took TURN_S.
+
+        Returns the bytes of the requests that are read on.
+        """
+        size = 0
+        for _ in range(len(self._busy)):
+            connection = self._busy.popleft()
+            if connection.is_open:
+                size += connection.unfinished
+                self._feed(connection, memoryview(b""))
+            if self._clock() - began > TURN_S:
+                break
+        return size
 
     def _found_little(self, size: int) -> bool:
         """Whether the bytes of a round were hardly worth it; never while a sender waits to be told something."""
@@ -200,12 +222,17 @@ class TcpReceiver:
         if not got:
             return self._close(connection)
         connection.heard = self._clock()
-        self._take(connection, connection.feed(memoryview(self._buffer)[:got]))
+        self._feed(connection, memoryview(self._buffer)[:got])
+        return got
+
+    def _feed(self, connection: Connection, data: memoryview) -> None:
+        self._take(connection, connection.feed(data))
         self._connections.fed(connection)
         self._reply(connection)
+        if connection.has_work and connection.is_open:
+            self._busy.append(connection)
         while self._connections.exceed:
             self._make_room()
-        return got
 
     def _receive_into(self, sock: socket.socket, room: memoryview) -> int:
         return self._tls.receive(sock, room) if self._tls else sock.recv_into(room)

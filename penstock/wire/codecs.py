@@ -70,7 +70,8 @@ def _forward_splitter(listener: Any) -> ForwardSplitter:
     key = listener.shared_key
     # Fluentd takes a server with its own host name for itself, and refuses it.
     handshake = Handshake(key, f"penstock-{socket.gethostname()}", os.urandom(NONCE_SIZE)) if key else None
-    return ForwardSplitter(listener.max_line, listener.max_unfinished, handshake)
+    most = min(listener.max_body, listener.max_unfinished)
+    return ForwardSplitter(listener.max_line, most, handshake, listener.max_messages)
 
 
 def _raw(listener: Any) -> Any:

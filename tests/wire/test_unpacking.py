@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -62,3 +63,11 @@ def test_a_bomb_takes_no_more_memory_than_is_allowed() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4 << 20
+
+
+def test_many_empty_streams_take_time_by_their_number_only() -> None:
+    began = time.process_time()
+    with pytest.raises(Bomb):
+        all_unpacked(gzip.compress(b"") * 200_000, 100)
+    assert all_unpacked(gzip.compress(b"a") * 50_000, 50_000) == b"a" * 50_000
+    assert time.process_time() - began < 20

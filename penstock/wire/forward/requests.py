@@ -12,7 +12,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -22,13 +22,15 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.wire.message_ids import message_id
 from penstock.wire.sender_text import LATIN_1
-from penstock.wire.unpacking import Bomb, NotPacked, all_unpacked
+from penstock.wire.unpacking import PART_BYTES, Bomb, NotPacked, unpacked_parts
 
 NUL = b"\0"
 MOST_BESIDE = 16 << 10
 """Bytes of a tag, and of a request's options."""
-MOST_EVENTS = 1 << 20
-"""Events of a request."""
+BYTES_PER_UNIT = 2048
+"""Bytes that take as long to unpack or to read as one event."""
+MAX_FIELDS = 4
+"""Parts of a request."""
 DIGEST = re.compile(r"[0-9a-f]{32}")
 """The id of a chunk of Fluent Bit's: a hash of what is in it, the same for equal messages of different hosts."""
 OVERSIZE, DAMAGED = "oversize", "damaged"
@@ -51,53 +53,114 @@ class NotForward(PenstockError, ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Rows, how many events were refused by reason, and the id that is to be acknowledged."""
+class RequestLimits:
+    """``max_event``: bytes of an event and of its row; ``max_unpacked``: of all rows, and of a packed request."""
 
-    rows: list[bytes]
-    refused: Counter[str] = field(default_factory=Counter)
-    chunk: str | None = None
+    max_event: int
+    max_unpacked: int
+    max_events: int
 
 
-def read_request(data: bytes, most: int, most_unpacked: int) -> Request:
-    """What ``data``, one msgpack object, asks for.
+class RequestReader:
+    """Reads one request, a msgpack object, in parts: between them the senders of other connections are served.
 
-    ``most``: bytes of an event, and of its row; ``most_unpacked``: bytes that a compressed request may hold. Raises
+    ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if there is one. What it raises is
     NotForward.
     """
-    try:
-        return _read(data, most, most_unpacked)
-    except NotForward:
-        raise
-    except _WRONG as error:
-        raise NotForward(str(error)) from None
 
+    def __init__(self, data: bytes, limits: RequestLimits) -> None:
+        self.size, self._limits = len(data), limits
+        self.refused: Counter[str] = Counter()
+        self.chunk: str | None = None
+        self._rows: list[bytes] = []
+        self._packed: Iterator[bytes] | None = None
+        self._unpacked_parts: list[bytes] = []
+        self._events_read = self._rows_bytes = 0
+        try:
+            self._begin(data)
+        except NotForward:
+            raise
+        except _WRONG as error:
+            raise NotForward(str(error)) from None
 
-def _read(data: bytes, most: int, most_unpacked: int) -> Request:
-    fields = _fields(data)
-    if not 2 <= len(fields) <= 4 or len(fields[0]) > MOST_BESIDE:
-        raise NotForward("no list of a tag and events")
-    tag = _unpacked(fields[0])
-    kind = fields[1][0]
-    is_message = kind not in _ARRAYS + _STRINGS or _is_time(fields[1])
-    if is_message and len(fields) < 3:
-        raise NotForward("a message has a tag, a time and a record")
-    options = fields[3 if is_message else 2 :]
-    option = _unpacked(options[0]) if options and len(options[0]) <= MOST_BESIDE else {}
-    if not isinstance(tag, str) or not isinstance(option, dict | None):
-        raise NotForward("a tag is a text, options are a map")
-    option = option or {}
-    if is_message:
-        events: Iterator[bytes] = iter([b"\x92" + fields[1] + fields[2]])
-    elif kind in _ARRAYS:
-        events = iter(_fields(fields[1]))
-    else:
-        packed = msgpack.unpackb(fields[1], raw=True, max_str_len=len(data), max_bin_len=len(data))
-        events = _stream(_decompressed(packed, option.get("compressed"), most_unpacked))
-    chunk = option.get("chunk")
-    rows, refused = _rows(tag.replace("\0", " ").encode(), events, most, most_unpacked)
-    chunk = chunk if isinstance(chunk, str) else None
-    return Request(_with_uuids(rows, None if chunk is None or DIGEST.fullmatch(chunk) else chunk), refused, chunk)
+    def _begin(self, data: bytes) -> None:
+        fields = list(_elements(data, MAX_FIELDS))
+        if len(fields) < 2 or len(fields[0]) > MOST_BESIDE:
+            raise NotForward("no list of a tag and events")
+        tag = _unpacked(fields[0])
+        kind = fields[1][0]
+        is_message = kind not in _ARRAYS + _STRINGS or _is_time(fields[1])
+        if is_message and len(fields) < 3:
+            raise NotForward("a message has a tag, a time and a record")
+        options = fields[3 if is_message else 2 :]
+        option = _unpacked(options[0]) if options and len(options[0]) <= MOST_BESIDE else {}
+        if not isinstance(tag, str) or not isinstance(option, dict | None):
+            raise NotForward("a tag is a text, options are a map")
+        option = option or {}
+        if is_message:
+            self._events: Iterator[bytes] = iter([b"\x92" + fields[1] + fields[2]])
+        elif kind in _ARRAYS:
+            self._events = _elements(fields[1], self._limits.max_events)
+        else:
+            packed = msgpack.unpackb(fields[1], raw=True, max_str_len=len(data), max_bin_len=len(data))
+            compression = option.get("compressed")
+            if compression not in (None, "", "text"):
+                self._packed = _decompressed_parts(packed, compression, self._limits.max_unpacked)
+            self._events = iter(()) if self._packed else _stream(packed)
+        chunk = option.get("chunk")
+        self.chunk = chunk if isinstance(chunk, str) else None
+        self._tag = tag.replace("\0", " ").encode()
+
+    def read(self, work: int) -> tuple[bool, int]:
+        """Do up to ``work`` units of work (an event, or BYTES_PER_UNIT); whether all is read, and the work done."""
+        try:
+            return self._read(work)
+        except Bomb:
+            raise NotForward(f"holds more than {self._limits.max_unpacked} bytes unpacked", OVERSIZE) from None
+        except (NotPacked, pa.ArrowException, OSError) as error:
+            raise NotForward(f"cannot be unpacked: {error}") from None
+        except NotForward:
+            raise
+        except _WRONG as error:
+            raise NotForward(str(error)) from None
+
+    def _read(self, work: int) -> tuple[bool, int]:
+        done = 0
+        while self._packed is not None:
+            part = next(self._packed, None)
+            if part is None:
+                self._packed, self._events = None, _stream(b"".join(self._unpacked_parts))
+                self._unpacked_parts = []
+                break
+            self._unpacked_parts.append(part)
+            done += len(part) // BYTES_PER_UNIT
+            if done >= work:
+                return False, done
+        for event in self._events:
+            self._take(event)
+            done += 1 + len(event) // BYTES_PER_UNIT
+            if done >= work:
+                return False, done
+        return True, done
+
+    def _take(self, event: bytes) -> None:
+        limits = self._limits
+        self._events_read += 1
+        if self._events_read > limits.max_events:
+            raise NotForward(f"holds more than {limits.max_events} events (max_messages)", OVERSIZE)
+        row = _row(self._tag, event) if len(event) <= limits.max_event else OVERSIZE
+        if isinstance(row, str) or len(row) > limits.max_event:
+            self.refused[row if isinstance(row, str) else OVERSIZE] += 1
+        else:
+            self._rows.append(row)
+            self._rows_bytes += len(row)
+        if self._rows_bytes > limits.max_unpacked:
+            raise NotForward(f"holds more than {limits.max_unpacked} bytes unpacked (max_body)", OVERSIZE)
+
+    def rows(self) -> list[bytes]:
+        """The rows of all events, once they are read."""
+        chunk = self.chunk
+        return _with_uuids(self._rows, None if chunk is None or DIGEST.fullmatch(chunk) else chunk)
 
 
 def _with_uuids(rows: list[bytes], chunk: str | None) -> list[bytes]:
@@ -106,22 +169,6 @@ def _with_uuids(rows: list[bytes], chunk: str | None) -> list[bytes]:
         return [NUL + row for row in rows]
     uuid = message_id([chunk.encode("utf-8", "replace"), *rows]).encode()
     return [b"%b-%d\0%b" % (uuid, number, row) for number, row in enumerate(rows)]
-
-
-def _rows(tag: bytes, events: Iterator[bytes], most: int, most_in_all: int) -> tuple[list[bytes], Counter[str]]:
-    rows: list[bytes] = []
-    refused: Counter[str] = Counter()
-    size = 0
-    for number, event in enumerate(events):
-        row = _row(tag, event) if len(event) <= most else OVERSIZE
-        if isinstance(row, str) or len(row) > most:
-            refused[row if isinstance(row, str) else OVERSIZE] += 1
-        else:
-            rows.append(row)
-            size += len(row)
-        if size > most_in_all or number >= MOST_EVENTS:
-            raise NotForward("holds more than may be", OVERSIZE)
-    return rows, refused
 
 
 def _row(tag: bytes, event: bytes) -> bytes | str:
@@ -182,16 +229,17 @@ def _unpacked(data: bytes) -> Any:
     return msgpack.unpackb(data, raw=False, unicode_errors=LATIN_1, strict_map_key=False)
 
 
-def _fields(data: bytes) -> list[bytes]:
-    """The elements of a list, cut out."""
+def _elements(data: bytes, most: int) -> Iterator[bytes]:
+    """The elements of a list of at most ``most``, cut out one by one. Raises NotForward where there are more."""
     unpacker = msgpack.Unpacker(max_buffer_size=len(data))
     unpacker.feed(data)
-    count, found = unpacker.read_array_header(), []
+    count = unpacker.read_array_header()
+    if count > most:
+        raise NotForward(f"holds more than {most} elements in a list", OVERSIZE)
     for _ in range(count):
         begin = unpacker.tell()
         unpacker.skip()
-        found.append(data[begin : unpacker.tell()])
-    return found
+        yield data[begin : unpacker.tell()]
 
 
 def _stream(data: bytes) -> Iterator[bytes]:
@@ -205,29 +253,22 @@ def _stream(data: bytes) -> Iterator[bytes]:
         begin = unpacker.tell()
 
 
-def _decompressed(data: bytes, name: Any, most: int) -> bytes:
-    """What one or several gzip streams or zstd frames, one behind the other, hold.
+def _decompressed_parts(data: bytes, compression: Any, most: int) -> Iterator[bytes]:
+    """Yield what gzip streams or zstd frames, one behind the other, hold.
 
-    Raises NotForward beyond ``most`` bytes, and for compressions that nobody sends.
+    Raises Bomb beyond ``most`` bytes, and NotForward for compressions that nobody sends.
     """
-    if name in (None, "", "text"):
-        return data
-    try:
-        return all_unpacked(data, most) if name == "gzip" else _unpacked_zstd(data, name, most)
-    except Bomb:
-        raise NotForward("holds more than may be", OVERSIZE) from None
-    except (NotPacked, pa.ArrowException, OSError) as error:
-        raise NotForward(f"cannot be unpacked: {error}") from None
-
-
-def _unpacked_zstd(data: bytes, name: Any, most: int) -> bytes:
-    if name != "zstd":
+    if compression == "gzip":
+        yield from unpacked_parts(data, most)
+        return
+    if compression != "zstd":
         raise NotForward("compressed is neither gzip nor zstd")
     with pa.input_stream(pa.py_buffer(data), compression="zstd") as stream:
-        unpacked: bytes = stream.read(most + 1)
-    if len(unpacked) > most:
-        raise Bomb(f"more than {most} bytes")
-    return unpacked
+        while part := stream.read(PART_BYTES):
+            most -= len(part)
+            if most < 0:
+                raise Bomb("more bytes than may be")
+            yield part
 
 
 def acknowledgement(chunk: str) -> bytes:

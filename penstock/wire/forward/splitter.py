@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import msgpack
 import pyarrow as pa
 
 from penstock.wire.forward.handshake import Handshake
-from penstock.wire.forward.requests import DAMAGED, OVERSIZE, NotForward, Request, acknowledgement, read_request
+from penstock.wire.forward.requests import (
+    DAMAGED,
+    OVERSIZE,
+    NotForward,
+    RequestLimits,
+    RequestReader,
+    acknowledgement,
+)
 from penstock.wire.lines import NO_LINES, Lines
+from penstock.wire.requests import MAX_MESSAGES
 
 MOST_REQUEST = 16 << 20
 """Bytes of a request; Fluentd's chunks have 8 MiB, Fluent Bit's 2."""
+WORK_PER_TURN = 2048
+"""Limit: events, or units of bytes, read before other connections have their turn: 2 to 4 us each, so 8 ms."""
 PROTOCOL, KEY = "protocol", "key"
 """Why a connection has to be closed."""
 
@@ -21,15 +32,20 @@ class ForwardSplitter:
     """Finds the requests of one connection, and their events.
 
     ``replies`` are to be sent at once, ``acknowledgements`` once the log has the rows before them; whoever sends them
-    takes them out. ``closed``: why the connection cannot go on, "" while it can.
+    takes them out. ``closed``: why the connection cannot go on, "" while it can. ``has_work``: whether to call ``feed``
+    again without new bytes, before anything more of the connection is read.
     """
 
     waits = False
 
-    def __init__(self, max_line: int, most_unpacked: int, handshake: Handshake | None = None) -> None:
-        self._max_line, self._most_unpacked = max_line, most_unpacked
+    def __init__(
+        self, max_line: int, most_unpacked: int, handshake: Handshake | None = None, max_events: int = MAX_MESSAGES
+    ) -> None:
+        self._limits = RequestLimits(max_line, most_unpacked, max_events)
         self._handshake = handshake
         self._most = min(MOST_REQUEST, most_unpacked)
+        self._reader: RequestReader | None = None
+        self.has_work = False
         self._scanner = msgpack.Unpacker(max_buffer_size=2 * self._most + (4 << 20))
         self._pending = bytearray()
         self._begin = 0
@@ -40,10 +56,10 @@ class ForwardSplitter:
     @property
     def unfinished(self) -> int:
         """Bytes of a request whose end has not come."""
-        return len(self._pending)
+        return len(self._pending) + (self._reader.size if self._reader else 0)
 
     def feed(self, data: bytes | memoryview) -> Lines:
-        """The events of the requests that ``data`` ends."""
+        """The events of the requests that ``data`` ends, as far as they are read in one turn."""
         if self.closed:
             return Lines(NO_LINES)
         self._pending += data
@@ -51,23 +67,55 @@ class ForwardSplitter:
         refused: Counter[str] = Counter()
         try:
             self._scanner.feed(data)
-            while not self.closed and (request := self._next()) is not None:
-                self._take(request, rows, refused)
-            if len(self._pending) > self._most:
+            self._read_turn(rows, refused)
+            if len(self._pending) > self._most and not self.has_work:
                 raise NotForward("a request larger than may be", OVERSIZE)
         except NotForward as error:
             self._close(PROTOCOL)
             refused[error.reason] += 1
         return Lines(pa.array(rows, pa.binary()) if rows else NO_LINES, refused=refused)
 
+    def _read_turn(self, rows: list[bytes], refused: Counter[str]) -> None:
+        """Read requests until there is no whole one left, or the turn is over."""
+        room, self.has_work = WORK_PER_TURN, False
+        while not self.closed:
+            if room <= 0:
+                self.has_work = True
+                return
+            if self._reader is None:
+                if (request := self._next()) is None:
+                    return
+                self._begin_request(request)
+                room -= 1
+                continue
+            is_whole, work = self._reader.read(room)
+            room -= work
+            if is_whole:
+                # Order: the rows of a request leave together, so that its acknowledgement covers all of them.
+                rows += self._reader.rows()
+                refused.update(self._reader.refused)
+                if self._reader.chunk is not None:
+                    self.acknowledgements.append(acknowledgement(self._reader.chunk))
+                self._reader = None
+
     def settle(self) -> Lines:
         """Nothing becomes whole by silence."""
         return Lines(NO_LINES)
 
     def finish(self) -> Lines:
-        """What ended with the connection is no request: its sender has not been told that it is safe."""
+        """What ended with the connection is no request: its sender has not been told that it is safe.
+
+        Requests that are whole and wait for their turn are read.
+        """
+        parts: list[pa.Array[Any]] = [NO_LINES]
+        refused: Counter[str] = Counter()
+        while self.has_work and not self.closed:
+            lines = self.feed(b"")
+            parts.append(lines.lines)
+            refused.update(lines.refused)
         cut, self._pending = len(self._pending), bytearray()
-        return Lines(NO_LINES, refused=Counter({DAMAGED: 1} if cut and not self._handshake else {}))
+        refused.update({DAMAGED: 1} if cut and not self._handshake else {})
+        return Lines(pa.concat_arrays(parts), refused=refused)
 
     def _next(self) -> bytes | None:
         """The next request; None while it is not whole. Raises NotForward."""
@@ -83,22 +131,16 @@ class ForwardSplitter:
         del self._pending[:size]
         return request
 
-    def _take(self, data: bytes, rows: list[bytes], refused: Counter[str]) -> None:
+    def _begin_request(self, data: bytes) -> None:
         if self._handshake is not None:
             is_known, reply = self._handshake.answer(data)
             self.replies.append(reply)
             self._handshake = None
             if not is_known:
                 self._close(KEY)
-            return
-        if data == b"\xc0":  # a heartbeat
-            return
-        request: Request = read_request(data, self._max_line, self._most_unpacked)
-        rows += request.rows
-        refused.update(request.refused)
-        if request.chunk is not None:
-            self.acknowledgements.append(acknowledgement(request.chunk))
+        elif data != b"\xc0":  # not a heartbeat
+            self._reader = RequestReader(data, self._limits)
 
     def _close(self, reason: str) -> None:
         self.closed = reason
-        self._pending = bytearray()
+        self._pending, self._reader, self.has_work = bytearray(), None, False
