@@ -300,6 +300,8 @@ def test_the_unit_of_a_time_is_told_by_its_magnitude(time: int, written: str) ->
 def test_the_handshake_gives_a_name_that_no_fluentd_on_this_machine_has() -> None:
     make = codec_of("forward").splitter
     assert make is not None
-    here = make(SimpleNamespace(shared_key="key", max_line=1000, max_unfinished=1000))
+    here = make(
+        SimpleNamespace(shared_key="key", max_line=1000, max_unfinished=1000, max_body=1 << 20, max_messages=1000)
+    )
     here.feed(msgpack.packb(["PING", socket.gethostname(), b"salt", "digest", "", ""]))
     assert msgpack.unpackb(here.replies[-1])[3] == f"penstock-{socket.gethostname()}"
