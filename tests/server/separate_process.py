@@ -12,8 +12,9 @@ from pathlib import Path
 _PROGRAM = """
 import sys
 from pathlib import Path
-import penstock.process.grpc_without_threads, penstock.process.small_heap
-from penstock.process.file_limit import raise_file_limit
+from penstock.process.tuning import tune
+tune("log daemon")  # before grpc and Arrow are imported
+from penstock.process.kernel import raise_file_limit
 from tests.server.running import Running
 raise_file_limit()
 running = Running(Path(sys.argv[1]))
