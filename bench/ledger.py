@@ -13,7 +13,7 @@ from penstock.counts import Counts, Origin, bucket_of
 from penstock.handover.drain import Drain
 from penstock.ledger.checkpoint import FILE
 from penstock.ledger.ledger import Ledger
-from penstock.log import Log, Stored, TopicSettings
+from penstock.log import Log, StoredBatch, TopicSettings
 from penstock.records import body
 
 SIZE = 256
@@ -68,7 +68,7 @@ class _Measured(Ledger):
 
     spent = 0.0
 
-    def _stored(self, topic: str, stored: Stored) -> None:
+    def _stored(self, topic: str, stored: StoredBatch) -> None:
         begin = time.thread_time()
         super()._stored(topic, stored)
         self.spent += time.thread_time() - begin

@@ -21,19 +21,19 @@ from penstock.ledger.book import Book, Covered, TierCounts
 from penstock.ledger.checkpoint import BadCheckpoint
 from penstock.ledger.daily_rollup import DAY
 from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, parse
-from penstock.log import CorruptBatch, Gap, Stored, TopicReader, UnknownFormat
-from penstock.log.read.glance import Orderly
+from penstock.log import CorruptBatch, Gap, StoredBatch, TopicReader, UnknownFormat
+from penstock.log.read.glance import IntactTopic
 
 TOPIC = "_ledger"
 Verify = Callable[[str, int, int], object]
 """Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
 TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost, EventPost)
-_NONE: Mapping[str, Orderly] = MappingProxyType({})
+_NONE: Mapping[str, IntactTopic] = MappingProxyType({})
 _LOGGER = logging.getLogger(__name__)
 
 
 def resume(
-    topics: Path, verify: Verify | None = None, rolled: int | None = None, orderly: Mapping[str, Orderly] = _NONE
+    topics: Path, verify: Verify | None = None, rolled: int | None = None, orderly: Mapping[str, IntactTopic] = _NONE
 ) -> Book:
     """The book from the checkpoint and what lies beyond it; else from all that there is.
 
@@ -63,7 +63,7 @@ def _read(
     topics: Path,
     tiers: tuple[type[Post], ...],
     verify: Verify | None,
-    orderly: Mapping[str, Orderly] = _NONE,
+    orderly: Mapping[str, IntactTopic] = _NONE,
 ) -> Book:
     """Enter all that ``book`` does not cover."""
     for name in _folders(topics):
@@ -137,7 +137,7 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
             book.enter_gap(TOPIC, gap)
 
 
-def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object]) -> Iterator[Stored]:
+def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object]) -> Iterator[StoredBatch]:
     """All batches from ``offset`` on that can be read; the ranges of others are told to ``corrupt``.
 
     That may put them back: so each is tried once more.
@@ -145,7 +145,7 @@ def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], ob
     told = -1
     while True:
         try:
-            for stored in reader.documents(offset):
+            for stored in reader.whole_batches(offset):
                 yield stored
                 offset = stored.end
             return
@@ -191,7 +191,7 @@ def _compared(kept: TierCounts, read: TierCounts) -> list[str]:
     return found
 
 
-def usable(topics: Path, orderly: Mapping[str, Orderly] = _NONE) -> tuple[TierCounts | None, str]:
+def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[TierCounts | None, str]:
     """The checkpoint if reading on from it comes to what reading everything comes to; else None, and why."""
     try:
         pages = checkpoint.read(topics)
@@ -203,7 +203,7 @@ def usable(topics: Path, orderly: Mapping[str, Orderly] = _NONE) -> tuple[TierCo
     return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
 
 
-def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, Orderly] = _NONE) -> str:
+def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, IntactTopic] = _NONE) -> str:
     """What of the topics' files is not as it was when ``pages`` were entered; empty when all of it is."""
     for name, mark in sorted(pages.covered.items()):
         lost = pages.lost.get(name, [])
@@ -221,7 +221,7 @@ def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, Orderly] = _N
     return ""
 
 
-def _is_same(found: Orderly, mark: Covered, lost: list[tuple[int, int]]) -> bool:
+def _is_same(found: IntactTopic, mark: Covered, lost: list[tuple[int, int]]) -> bool:
     """Whether a topic is as it was when it was entered up to ``mark``, and nothing came since."""
     told = found.end == mark.end and (found.last == mark.time or 0 in (found.last, mark.time))
     return told and unreadable(found.gaps, mark.end) == sorted(lost)
@@ -237,7 +237,7 @@ def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) ->
         return f"offsets before and behind {mark.end} went together"
     if (last := next(reader.read(mark.end - 1, end=mark.end), None)) is not None and mark.time not in (0, last.last):
         return f"offset {mark.end - 1} has another timestamp"
-    if (following := next(reader.documents(mark.end), None)) is not None and following.base < mark.end:
+    if (following := next(reader.whole_batches(mark.end), None)) is not None and following.base < mark.end:
         return f"offset {mark.end} has become a part of a larger batch"
     return ""
 

@@ -25,8 +25,8 @@ from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, is_partition, parse
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
-from penstock.log import Gap, InvalidTopicName, Log, Stored, TopicReader, UnknownFormat, UnknownTopic
-from penstock.log.read.glance import Orderly, glance
+from penstock.log import Gap, InvalidTopicName, Log, StoredBatch, TopicReader, UnknownFormat, UnknownTopic
+from penstock.log.read.glance import IntactTopic, glance
 from penstock.log.store.gaps import FILE_NAME, load
 from penstock.records import body
 
@@ -65,7 +65,7 @@ class Ledger:
         log.observe_recoveries(self._recovered)
         self.roll_up()
 
-    def _stored(self, topic: str, stored: Stored) -> None:
+    def _stored(self, topic: str, stored: StoredBatch) -> None:
         if topic != TOPIC:
             self._book.enter(topic, stored.origin, stored.base, stored.rows, stored.last)
 
@@ -217,7 +217,7 @@ class Ledger:
         return document(series(pages, beyond, self._in_buffer(), since, step), step, pages.rolled)
 
 
-def _orderly(log: Log) -> Iterator[tuple[str, Orderly]]:
+def _orderly(log: Log) -> Iterator[tuple[str, IntactTopic]]:
     """The topics in order, which can be opened when they are needed; others are opened, and so brought in order.
 
     The first OPENED are opened in any case.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.log.commit.batching import Appended
     from penstock.log.cursors import Cursors, Lag
     from penstock.log.log import Log
-    from penstock.log.read.segment_view import Stored
+    from penstock.log.read.segment_view import StoredBatch
     from penstock.log.read.topic_reader import TopicReader
     from penstock.log.retention.dropping import Swept
     from penstock.log.retention.sweeper import Sweeper
@@ -49,7 +49,7 @@ else:
         "commit.batching": "Appended",
         "cursors": "Cursors Lag",
         "log": "Log",
-        "read.segment_view": "Stored",
+        "read.segment_view": "StoredBatch",
         "read.topic_reader": "TopicReader",
         "retention.dropping": "Swept",
         "retention.sweeper": "Sweeper",
@@ -79,7 +79,7 @@ __all__ = [
     "MessageTooLarge",
     "OutOfSequence",
     "ProducerSequence",
-    "Stored",
+    "StoredBatch",
     "Sweeper",
     "Swept",
     "TooManyTopics",

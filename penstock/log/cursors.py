@@ -30,7 +30,7 @@ class Lag:
 
 def lag(reader: TopicReader, offset: int, now: int) -> Lag:
     """How far a cursor at ``offset`` is behind at ``now`` (microseconds). Raises CorruptBatch."""
-    entries, size, first = reader.ahead(offset)
+    entries, size, first = reader.backlog(offset)
     return Lag(entries, size, max((now - first) / 1e6 if entries else 0.0, 0.0))
 
 

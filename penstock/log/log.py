@@ -30,7 +30,7 @@ from penstock.log.errors import (
 )
 from penstock.log.plausible_clock import FILE_NAME as CLOCK
 from penstock.log.plausible_clock import PlausibleClock, newest_stored
-from penstock.log.read.segment_view import Stored
+from penstock.log.read.segment_view import StoredBatch
 from penstock.log.resources import Budget, Handles, Reserve, Shared
 from penstock.log.retention.dropping import Swept
 from penstock.log.settings import MAX_NAME, TopicSettings, checked
@@ -47,7 +47,7 @@ _LOGGER = logging.getLogger(__name__)
 _NAME = re.compile(r"[a-z0-9_\-.]+")
 _NO_OVERRIDES: Mapping[str, TopicSettings] = MappingProxyType({})
 _NO_CHANGES: Mapping[str, object] = MappingProxyType({})
-Observer = Callable[[str, Stored], None]
+Observer = Callable[[str, StoredBatch], None]
 
 
 class Log:
@@ -380,7 +380,7 @@ def _size(folder: Path) -> int:
     return size
 
 
-def _observed(name: str, observer: Observer) -> Callable[[Stored], None]:
+def _observed(name: str, observer: Observer) -> Callable[[StoredBatch], None]:
     return lambda stored: observer(name, stored)
 
 

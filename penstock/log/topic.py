@@ -22,7 +22,7 @@ from penstock.log.commit.batching import Appended, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Cursors, Lag, lag, lags
 from penstock.log.errors import CorruptBatch, LogClosed, LogError, LogFull, MessageTooLarge
-from penstock.log.read.segment_view import Stored
+from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.resources import Shared
 from penstock.log.retention.dropping import Swept
@@ -33,7 +33,7 @@ from penstock.log.store.producers import ProducerSequence
 from penstock.records import BadBatch
 
 T = TypeVar("T")
-__all__ = ["Appended", "Stored", "Topic"]
+__all__ = ["Appended", "StoredBatch", "Topic"]
 _LOGGER = logging.getLogger(__name__)
 _NULL_ROW = records.body([None])
 SMALL_BODY = 64 << 10
@@ -58,7 +58,7 @@ class Topic:
         self._scheduled = False
         self._unflushed_since = 0.0
         self._closed: LogError | None = None
-        self._subscribers: tuple[Callable[[Stored], None], ...] = ()
+        self._subscribers: tuple[Callable[[StoredBatch], None], ...] = ()
         self._gaps = Gaps(shared.fs, path)
         self.writer = Writer(shared, path, self._gaps, settings)
         self._writing = self.writer.lock
@@ -103,12 +103,12 @@ class Topic:
         """Up to which position the frames of a log buffer are stored here; 0 when there are none."""
         return self.writer.positions.get(buffer, 0)
 
-    def subscribe(self, callback: Callable[[Stored], None]) -> None:
+    def subscribe(self, callback: Callable[[StoredBatch], None]) -> None:
         """Call ``callback`` for every batch once it is synced, in order, on the committing thread: never block."""
         with self._queue_lock:
             self._subscribers = (*self._subscribers, callback)
 
-    def unsubscribe(self, callback: Callable[[Stored], None]) -> None:
+    def unsubscribe(self, callback: Callable[[StoredBatch], None]) -> None:
         """Take back a subscription."""
         with self._queue_lock:
             self._subscribers = tuple(known for known in self._subscribers if known != callback)
@@ -199,7 +199,7 @@ class Topic:
         """Tell the subscribers what has become visible; holding the writer's lock."""
         for one in self.writer.take_seen():
             first, last = int(one.timestamps[0]), int(one.timestamps[-1])
-            event = Stored(one.base, len(one.timestamps), first, last, one.origin, one.framed.length, one.load)
+            event = StoredBatch(one.base, len(one.timestamps), first, last, one.origin, one.framed.length, one.load)
             for callback in self._subscribers:
                 try:
                     callback(event)

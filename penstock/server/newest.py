@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from penstock.log import Stored, Topic
+from penstock.log import StoredBatch, Topic
 
 MOST, LARGEST = 64, 16 << 10
 """Batches of a topic that are kept, and bytes of one; where more comes at once, to read the files is cheap."""
@@ -18,9 +18,9 @@ class Newest:
     """The newest small batches of one topic. ``add`` is called on the threads that commit, one at a time."""
 
     def __init__(self) -> None:
-        self._kept: deque[Stored] = deque(maxlen=MOST)
+        self._kept: deque[StoredBatch] = deque(maxlen=MOST)
 
-    def add(self, stored: Stored) -> None:
+    def add(self, stored: StoredBatch) -> None:
         """A batch was stored."""
         if stored.size <= LARGEST:
             self._kept.append(stored)

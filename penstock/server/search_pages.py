@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.log import Stored, Topic, TopicReader
-from penstock.log.read.filters import Filter, having
+from penstock.log import StoredBatch, Topic, TopicReader
+from penstock.log.read.filters import Filter, contains_text
 from penstock.server.entry_pages import DEFAULT_BUDGET, SCAN_SECONDS, mending
 from penstock.server.read_query import LAST_OFFSET, parse_filter
 from penstock.slogd.columns.entries import sizes
@@ -75,7 +75,7 @@ class Search:
         """The rows of a SCHEMA batch that are wanted."""
         chosen = self.filter
         found = batch if chosen is None else chosen.apply(batch)
-        return found.filter(having(found, self.text)) if self.text else found
+        return found.filter(contains_text(found, self.text)) if self.text else found
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Found:
     rows: int = 0
     size: int = 0
 
-    def take(self, stored: Stored, search: Search) -> bool:
+    def take(self, stored: StoredBatch, search: Search) -> bool:
         """Take what is wanted of the next batch, as much as fits, at least one entry. False when the page is full."""
         rows = search.wanted(stored.batch)
         fits = self._fitting(rows, search)
@@ -151,7 +151,7 @@ def _nothing_yet(reader: TopicReader, search: Search) -> Found:
     return Found(at, at, start, stop)
 
 
-def _ahead(reader: TopicReader, search: Search, found: Found) -> Iterator[Stored]:
+def _ahead(reader: TopicReader, search: Search, found: Found) -> Iterator[StoredBatch]:
     return reader.read_back(found.begin) if search.back else reader.read(found.end, end=found.stop)
 
 

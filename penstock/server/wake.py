@@ -7,7 +7,7 @@ import contextlib
 import math
 from collections.abc import Collection
 
-from penstock.log import Stored
+from penstock.log import StoredBatch
 
 
 class Wake:
@@ -24,7 +24,7 @@ class Wake:
             async with asyncio.timeout_at(due if due < math.inf else None):
                 await self._event.wait()
 
-    def on_stored(self, _: Stored | None = None) -> None:
+    def on_stored(self, _: StoredBatch | None = None) -> None:
         """Called by the log after each synced commit; never blocks."""
         if not self._event.is_set():
             with contextlib.suppress(RuntimeError):  # the loop has just been closed

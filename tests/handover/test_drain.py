@@ -80,7 +80,7 @@ def payloads(log: Log, topic: str = "in") -> list[bytes]:
 
 def counts(log: Log, topic: str = "in") -> Counts:
     total = Counts()
-    for stored in log.topic(topic, internal=True).reader().documents():
+    for stored in log.topic(topic, internal=True).reader().whole_batches():
         total.absorb(stored.origin.counts)
     return total
 

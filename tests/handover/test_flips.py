@@ -86,7 +86,7 @@ class Pipe:
             total = Counts()
             for topic in ("in", RECEIPTS):
                 if topic in log.names(internal=True):
-                    for document in log.topic(topic, internal=True).reader().documents():
+                    for document in log.topic(topic, internal=True).reader().whole_batches():
                         for counts in by_bucket(document.origin.bucket, document.origin.counts).values():
                             total.absorb(counts)
         life.end()

@@ -74,7 +74,7 @@ def counts(log: Log) -> Counts:
     """Of all minutes and topics."""
     total = Counts()
     for topic in log.names(internal=True):
-        for stored in log.topic(topic, internal=True).reader().documents():
+        for stored in log.topic(topic, internal=True).reader().whole_batches():
             for found in by_bucket(stored.origin.bucket, stored.origin.counts).values():
                 total.absorb(found)
     return total

@@ -285,7 +285,7 @@ class Model(RuleBasedStateMachine):
         self.ends[name] = end
         missing = [offset for gap in reader.gaps() for offset in range(gap.begin, gap.end)]
         assert sorted([*found, *missing]) == list(range(end)), "each offset is a row or in one gap"
-        kept = sum(stored.origin.counts["accepted"] for stored in reader.documents())
+        kept = sum(stored.origin.counts["accepted"] for stored in reader.whole_batches())
         dropped = sum(
             counts.get("accepted", 0)
             for gap in reader.gaps()

@@ -66,7 +66,7 @@ def test_appends_of_one_source_and_bucket_that_wait_together_become_one_batch(tm
         topic._writing.release()
         wait([*held, other], 10)
         topic._writing.acquire()
-        found = [(s.origin.source, s.rows, dict(s.origin.counts)) for s in topic.reader().documents()]
+        found = [(s.origin.source, s.rows, dict(s.origin.counts)) for s in topic.reader().whole_batches()]
     assert found == [("events", 5, {"taken": 10}), ("other", 1, {})]
     assert held[-1].result().count == 1
 
@@ -110,11 +110,11 @@ def test_counts_without_rows_are_kept_in_an_internal_topic(tmp_path):
         topic.append(EMPTY_BODY, origin(counts={"taken": 3, "empty": 3})).result(10)
         topic.append(EMPTY_BODY, origin(counts={"taken": 2, "empty": 2})).result(10)
     with opened(tmp_path, "_receipts") as topic:
-        assert [dict(s.origin.counts) for s in topic.reader().documents()] == [
+        assert [dict(s.origin.counts) for s in topic.reader().whole_batches()] == [
             {"taken": 3, "empty": 3},
             {"taken": 2, "empty": 2},
         ]
-        assert len(list(topic.reader().documents(1))) == 1
+        assert len(list(topic.reader().whole_batches(1))) == 1
 
 
 def test_an_empty_append_elsewhere_stores_nothing_and_must_have_no_counts(tmp_path):

@@ -28,7 +28,7 @@ from penstock.landing.promote.kafka_writer import PATIENCE, CannotSend, KafkaOut
 from penstock.landing.promote.offset_map import Move, OffsetMap, map_path, maps
 from penstock.landing.table_paths import Layout
 from penstock.log.errors import CorruptBatch
-from penstock.log.read.segment_view import Stored
+from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 
 FROM_HEADER = "_penstock_offset"
@@ -75,7 +75,7 @@ class Promotion:
     def close(self) -> None:
         self._out.close()
 
-    def _batches(self, end: int) -> Iterator[Stored]:
+    def _batches(self, end: int) -> Iterator[StoredBatch]:
         """What can be read; corrupt batches are for the log to enter as gaps."""
         begin = self.map.end
         while begin < end:
@@ -110,13 +110,13 @@ class Promotion:
             raise CannotSend(f"topic {name}: {error.args[0].str()}") from error
 
 
-def _parts(stored: Stored) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _parts(stored: StoredBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     size = max(1, min(ROWS, BYTES * stored.rows // max(stored.batch.nbytes, 1)))
     for begin in range(0, stored.rows, size):
         yield stored.base + begin, stored.batch.slice(begin, size)
 
 
-def _records(offsets: Sequence[int], part: pa.RecordBatch, stored: Stored) -> Iterator[Outgoing]:
+def _records(offsets: Sequence[int], part: pa.RecordBatch, stored: StoredBatch) -> Iterator[Outgoing]:
     codec = stored.origin.codec
     own = [(CODEC_HEADER, codec.encode())] if codec and codec != PLAIN_CODEC else []
     for offset, row in zip(offsets, part.to_pylist(), strict=True):

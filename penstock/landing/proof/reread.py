@@ -18,7 +18,7 @@ from penstock.landing.rows.engine import pc
 from penstock.landing.rows.json_events import EventRules, events_in
 from penstock.landing.rows.table_rows import is_of, uuids_said
 from penstock.log.errors import CorruptBatch
-from penstock.log.read.segment_view import Stored
+from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.store.gaps import Gap
 
@@ -139,7 +139,7 @@ class _Sought:
         self._places: list[SourceBucket] = []
         self._size = 0
 
-    def take(self, stored: Stored, offsets: Offsets) -> Sequence[Suspect]:
+    def take(self, stored: StoredBatch, offsets: Offsets) -> Sequence[Suspect]:
         """Take those of a batch that are among ``offsets`` (ascending); what has come together, when it is enough."""
         mine = offsets[np.searchsorted(offsets, stored.base) : np.searchsorted(offsets, stored.base + stored.rows)]
         if not len(mine):

@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, lost, refuse_gaps, shaped
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.filters import Filter
-from penstock.log.read.segment_view import Stored
+from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.store.gaps import CORRUPT
 from penstock.log.store.provenance import PROVENANCE, with_provenance
@@ -68,7 +68,7 @@ class FolderStore:
             batch = chosen.apply(stored.batch) if chosen else stored.batch
             yield shaped(with_provenance(batch, stored.origin, asked), part.topic, schema)
 
-    def _stored(self, part: Range, fail: bool) -> Iterator[Stored]:
+    def _stored(self, part: Range, fail: bool) -> Iterator[StoredBatch]:
         reader = TopicReader(self._folder / part.topic)
         begin = part.begin
         try:

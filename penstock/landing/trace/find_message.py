@@ -16,7 +16,7 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import RowReader, TableFile, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.errors import CorruptBatch, LogError
-from penstock.log.read.segment_view import Stored
+from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 
 DETAILS = ("topic", "partition", "offset", "source", "bucket", "received", "timestamp", "landed_at", "uuid", "reason")
@@ -104,7 +104,7 @@ def _find_in(
     return None
 
 
-def read_one(reader: TopicReader, offset: int) -> Stored | None:
+def read_one(reader: TopicReader, offset: int) -> StoredBatch | None:
     """The row at an offset; None where it is in a gap or beyond the end. Raises CorruptBatch."""
     return next(reader.read(offset, end=offset + 1), None)
 
@@ -129,7 +129,7 @@ def _may_have_uuid(batch: pa.RecordBatch, codec: str, uuid: str) -> Mask:
     return pc.or_kleene(near, said)
 
 
-def _readable(reader: TopicReader, begin: int) -> Iterator[Stored]:
+def _readable(reader: TopicReader, begin: int) -> Iterator[StoredBatch]:
     while True:
         try:
             for stored in reader.read(begin):

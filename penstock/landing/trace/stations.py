@@ -10,7 +10,7 @@ from typing import Any
 from penstock.landing.journal import Commit
 from penstock.landing.proof.proofs import Proof
 from penstock.landing.proof.reread import event_of, is_partition
-from penstock.log.read.segment_view import Stored
+from penstock.log.read.segment_view import StoredBatch
 from penstock.log.store.gaps import Gap
 
 
@@ -30,7 +30,7 @@ class Seen:
     topic: str
     offset: int
     end: int = 0
-    stored: Stored | None = None
+    stored: StoredBatch | None = None
     gap: Gap | None = None
     corrupt: bool = False
     commit: Commit | None = None

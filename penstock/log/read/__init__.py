@@ -1,4 +1,4 @@
-"""Reading topics from their folders alone, also while another process writes them.
+"""Readers of topic folders: they use the files alone, also while another process writes them.
 
 Read ``segment_view``, ``topic_reader``, then ``filters`` and ``filter_syntax``. Imports ``files``, ``log.store`` and
 ``log.errors``.

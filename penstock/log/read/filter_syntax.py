@@ -1,15 +1,15 @@
-"""The grammar of filters on annotations: text to a tree.
+r"""The grammar of filters on annotations: parses a text into a tree.
 
     filter  = and  *( "OR" and )
     and     = not  *( "AND" not )
     not     = *"NOT" ( "(" filter ")" / clause )
     clause  = "k:" pattern [ "v:" pattern ]  /  "v:" pattern [ "k:" pattern ]
 
-Operators may be in either case; NOT binds before AND before OR. A clause is one annotation: ``k:a v:b`` asks for
-an annotation whose key is a and whose value is b, ``k:a AND v:b`` for one of key a and for one, the same or
-another, of value b. A pattern is a regular expression of RE2 that must match the whole key or value. It ends at a
-space, or at a closing bracket that was not opened in it; within double quotes neither ends it (``\\"`` is a quote).
-Source: the seed, "Messages", 4.
+Operators may be in either case; NOT binds before AND before OR. A clause matches a single annotation: ``k:a v:b``
+requires an annotation whose key is a and whose value is b; ``k:a AND v:b`` requires an annotation with key a and an
+annotation with value b, which may be the same. A pattern is a regular expression of RE2 that must match the whole key
+or value. A space ends it, or a closing bracket that was not opened in it; within double quotes neither does (``\"`` is
+a quote).
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from penstock.log.errors import LogError
 from penstock.log.read.pattern_cost import compile_cost
 
 MAX_LENGTH = 16 << 10
-"""Characters of a filter: each pattern costs a pass over the annotations, so nobody may ask for any number."""
+"""Limit: for the length of a filter, because each pattern costs a pass over the annotations of a batch."""
 MAX_CLAUSES = 200
 MAX_COMPILE_COST = 100_000
-"""Limit: of all patterns of a filter together, as ``compile_cost`` estimates it: about 25 ms. They are compiled twice
-when a filter is parsed and once for each batch that it is applied to.
+"""Limit: for the sum of ``compile_cost`` over the patterns of a filter, about 25 ms. They are compiled twice when a
+filter is parsed and once for each batch.
 """
 MAX_DEPTH = 100
-"""Brackets and NOTs within each other, well below Python's own limit."""
-_SHOWN = 60
-"""Characters of a long filter that are shown around an error."""
+"""Limit: for nested brackets and NOTs, well below Python's recursion limit."""
+_SHOWN_CHARACTERS = 60
+"""Characters of a long filter that an error shows on each side of its position."""
 _NAMED_CLASS = re.compile(r"\[:\^?[a-z]+:\]")
-_NOTHING = pa.nulls(1, pa.string())
-_EXPECTED = "k: or v: with a pattern, NOT or ( is expected here"
+_NULL_TEXT = pa.nulls(1, pa.string())
+_CLAUSE_EXPECTED = "k: or v: with a pattern, NOT or ( is expected here"
 
 
 class BadFilter(LogError):
-    """A filter that is none. ``position``: of the character in ``text``, from 0, where ``message`` applies."""
+    """An invalid filter. ``message`` applies to the character at ``position`` (from 0) of ``text``."""
 
     def __init__(self, message: str, position: int, text: str = "") -> None:
         super().__init__(f"bad filter at character {position + 1}: {message}")
@@ -48,15 +48,15 @@ class BadFilter(LogError):
 
     @property
     def pointed(self) -> str:
-        """The text, or the part of it around the error, and a line with a caret below the place."""
-        begin = max(0, self.position - _SHOWN)
-        part = "".join(c if c.isprintable() else " " for c in self.text[begin : self.position + _SHOWN])
+        """The text around the error, and a line with a caret below the position."""
+        begin = max(0, self.position - _SHOWN_CHARACTERS)
+        part = "".join(c if c.isprintable() else " " for c in self.text[begin : self.position + _SHOWN_CHARACTERS])
         return f"{part}\n{' ' * (self.position - begin)}^"
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One annotation: patterns that its whole key and its whole value match; None is any."""
+    """Patterns that the whole key and the whole value of an annotation match; None matches any."""
 
     key: str | None = None
     value: str | None = None
@@ -64,36 +64,36 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """What the operand does not match."""
+    """Rows that the operand does not match."""
 
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
-class All:
-    """What all operands match."""
+class And:
+    """Rows that all operands match."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Any:
-    """What one of the operands matches."""
+class Or:
+    """Rows that at least one operand matches."""
 
     operands: tuple[Node, ...]
 
 
-Node = Clause | Not | All | Any
+Node = Clause | Not | And | Or
 
 
-def whole(pattern: str) -> str:
-    """A pattern of RE2 that matches a text when ``pattern`` matches all of it."""
+def anchored(pattern: str) -> str:
+    """Return a pattern of RE2 that matches a text if ``pattern`` matches all of it."""
     closed = r"\E" if _Scan(pattern, 0, quoted=True).literal else ""
     return rf"\A(?:{pattern}{closed})\z"
 
 
 def parse(text: str) -> Node:
-    """The tree of a filter. Raises BadFilter for anything that is none."""
+    """Return the tree of a filter. Raises BadFilter for an invalid text."""
     try:
         if len(text) > MAX_LENGTH:
             raise BadFilter(f"a filter has at most {MAX_LENGTH:,} characters", MAX_LENGTH)
@@ -104,174 +104,180 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent over ``text``; all methods but ``filter`` leave ``at`` behind what they took."""
+    """Recursive descent over ``text``. All methods but ``filter`` leave ``offset`` behind the part that they
+    consumed.
+    """
 
     def __init__(self, text: str) -> None:
-        self.text, self.at, self.depth, self.clauses, self.cost = text, 0, 0, 0, 0
+        self.text, self.offset, self.depth, self.clauses, self.cost = text, 0, 0, 0, 0
 
     def filter(self) -> Node:
         if not self.text.strip():
             raise BadFilter("the filter is empty", 0)
-        node = self._any()
-        self._skip()
-        if self.at < len(self.text):
-            raise self._unexpected_rest()
+        node = self._parse_or()
+        self._skip_spaces()
+        if self.offset < len(self.text):
+            if self.text[self.offset] == ")":
+                raise BadFilter("this bracket closes none", self.offset)
+            raise BadFilter("AND, OR or the end is expected here", self.offset)
         return node
 
-    def _unexpected_rest(self) -> BadFilter:
-        if self.text[self.at] == ")":
-            return BadFilter("this bracket closes none", self.at)
-        return BadFilter("AND, OR or the end is expected here", self.at)
+    def _parse_or(self) -> Node:
+        operands = [self._parse_and()]
+        while self._accept_word("OR"):
+            operands.append(self._parse_and())
+        return operands[0] if len(operands) == 1 else Or(tuple(operands))
 
-    def _any(self) -> Node:
-        operands = [self._all()]
-        while self._word("OR"):
-            operands.append(self._all())
-        return operands[0] if len(operands) == 1 else Any(tuple(operands))
+    def _parse_and(self) -> Node:
+        operands = [self._parse_not()]
+        while self._accept_word("AND"):
+            operands.append(self._parse_not())
+        return operands[0] if len(operands) == 1 else And(tuple(operands))
 
-    def _all(self) -> Node:
-        operands = [self._not()]
-        while self._word("AND"):
-            operands.append(self._not())
-        return operands[0] if len(operands) == 1 else All(tuple(operands))
-
-    def _not(self) -> Node:
-        self._skip()
-        begin = self.at
+    def _parse_not(self) -> Node:
+        self._skip_spaces()
+        begin = self.offset
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise BadFilter(f"more than {MAX_DEPTH} brackets and NOTs within each other", begin)
-        node = Not(self._not()) if self._word("NOT") else self._brackets() if self._take("(") else self._clause()
+        if self._accept_word("NOT"):
+            node: Node = Not(self._parse_not())
+        else:
+            node = self._parse_group() if self._accept("(") else self._parse_clause()
         self.depth -= 1
         return node
 
-    def _brackets(self) -> Node:
-        opened = self.at - 1
-        node = self._any()
-        self._skip()
-        if not self._take(")"):
-            if self.at < len(self.text):
-                raise BadFilter("AND, OR or ) is expected here", self.at)
+    def _parse_group(self) -> Node:
+        opened = self.offset - 1
+        node = self._parse_or()
+        self._skip_spaces()
+        if not self._accept(")"):
+            if self.offset < len(self.text):
+                raise BadFilter("AND, OR or ) is expected here", self.offset)
             raise BadFilter("this bracket is not closed", opened)
         return node
 
-    def _clause(self) -> Clause:
-        begin = self.at
+    def _parse_clause(self) -> Clause:
+        begin = self.offset
         self.clauses += 1
         if self.clauses > MAX_CLAUSES:
             raise BadFilter(f"a filter has at most {MAX_CLAUSES} annotations", begin)
-        found: dict[str, str] = {}
-        while side := self._side():
-            if side in found:
-                other = f"{side}: is there already: write AND or OR between two annotations"
-                raise BadFilter(other, self.at - 2)
-            found[side] = self._pattern()
-            self._skip()
-        if not found:
-            raise BadFilter(_EXPECTED, begin)
-        return Clause(found.get("k"), found.get("v"))
+        patterns: dict[str, str] = {}
+        while side := self._accept_side():
+            if side in patterns:
+                message = f"{side}: is there already: write AND or OR between two annotations"
+                raise BadFilter(message, self.offset - 2)
+            patterns[side] = self._parse_pattern()
+            self._skip_spaces()
+        if not patterns:
+            raise BadFilter(_CLAUSE_EXPECTED, begin)
+        return Clause(patterns.get("k"), patterns.get("v"))
 
-    def _side(self) -> str:
-        side = self.text[self.at : self.at + 2]
+    def _accept_side(self) -> str:
+        side = self.text[self.offset : self.offset + 2]
         if side not in ("k:", "v:"):
             return ""
-        self.at += 2
+        self.offset += 2
         return side[0]
 
-    def _pattern(self) -> str:
-        quoted = self._take('"')
-        begin = self.at
+    def _parse_pattern(self) -> str:
+        quoted = self._accept('"')
+        begin = self.offset
         scan = _Scan(self.text, begin, quoted)
-        self.at = scan.end
+        self.offset = scan.end
         pattern = self.text[begin : scan.end]
-        if quoted and not self._take('"'):
+        if quoted and not self._accept('"'):
             raise BadFilter("these quotes are not closed", begin - 1)
-        if quoted and self.text[self.at : self.at + 1].strip().strip(")"):
-            raise BadFilter("a space is expected behind the quotes", self.at)
+        if quoted and self.text[self.offset : self.offset + 1].strip().strip(")"):
+            raise BadFilter("a space is expected behind the quotes", self.offset)
         if not quoted and not pattern:
             raise BadFilter('a pattern is expected here ("" is an empty one)', begin)
-        # Order: the estimate first, as compiling is what costs.
+        # Order: estimate before compiling, because compiling is the expensive part.
         self.cost += compile_cost(pattern)
         if self.cost > MAX_COMPILE_COST:
             raise BadFilter("the patterns are too large: use fewer or shorter repetitions and Unicode classes", begin)
-        _check(pattern, begin)
+        _check_pattern(pattern, begin)
         return pattern
 
-    def _skip(self) -> None:
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
+    def _skip_spaces(self) -> None:
+        while self.offset < len(self.text) and self.text[self.offset].isspace():
+            self.offset += 1
 
-    def _take(self, character: str) -> bool:
-        taken = self.text.startswith(character, self.at)
-        self.at += taken
-        return taken
+    def _accept(self, character: str) -> bool:
+        matches = self.text.startswith(character, self.offset)
+        self.offset += matches
+        return matches
 
-    def _word(self, word: str) -> bool:
-        self._skip()
-        end = self.at + len(word)
-        if self.text[self.at : end].upper() != word or self.text[end : end + 1].isalnum():
+    def _accept_word(self, word: str) -> bool:
+        self._skip_spaces()
+        end = self.offset + len(word)
+        if self.text[self.offset : end].upper() != word or self.text[end : end + 1].isalnum():
             return False
+        # `NOT_x` and `NOT:` are no operators.
         if self.text[end : end + 1] in (":", "_"):
             return False
-        self.at = end
+        self.offset = end
         return True
 
 
 class _Scan:
-    """Where the pattern of RE2 that begins at ``at`` ends in ``text``, and whether it ends within ``\\Q``."""
+    r"""Scan of a pattern of RE2: ``end`` is the offset behind it, ``literal`` whether it ends within ``\Q``."""
 
-    def __init__(self, text: str, at: int, quoted: bool) -> None:
+    def __init__(self, text: str, offset: int, quoted: bool) -> None:
         self.literal = False
         self._brackets, self._class = 0, False
-        while at < len(text):
-            character = text[at]
+        while offset < len(text):
+            character = text[offset]
             if character == '"' if quoted else character.isspace() or self._closes(character):
                 break
-            at = self._step(text, at)
-        self.end = min(at, len(text))
+            offset = self._skip_element(text, offset)
+        self.end = min(offset, len(text))
 
     def _closes(self, character: str) -> bool:
         return character == ")" and not (self.literal or self._class or self._brackets)
 
-    def _step(self, text: str, at: int) -> int:
-        """Behind the piece at ``at``."""
-        if text[at] == "\\":
-            return self._escape(text, at)
+    def _skip_element(self, text: str, offset: int) -> int:
+        """Return the offset behind the syntax element at ``offset``."""
+        if text[offset] == "\\":
+            return self._skip_escape(text, offset)
         if self.literal:
-            return at + 1
+            return offset + 1
         if self._class:
-            return self._in_class(text, at)
-        if text[at] == "[":
+            return self._skip_in_class(text, offset)
+        if text[offset] == "[":
             self._class = True
-            at += text.startswith("^", at + 1)
-            return at + 1 + text.startswith("]", at + 1)  # a bracket that comes first is one of the class
-        self._brackets += (text[at] == "(") - (text[at] == ")")
-        return at + 1
+            offset += text.startswith("^", offset + 1)
+            # A closing bracket that comes first is a member of the class.
+            return offset + 1 + text.startswith("]", offset + 1)
+        self._brackets += (text[offset] == "(") - (text[offset] == ")")
+        return offset + 1
 
-    def _escape(self, text: str, at: int) -> int:
-        second = text[at + 1 : at + 2]
+    def _skip_escape(self, text: str, offset: int) -> int:
+        second = text[offset + 1 : offset + 2]
         if self.literal:
             self.literal = second != "E"
-            return at + 1 + (second in ('"', "E"))
+            return offset + 1 + (second in ('"', "E"))
         self.literal = second == "Q" and not self._class
-        return at + 2
+        return offset + 2
 
-    def _in_class(self, text: str, at: int) -> int:
-        if named := _NAMED_CLASS.match(text, at):
+    def _skip_in_class(self, text: str, offset: int) -> int:
+        if named := _NAMED_CLASS.match(text, offset):
             return named.end()
-        self._class = text[at] != "]"
-        return at + 1
+        self._class = text[offset] != "]"
+        return offset + 1
 
 
-def _check(pattern: str, begin: int) -> None:
-    """Raises BadFilter, at the place where RE2 finds it, for a pattern that is no regular expression."""
-    for number, character in enumerate(pattern):
+def _check_pattern(pattern: str, begin: int) -> None:
+    """Raise BadFilter, at RE2's position, for an invalid regular expression."""
+    for index, character in enumerate(pattern):
+        # Arrow encodes patterns as UTF-8, which has no surrogates, and would raise UnicodeEncodeError.
         if "\ud800" <= character <= "\udfff":
-            raise BadFilter("half of a surrogate pair is no character", begin + number)
-    for expression in (pattern, whole(pattern)):
+            raise BadFilter("half of a surrogate pair is no character", begin + index)
+    # The pattern alone first: a pattern such as `a)|(b` is valid only within the brackets that `anchored` adds.
+    for expression in (pattern, anchored(pattern)):
         try:
-            pc.match_substring_regex(_NOTHING, pattern=expression)
+            pc.match_substring_regex(_NULL_TEXT, pattern=expression)
         except pa.ArrowInvalid as error:
-            said = str(error).removeprefix("Invalid regular expression: ")
-            part = said.rpartition(": ")[2]
-            raise BadFilter(f"{said} (RE2)", begin + max(0, pattern.find(part))) from None
+            reason = str(error).removeprefix("Invalid regular expression: ")
+            part = reason.rpartition(": ")[2]
+            raise BadFilter(f"{reason} (RE2)", begin + max(0, pattern.find(part))) from None

@@ -1,7 +1,7 @@
-"""Filters on annotations, evaluated on whole batches: ``(k:userid v:vip\\-[0-9]+) OR (k:important)``.
+r"""Filters on annotations, evaluated on whole batches: ``(k:userid v:vip\-[0-9]+) OR (k:important)``.
 
-The grammar is that of ``penstock.log.read.filter_syntax``. No Python runs for a single row: patterns are matched by
-Arrow on the keys and values of all annotations of a batch at once, and what they found is gathered by row.
+The grammar is in ``penstock.log.read.filter_syntax``. No Python statement runs per row: Arrow matches the patterns on
+the keys and values of all annotations of a batch at once, and the matches are gathered by row.
 """
 
 from __future__ import annotations
@@ -14,57 +14,59 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.log.read.filter_syntax import All, Any, BadFilter, Clause, Node, Not, parse, whole
+from penstock.log.read.filter_syntax import And, BadFilter, Clause, Node, Not, Or, anchored, parse
 from penstock.records import annotation_column, from_numpy
 
-__all__ = ["BadFilter", "Filter", "having"]
+__all__ = ["BadFilter", "Filter", "contains_text"]
 
 Mask = npt.NDArray[np.bool_]
-_PLAIN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*", re.ASCII)
-"""Patterns that can only match one text: ASCII punctuation with a backslash before it stands for itself."""
+_LITERAL_PATTERN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*", re.ASCII)
+"""Patterns that match exactly one text; a backslash before ASCII punctuation only escapes it."""
 _ESCAPE = re.compile(r"\\(.)")
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter that can be applied to any number of batches, from any thread."""
+    """A parsed filter. Immutable: any thread may apply it to any number of batches."""
 
     text: str
     root: Node
 
     @classmethod
     def parse(cls, text: str) -> Filter:
-        """Raises BadFilter, which points at the place, for a text that is none (an empty one, too)."""
+        """Parse a filter. Raises BadFilter, with the position, for an invalid or empty text."""
         return cls(text, parse(text))
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """One value a row (never null) of a batch with the column ``annotations``: whether it matches.
+        """Return a Boolean per row (never null) of a batch with the column ``annotations``: whether the row matches.
 
-        A row without annotations matches no clause; a null value counts as an empty one.
+        A row without annotations matches no clause; a null value counts as an empty value.
         """
-        return pa.array(_rows(self.root, _Pairs(batch)))
+        return pa.array(_match_rows(self.root, _Pairs(batch)))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that match; the batch itself when all do."""
+        """Return the rows that match; the batch itself if all do."""
         mask = self.mask(batch)
         return batch if mask.true_count == batch.num_rows else batch.filter(mask)
 
 
-def having(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
-    """One value a row (never null) of a SCHEMA batch: whether its payload, or an annotation, has ``text`` in it."""
+def contains_text(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
+    """Return a Boolean per row (never null) of a SCHEMA batch: whether its payload or an annotation contains
+    ``text``.
+    """
     pairs = _Pairs(batch)
-    annotated = pairs.rows(_contain(pairs.keys, text) | _contain(pairs.values, text))
-    return pa.array(_contain(batch.column("payload"), text) | annotated)
+    annotated = pairs.rows_with_match(_contains(pairs.keys, text) | _contains(pairs.values, text))
+    return pa.array(_contains(batch.column("payload"), text) | annotated)
 
 
-def _contain(texts: pa.Array[pa.StringScalar] | pa.Array[pa.BinaryScalar], text: str) -> Mask:
-    found: pa.BooleanArray = pc.match_substring(texts, text)
-    mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
+def _contains(texts: pa.Array[pa.StringScalar] | pa.Array[pa.BinaryScalar], text: str) -> Mask:
+    matches: pa.BooleanArray = pc.match_substring(texts, text)
+    mask: Mask = matches.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
 
 
 class _Pairs:
-    """The annotations of all rows one behind the other: ``keys``, ``values``, ``bounds`` of each row in them."""
+    """The annotations of all rows in sequence: ``keys``, ``values``, and the ``bounds`` of each row in them."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         column = annotation_column(batch)
@@ -75,66 +77,70 @@ class _Pairs:
         self.keys = column.keys[first:last]
         self.values = column.items[first:last]
         self.absent = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
-        self.one_each = last - first == self.count and bool((np.diff(offsets) == 1).all())
+        self.one_per_row = last - first == self.count and bool((np.diff(offsets) == 1).all())
 
-    def rows(self, found: Mask) -> Mask:
-        """Which rows have one of the annotations that were found."""
-        if not self.one_each:
-            running = np.zeros(len(found) + 1, np.int32)
-            np.cumsum(found, out=running[1:])
-            found = np.diff(running[self.bounds]) > 0
-        return found if self.absent is None else found & ~self.absent
+    def rows_with_match(self, matches: Mask) -> Mask:
+        """Return which rows have a matching annotation."""
+        # Fast path: with exactly one annotation per row, the matches are the rows already.
+        if not self.one_per_row:
+            running = np.zeros(len(matches) + 1, np.int32)
+            np.cumsum(matches, out=running[1:])
+            matches = np.diff(running[self.bounds]) > 0
+        return matches if self.absent is None else matches & ~self.absent
 
 
-def _rows(node: Node, pairs: _Pairs) -> Mask:
+def _match_rows(node: Node, pairs: _Pairs) -> Mask:
     if isinstance(node, Clause):
-        return pairs.rows(_found(node, pairs))
+        return pairs.rows_with_match(_match_clause(node, pairs))
     if isinstance(node, Not):
-        return ~_rows(node.operand, pairs)
-    return _all(node, pairs) if isinstance(node, All) else _any(node, pairs)
+        return ~_match_rows(node.operand, pairs)
+    return _match_all(node, pairs) if isinstance(node, And) else _match_any(node, pairs)
 
 
-def _all(node: All, pairs: _Pairs) -> Mask:
+def _match_all(node: And, pairs: _Pairs) -> Mask:
     mask = np.ones(pairs.count, np.bool_)
     for operand in node.operands:
+        # The remaining operands cannot change the mask; each would cost a pass over the annotations.
         if not mask.any():
             break
-        mask = mask & _rows(operand, pairs)
+        mask = mask & _match_rows(operand, pairs)
     return mask
 
 
-def _any(node: Any, pairs: _Pairs) -> Mask:
+def _match_any(node: Or, pairs: _Pairs) -> Mask:
     mask = np.zeros(pairs.count, np.bool_)
     for operand in node.operands:
         if mask.all():
             break
-        mask = mask | _rows(operand, pairs)
+        mask = mask | _match_rows(operand, pairs)
     return mask
 
 
-def _found(clause: Clause, pairs: _Pairs) -> Mask:
-    """Which annotations match; values are looked at only where the key does."""
+def _match_clause(clause: Clause, pairs: _Pairs) -> Mask:
+    """Return which annotations match; values are compared only if the key matches."""
     if clause.key is None:
-        return _matches(pairs.values, clause.value)
-    found = _matches(pairs.keys, clause.key)
+        return _match_texts(pairs.values, clause.value)
+    matches = _match_texts(pairs.keys, clause.key)
     if clause.value is None:
-        return found
-    if found.all():
-        return _matches(pairs.values, clause.value)
-    at = np.flatnonzero(found)
-    found[at] = _matches(pairs.values.take(from_numpy(at)), clause.value)
-    return found
+        return matches
+    # Fast path: all keys match, as in a topic with a single key; copying the values would gain nothing.
+    if matches.all():
+        return _match_texts(pairs.values, clause.value)
+    key_matches = np.flatnonzero(matches)
+    matches[key_matches] = _match_texts(pairs.values.take(from_numpy(key_matches)), clause.value)
+    return matches
 
 
-def _matches(texts: pa.Array[pa.StringScalar], pattern: str | None) -> Mask:
-    """Which texts the pattern matches as a whole; writable."""
+def _match_texts(texts: pa.Array[pa.StringScalar], pattern: str | None) -> Mask:
+    """Return which texts ``pattern`` matches as a whole, as a writable array."""
     if pattern is None:
         return np.ones(len(texts), np.bool_)
     if texts.null_count:
-        texts = texts.fill_null("")  # type: ignore[assignment]  # the stub forgets the type
-    if _PLAIN.fullmatch(pattern):
+        texts = texts.fill_null("")  # type: ignore[assignment]  # pyarrow's stub widens the type
+    # Fast path: a plain comparison needs no regular expression.
+    if _LITERAL_PATTERN.fullmatch(pattern):
         matched = pc.equal(texts, pa.scalar(_ESCAPE.sub(r"\1", pattern), texts.type))
     else:
-        matched = pc.match_substring_regex(texts, pattern=whole(pattern))
+        matched = pc.match_substring_regex(texts, pattern=anchored(pattern))
     mask: Mask = matched.to_numpy(zero_copy_only=False)
     return mask

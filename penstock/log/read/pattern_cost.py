@@ -1,7 +1,7 @@
-"""Estimates what it costs to compile a regular expression of RE2, from its text alone.
+"""An estimate of the cost of compiling a regular expression of RE2, from its text alone.
 
-RE2 unrolls repetitions, and a class of Unicode characters becomes hundreds of instructions: 28 characters of pattern
-may cost 0.3 s. The unit is the cost of one ASCII character, measured as about 0.2 us.
+RE2 unrolls repetitions and expands a class of Unicode characters to hundreds of instructions: a pattern of 28
+characters may cost 0.3 s. The unit is the cost of an ASCII character, measured as about 0.2 us.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LITERAL = re.compile(r"\\Q(.*?)(?:\\E|\Z)", re.DOTALL)
 
 
 def compile_cost(pattern: str) -> int:
-    """Return the estimate; never an error, also where the pattern is no regular expression."""
+    """Return the estimate. Never raises, also if the pattern is not a regular expression."""
     sums, piece, offset = [0], 0, 0
     # Invariant: ``piece`` is the cost of the last atom or group, which is part of ``sums[-1]``.
     while offset < len(pattern):

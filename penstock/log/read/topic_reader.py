@@ -1,4 +1,4 @@
-"""Reading a topic from its folder alone, also while another process writes it. Only synced data is looked at."""
+"""Reads a topic from its folder alone, also while another process writes it. It reads synced data only."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.log.errors import CorruptBatch
-from penstock.log.read.segment_view import SegmentView, Stored, piece, timestamps
+from penstock.log.read.segment_view import SegmentView, StoredBatch, cut_batch, timestamps
 from penstock.log.store import gaps, segment
 from penstock.log.store.gaps import Gap
 from penstock.log.store.visibility import ReaderGate
 
-SETTLED = 0.1
-"""A folder that changed less than this many seconds before it was listed is listed again: its time may stand still."""
+LISTING_SETTLED_S = 0.1
+"""Age that a folder's modification time must have for its listing to be cached. Two changes within one tick of the file
+system's clock have the same time.
+"""
 MAX_VIEWS = 64
-"""Segments that are kept open at once."""
-JOINED = 1 << 20
-"""Bytes of small batches that are read as one."""
-ATTEMPTS = 5
-"""How often a listing is tried again when a segment was removed meanwhile."""
+"""Limit: for the segments that are open, each with a mapped file."""
+JOINED_BYTES = 1 << 20
+"""Size of a piece that joins small batches."""
+MAX_LISTINGS = 5
+"""Limit for repeated listings, each caused by a segment that was removed after it was listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What there is of a topic: offsets [start, end) but for ``gaps``, and when its first and its last row were stored
-    (microseconds; None where there is no row).
+    """The range of a topic: offsets [start, end) but for ``gaps``, and when the first and the last row were stored
+    (microseconds; None if there is no row).
     """
 
     start: int
@@ -42,97 +44,98 @@ class Extent:
 
 
 class TopicReader:
-    """Reads a topic's folder. Not for several threads at once; each takes its own."""
+    """A reader of a topic's folder. Not thread-safe: each thread needs its own."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._views: dict[int, SegmentView] = {}
         self._firsts: list[int] = []
-        self._listed = 0
+        self._listed_mtime_ns = 0
         self._gaps: list[Gap] = []
         self._gaps_path = str(path / gaps.FILE_NAME)
-        self._gaps_file: tuple[int, int, int] | None = None
+        self._gaps_identity: tuple[int, int, int] | None = None
         self._gate = ReaderGate(path.parent)
 
     @property
     def start(self) -> int:
-        """The first offset that can be read (``end`` when there is none)."""
+        """First offset that can be read; ``end`` if there is none."""
         return self.span()[0]
 
     @property
     def end(self) -> int:
-        """One past the last synced offset."""
+        """Offset behind the last synced row."""
         self._refresh()
         return self._end()
 
     def gaps(self) -> list[Gap]:
-        """All gaps, sorted by offset."""
+        """Return all gaps, sorted by offset."""
         self._refresh()
         return list(self._gaps)
 
     def span(self) -> tuple[int, int, list[Gap]]:
-        """``start``, ``end`` and ``gaps`` by one look at the folder."""
+        """Return ``start``, ``end`` and ``gaps`` of one moment."""
         self._refresh()
         start, stop = (self._firsts[0] if self._firsts else 0), self._end()
         begin, _ = next(gaps.uncovered(self._gaps, start, stop), (stop, stop))
         return begin, stop, list(self._gaps)
 
     def extent(self) -> Extent:
-        """``span``, and the times of its first and last row. Raises CorruptBatch."""
+        """Return ``span``, and the times of the first and last row. Raises CorruptBatch."""
         self._refresh()
-        known, end = list(self._gaps), self._end()
-        parts = list(gaps.uncovered(known, self._firsts[0] if self._firsts else 0, end))
+        current_gaps, end = list(self._gaps), self._end()
+        parts = list(gaps.uncovered(current_gaps, self._firsts[0] if self._firsts else 0, end))
         if not parts:
-            return Extent(end, end, known)
+            return Extent(end, end, current_gaps)
         first, last = parts[0][0], parts[-1][1] - 1
-        return Extent(first, end, known, self._time_of(first), self._time_of(last))
+        return Extent(first, end, current_gaps, self._time_of(first), self._time_of(last))
 
     def _end(self) -> int:
         last = self._gaps[-1].end if self._gaps else 0
         return max(self._view(len(self._firsts) - 1).end, last) if self._firsts else last
 
     def _refresh(self) -> None:
-        """Look for new segments, gaps and synced data."""
-        for _ in range(ATTEMPTS):
+        """Load new segments, gaps and synced data."""
+        for _ in range(MAX_LISTINGS):
             try:
-                self._list()
+                self._list_segments()
                 self._load_gaps()
                 if self._firsts:
-                    self._seen(self._firsts[-1]).refresh(sealed=False)
+                    self._cached_view(self._firsts[-1]).refresh(sealed=False)
                 return
-            except FileNotFoundError:  # removed since it was listed: list again
-                self._listed = 0
+            except FileNotFoundError:  # retention removed it after the listing: list again
+                self._listed_mtime_ns = 0
         raise FileNotFoundError(f"{self.path} is no topic")
 
-    def _list(self) -> None:
+    def _list_segments(self) -> None:
         changed = os.stat(self.path).st_mtime_ns
-        if changed == self._listed:
+        if changed == self._listed_mtime_ns:
             return
         now = time.time_ns()
         self._firsts = segment.first_offsets(os.listdir(self.path))
         self._views = {first: view for first, view in self._views.items() if first in set(self._firsts)}
-        self._listed = changed if now - changed > SETTLED * 1e9 else 0
+        self._listed_mtime_ns = changed if now - changed > LISTING_SETTLED_S * 1e9 else 0
 
     def _load_gaps(self) -> None:
         try:
-            found = os.stat(self._gaps_path)
-            file = found.st_ino, found.st_size, found.st_mtime_ns
-            if file != self._gaps_file:
+            status = os.stat(self._gaps_path)
+            identity = status.st_ino, status.st_size, status.st_mtime_ns
+            # Three fields, because a new file may reuse the inode of the one that it replaced.
+            if identity != self._gaps_identity:
                 self._gaps = gaps.load(Path(self._gaps_path))
-                self._gaps_file = file
+                self._gaps_identity = identity
         except FileNotFoundError:
             self._gaps = []
 
     def _view(self, number: int) -> SegmentView:
-        """Segment ``number``; sealed ones are looked at once."""
-        view = self._seen(self._firsts[number])
+        """Return segment ``number``, refreshed; sealed segments need that once."""
+        view = self._cached_view(self._firsts[number])
         last = number == len(self._firsts) - 1
         if not view.sealed and (not last or not view.length):
             view.refresh(sealed=not last)
         return view
 
-    def _seen(self, first: int) -> SegmentView:
-        """The segment that begins at ``first``, as it was looked at before."""
+    def _cached_view(self, first: int) -> SegmentView:
+        """Return the cached view of the segment that begins at ``first``."""
         view = self._views.get(first)
         if view is None:
             if len(self._views) >= MAX_VIEWS:
@@ -142,11 +145,12 @@ class TopicReader:
 
     def read(
         self, offset: int, *, max_rows: int | None = None, max_bytes: int | None = None, end: int | None = None
-    ) -> Iterator[Stored]:
-        """Batches from ``offset`` on, up to ``end`` or what is synced now; the first and last may be parts.
+    ) -> Iterator[StoredBatch]:
+        """Yield batches from ``offset`` on, up to ``end`` or the synced end; the first and last may be parts of
+        batches.
 
         Stops after ``max_rows`` rows, or before a batch that would exceed ``max_bytes`` (but never before the first).
-        Gaps are skipped. Raises CorruptBatch for a batch that cannot be read and is no gap yet.
+        Skips gaps. Raises CorruptBatch for a damaged batch that is not a gap yet.
         """
         stop = self.end if end is None else min(self.end, end)
         rows, size = max_rows, 0
@@ -157,16 +161,17 @@ class TopicReader:
             if max_bytes is not None and size > max_bytes and size > int(view.records["length"][number]):
                 return
             limit = limit if rows is None else min(limit, begin + rows)
-            found = piece(view.stored(number), begin, limit)
-            rows = rows if rows is None else rows - found.rows
-            yield found
+            stored = cut_batch(view.stored(number), begin, limit)
+            rows = rows if rows is None else rows - stored.rows
+            yield stored
 
     def read_joined(
-        self, offset: int, *, max_rows: int | None = None, room: int = JOINED, end: int | None = None
+        self, offset: int, *, max_rows: int | None = None, room: int = JOINED_BYTES, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of ``read`` (SCHEMA), in fewer pieces: small batches that follow each other come as one.
+        """Yield the rows of ``read`` (SCHEMA) in fewer pieces: small contiguous batches are joined into pieces of
+        about ``room`` bytes.
 
-        Such a piece has about ``room`` bytes. ``end`` is what this reader said last: then it does not look again, nor
+        ``end`` is an end that this reader returned before: then the folder is not examined again, neither for data nor
         for gaps.
         """
         offset, stop, rows = max(offset, 0), self.end if end is None else end, max_rows
@@ -179,33 +184,33 @@ class TopicReader:
             if limit <= begin:
                 return
             batch, base = view.joined(view.stored_from(begin), limit, room)
-            found = batch.slice(begin - base, limit - begin)
-            rows = rows if rows is None else rows - len(found)
-            offset = begin + len(found)
-            yield found
+            part_rows = batch.slice(begin - base, limit - begin)
+            rows = rows if rows is None else rows - len(part_rows)
+            offset = begin + len(part_rows)
+            yield part_rows
 
-    def read_back(self, before: int) -> Iterator[Stored]:
-        """As ``read``, of what is below ``before``, the newest batch first."""
+    def read_back(self, before: int) -> Iterator[StoredBatch]:
+        """Yield what ``read`` yields below ``before``, the newest batch first."""
         stop = min(before, self.end)
         while (number := bisect_right(self._firsts, stop - 1) - 1) >= 0:
             first = self._firsts[number]
             for view, batch, begin, limit in reversed(list(self._pieces(first, stop))):
-                yield piece(view.stored(batch), begin, limit)
+                yield cut_batch(view.stored(batch), begin, limit)
             stop = first
 
-    def documents(self, offset: int = 0) -> Iterator[Stored]:
-        """All whole batches with rows at or behind ``offset`` that are not in a gap, none of them loaded."""
-        done = -1
+    def whole_batches(self, offset: int = 0) -> Iterator[StoredBatch]:
+        """Yield whole batches, not loaded, that have a row at ``offset`` or later outside the gaps."""
+        last_base = -1
         for view, number, _, _ in self._pieces(offset, self.end):
             stored = view.stored(number)
-            if stored.base > done:
-                done = stored.base
+            if stored.base > last_base:
+                last_base = stored.base
                 yield stored
 
     def rows_by_origin(self, offset: int, end: int) -> dict[tuple[str, int], int]:
-        """How many rows of [offset, end) came from which source in which bucket, by the index alone; gaps left out.
+        """Return the number of rows of [offset, end) by source and bucket, from the index alone; gaps are left out.
 
-        A source that the index does not know is ``unknown``. Raises CorruptBatch where a whole segment is missing.
+        A source that the index does not name is ``unknown``. Raises CorruptBatch if a whole segment is missing.
         """
         rows: dict[tuple[str, int], int] = {}
         for view, number, begin, limit in self._pieces(offset, min(end, self.end)):
@@ -214,8 +219,10 @@ class TopicReader:
             rows[key] = rows.get(key, 0) + limit - begin
         return rows
 
-    def ahead(self, offset: int) -> tuple[int, int, int]:
-        """Entries from ``offset`` on, their bytes as stored, and the first one's timestamp (microseconds; 0: none)."""
+    def backlog(self, offset: int) -> tuple[int, int, int]:
+        """Return the entries from ``offset`` on, their stored bytes, and the first timestamp (microseconds; 0: no
+        entry).
+        """
         stop = self.end
         parts = list(gaps.uncovered(self._gaps, max(offset, 0), stop))
         entries = sum(end - begin for begin, end in parts)
@@ -228,7 +235,7 @@ class TopicReader:
         return entries, size, self._time_of(begin)
 
     def _time_of(self, offset: int) -> int:
-        """The timestamp of a row that is there: of the first and the last of a batch the index has it."""
+        """Return the timestamp of an existing row. The index holds it for the first and last row of a batch."""
         view, number, _, _ = next(self._pieces(offset, offset + 1))
         record = view.records[number]
         if record["base"] == offset:
@@ -238,7 +245,7 @@ class TopicReader:
         return next(self.read(offset, max_rows=1)).first
 
     def at_timestamp(self, micros: int) -> int:
-        """The first offset whose timestamp is ``micros`` or later; ``end`` when there is none yet."""
+        """Return the first offset whose timestamp is ``micros`` or later; ``end`` if there is none yet."""
         self._refresh()
         for number in range(self._segment_at_timestamp(micros), len(self._firsts)):
             view = self._view(number)
@@ -248,7 +255,7 @@ class TopicReader:
         return self._end()
 
     def _segment_at_timestamp(self, micros: int) -> int:
-        """The first segment whose last timestamp is ``micros`` or later, or an empty one before it."""
+        """Return the first segment whose last timestamp is ``micros`` or later, or an empty segment before it."""
         low, high = 0, len(self._firsts)
         while low < high:
             middle = (low + high) // 2
@@ -267,7 +274,7 @@ class TopicReader:
         return base + int(np.searchsorted(timestamps(view.stored(batch).batch), micros))
 
     def _pieces(self, offset: int, stop: int) -> Iterator[tuple[SegmentView, int, int, int]]:
-        """Segment, batch number, and the part [begin, end) of the batch, for all rows of [offset, stop)."""
+        """Yield segment, batch number and the part [begin, end) of the batch, for all rows of [offset, stop)."""
         offset = max(offset, 0)
         while part := next(gaps.uncovered(self._gaps, offset, stop), None):
             begin, limit = part
@@ -279,14 +286,15 @@ class TopicReader:
             yield view, number, begin, offset
 
     def _view_of(self, offset: int, stop: int) -> SegmentView | None:
-        """The segment that holds ``offset``; None when files changed and it is to be tried again."""
-        for _ in range(ATTEMPTS):
+        """Return the segment that holds ``offset``; None if files changed and the caller must retry."""
+        for _ in range(MAX_LISTINGS):
             number = bisect_right(self._firsts, offset) - 1
             try:
                 if number >= 0 and (view := self._view(number)).end > offset >= view.first:
                     return view
-            except FileNotFoundError:  # removed since it was listed; its gap was entered before
-                self._listed = 0
+            except FileNotFoundError:
+                # Order: retention stores the gap before it removes the files, so the refreshed gaps cover the offset.
+                self._listed_mtime_ns = 0
                 self._refresh()
                 if not any(gaps.uncovered(self._gaps, offset, offset + 1)):
                     return None

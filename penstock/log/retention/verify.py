@@ -52,7 +52,7 @@ class Verification:
         bad = records[np.array([message is None for message in messages], np.bool_)]
         good = records[np.array([message is not None for message in messages], np.bool_)]
         told = index.pack(index.record(message) for message in messages if message is not None)
-        wrong = view.rebuilt or not np.array_equal(told, good)
+        wrong = view.index_unusable or not np.array_equal(told, good)
         with self._lock:
             found = self._enter(view, bad, (max(view.end, begin), min(following or 0, end)))
             if wrong:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.files.json_values import parse_object
-from penstock.log import CorruptBatch, Stored, Topic
+from penstock.log import CorruptBatch, StoredBatch, Topic
 from penstock.log.store.provenance import PROVENANCE, with_provenance
 from penstock.records import SCHEMA, concatenated
 from penstock.server.read_query import LAST_OFFSET, parse_filter
@@ -154,13 +154,13 @@ class Scan:
         if waiting:
             yield concatenated(waiting)
 
-    def _wanted(self, stored: Stored) -> pa.RecordBatch:
+    def _wanted(self, stored: StoredBatch) -> pa.RecordBatch:
         batch = stored.batch if self._filter is None else self._filter.apply(stored.batch)
         if self._has_provenance:
             return with_provenance(batch, stored.origin, self.schema)
         return batch if self.schema.equals(SCHEMA) else batch.select(list(self._ticket.columns))
 
-    def _stored(self) -> Iterator[Stored]:
+    def _stored(self) -> Iterator[StoredBatch]:
         """What is stored; a batch whose checksum does not hold is made a gap, and reading goes on behind it."""
         offset, failed = self.begin, -1
         while True:

@@ -60,7 +60,7 @@ def test_the_first_offset_at_or_after_a_time_is_found(topic):
 
 
 def test_documents_tell_origins_without_loading_batches(topic):
-    found = list(topic.reader().documents(7))
+    found = list(topic.reader().whole_batches(7))
     assert [s.base for s in found] == list(range(6, 30, 3))
     assert found[0].origin == origin()
     assert found[0].batch.num_rows == 3
@@ -100,12 +100,12 @@ def test_a_bad_batch_is_an_error_until_it_is_a_gap(topic):
         list(reader.read(0))
     assert (bad.value.begin, bad.value.end) == (27, 30)
     with pytest.raises(CorruptBatch):
-        list(reader.documents(base))
+        list(reader.whole_batches(base))
     assert topic.verify(bad.value.begin, bad.value.end) == [
         Gap(27, 30, "corrupt", {"events": {origin().bucket: 3}}, {})
     ]
     assert offsets(reader) == list(range(27))
-    assert len(list(reader.documents())) == 9
+    assert len(list(reader.whole_batches())) == 9
     assert reader.end == 30
 
 

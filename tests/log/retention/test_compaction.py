@@ -27,7 +27,7 @@ def picture(topic):
     """All that is to stay as it is."""
     reader = topic.reader()
     counts = {}
-    for stored in reader.documents():
+    for stored in reader.whole_batches():
         key = stored.origin.source, stored.origin.bucket
         counts.setdefault(key, []).append((stored.rows, sum(stored.origin.counts.values())))
     totals = {key: tuple(map(sum, zip(*many, strict=True))) for key, many in counts.items()}
@@ -41,10 +41,10 @@ def picture(topic):
 def test_everything_is_as_before_in_fewer_and_smaller_batches(tmp_path, settings):
     with opened(tmp_path, settings=settings) as topic:
         write(topic)
-        before, batches = picture(topic), len(list(topic.reader().documents()))
+        before, batches = picture(topic), len(list(topic.reader().whole_batches()))
         sizes = topic.compact()
         assert picture(topic) == before
-        assert len(list(topic.reader().documents())) < batches / 2
+        assert len(list(topic.reader().whole_batches())) < batches / 2
         assert sizes[1] < sizes[0] * (0.7 if settings is ZSTD else 0.9)
         assert topic.verify() == []
         assert topic.compact() == (0, 0)
@@ -246,7 +246,7 @@ def test_what_was_dropped_but_is_still_there_does_not_join_what_came_after_it(tm
     fill(topic, [b"e"])
     topic.compact()
     assert payloads(topic) == [b"c", b"d", b"e"]
-    assert sum(stored.origin.counts["accepted"] for stored in topic.reader().documents()) == 2
+    assert sum(stored.origin.counts["accepted"] for stored in topic.reader().whole_batches()) == 2
     assert [(gap.begin, gap.end, gap.reason) for gap in topic.gaps()] == [(0, 2, "deleted")]
     assert topic.verify() == []
     log.close()

@@ -36,7 +36,7 @@ def write(topic: Topic, batches: int = 6) -> Counts:
 def counted(topic: Topic) -> Counts:
     """All counts that rows and gaps have."""
     found = Counts()
-    for stored in topic.reader().documents():
+    for stored in topic.reader().whole_batches():
         for counts in by_bucket(BUCKET, stored.origin.counts).values():
             found.absorb(counts)
     for gap in topic.gaps():

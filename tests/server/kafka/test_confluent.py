@@ -203,6 +203,6 @@ def test_a_message_that_is_too_large_is_refused_and_the_next_one_taken(door: Run
 
 def test_what_is_produced_is_in_the_balance_as_kafkas(door: Running) -> None:
     produce(door, "t", *[b"x"] * 7)
-    found = [one.origin for one in door.log.topic("t").reader().documents()]
+    found = [one.origin for one in door.log.topic("t").reader().whole_batches()]
     assert {origin.source for origin in found} == {"kafka"}
     assert sum(origin.counts[Name.ACCEPTED] for origin in found) == 7
