@@ -6,6 +6,7 @@ Spark is the judge, too: what it reads in the end is what both did, each once, a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from penstock.landing.deletion.deletions import ASKED, FOREIGN, all_deletions, a
 from penstock.landing.deletion.foreign import note_foreign_changes
 from penstock.landing.deletion.removal import carry_out
 from penstock.landing.proof.rows_of_batches import SnapshotRows
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.upkeep import compact_all
@@ -105,6 +107,7 @@ MERGE = (
 def test_deletion_vectors_hold_through_everything(table: Shared) -> None:
     table.spark(VECTORS)
     table.spark(DELETE, "a-011")
+    DeltaTable(table.layout.landed).vacuum(0)
     table.check()
     table.delete("a-012")
     table.check()
@@ -235,3 +238,17 @@ def test_change_data_feed_and_properties_are_left_alone(table: Shared) -> None:
     properties = {row["key"]: row["value"] for row in table.spark("SHOW TBLPROPERTIES {}")}
     assert properties["delta.logRetentionDuration"] == "interval 30 days"
     assert properties["delta.enableChangeDataFeed"] == "true"
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
+
+
+@pytest.fixture
+def documented() -> list[str]:
+    """The tests that the page names."""
+    return re.findall(r"\| `(test_\w+)` \|$", PAGE.read_text(), re.MULTILINE)
+
+
+def test_page_names_each_of_these_tests_once(documented: list[str]) -> None:
+    here = [name for name in globals() if name.startswith("test_") and not name.startswith("test_page")]
+    assert sorted(documented) == sorted(here)

@@ -339,6 +339,10 @@ class DeltaTable:
         """
         # Full: what checkpoints have forgotten is found, too.
         table = self._table
+        # Workaround: delta-rs 1.6.6 takes the files of deletion vectors in use for files that nobody needs.
+        if any(file.live is not None for file in self.active()):
+            _LOGGER.warning("%s: old files stay until deletion vectors are applied", self.folder)
+            return
         self._check_writer()
         with asking_at(self.folder):
             table.cleanup_metadata()

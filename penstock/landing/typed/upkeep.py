@@ -6,10 +6,9 @@ from functools import partial
 
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.table.begun_table import table_of
-from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import all_typed
-from penstock.landing.writing.compaction import compact_table, merge, remove_old_files
+from penstock.landing.writing.compaction import compact_table, merge, remove_old_files, sweep_table
 
 
 def compact_all(layout: Layout) -> tuple[int, int]:
@@ -39,4 +38,4 @@ def remove_old_typed(layout: Layout) -> None:
     """Remove files that have not been in a typed table for hours."""
     with alone_at_upkeep(layout):
         for table in all_typed(layout):
-            table.vacuum(KEEP_HOURS)
+            sweep_table(table)

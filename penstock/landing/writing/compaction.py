@@ -64,7 +64,13 @@ def merge(table: DeltaTable, listed: Callable[[], Sequence[TableFile]]) -> tuple
 def remove_old_files(folder: TablePath) -> None:
     """Remove what has not been in the table for hours: merged, without rows that were deleted, or never committed."""
     with alone_at_upkeep(Layout.around(folder)):
-        DeltaTable(folder).vacuum(KEEP_HOURS)
+        sweep_table(DeltaTable(folder))
+
+
+def sweep_table(table: DeltaTable) -> None:
+    """Apply deletion vectors, then remove files that have not been in the table for hours. Under the lock of upkeep."""
+    apply_vectors(table, [file for file in table.active() if file.live is not None])
+    table.vacuum(KEEP_HOURS)
 
 
 def apply_vectors(table: DeltaTable, files: Sequence[TableFile]) -> None:

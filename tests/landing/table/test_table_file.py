@@ -26,7 +26,7 @@ from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout
 from penstock.landing.trace.find_message import find_uuid
 from penstock.landing.typed.found_fields import data_of_late
-from penstock.landing.typed.upkeep import compact_all
+from penstock.landing.typed.upkeep import compact_all, remove_old
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from tests.landing.table.foreign_writer import delete_by_vector
@@ -114,6 +114,19 @@ def test_file_that_a_vector_marks_during_a_rewrite_is_not_replaced(life: Life) -
     with pytest.raises(TableChanged, match="another program"):
         table.replace([plain], [])  # type: ignore[attr-defined]
     assert len(uuids_by_scan(life.layout.tables / "landed")) == 37
+
+
+def test_files_of_deletion_vectors_in_use_are_not_removed(life: Life) -> None:
+    landed = life.layout.tables / "landed"
+    vector = landed / "deletion_vector_1.bin"
+    vector.write_bytes(b"1")
+    life.table.vacuum(0)  # type: ignore[attr-defined]
+    assert vector.exists()
+    remove_old(life.layout)
+    assert all(file.live is None for file in life.table.active())
+    assert uuids_by_scan(landed) == LEFT
+    life.table.vacuum(0)  # type: ignore[attr-defined]
+    assert not vector.exists()
 
 
 def uuids_by_scan(folder: Path) -> list[str]:
