@@ -25,7 +25,7 @@ from penstock.landing.journal import Commit
 from penstock.landing.proof.proofs import Proof
 from penstock.landing.proof.rollup import KEEP, ROLL_AT, roll_up
 from penstock.landing.status import status
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.delta_table import DELTA_LOG, KEEP_HOURS
 from penstock.landing.table_paths import Layout
 from penstock.ledger.ledger import Ledger
@@ -63,7 +63,7 @@ class History:
         self.layout = Layout.of(folder / "tables")
         self._at = time.time() - MANY
         self._batch = -1
-        begin_table(self.layout, DELTA)
+        begin_table(self.layout)
         self.buffers.mkdir()
         log = Log(self.topics)
         for name in TOPICS:
@@ -127,7 +127,7 @@ class History:
         self._batch_without_rows()
 
     def _batch_without_rows(self) -> None:
-        table = begin_table(self.layout, DELTA)
+        table = begin_table(self.layout)
         table.commit(table.newest() + 1, [])
 
     def _posts(self, batches: int) -> None:
@@ -147,10 +147,10 @@ class History:
 
     def measured(self) -> dict[str, float]:
         """Seconds of each, the fastest of several."""
-        table = begin_table(self.layout, DELTA)
+        table = begin_table(self.layout)
         with self.running() as (worker, ledger):
             return {
-                "table_open": _fastest(lambda: begin_table(self.layout, DELTA).newest()),
+                "table_open": _fastest(lambda: begin_table(self.layout).newest()),
                 "commit": _fastest(lambda: table.commit(table.newest() + 1, [])),
                 "proof": _fastest(worker.step),
                 "status": _fastest(lambda: status(self.topics, self.layout, TOPICS)),

@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter, WrittenFile
@@ -42,7 +42,7 @@ def measure() -> dict[str, object]:
     """Seconds and CPU seconds of the command, least of several."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         layout = Layout.of(Path(folder) / "tables")
-        table = begin_table(layout, DELTA)
+        table = begin_table(layout)
         files = list(_files(table.folder))
         table.commit(0, files)
         LandedKeys(layout.keys, WINDOW).add(0, EventsSeen.concat([]))  # as where the newest event is not of late

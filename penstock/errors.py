@@ -67,7 +67,6 @@ PenstockError
     StoreError  (landing.storage.object_errors)
         TablesAway
         TablesRefused
-    FormatDiffers  (landing.table.begun_table)
     SchemaDiffers  (landing.table.delta_table)
     TableChanged  (landing.table.delta_table)
     AnotherWriter  (landing.table.one_writer)

@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.arrow_file_system import file_system
 from penstock.landing.storage.object_path import ObjectPath, TablePath
-from penstock.landing.table.begun_table import DELTA, begun_as, table_of
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.table_file import TableFile, copy_live_rows
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS
@@ -36,7 +36,7 @@ class NoSuchView(PenstockError, ValueError):
 def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str, str] | None = None) -> ds.Dataset:
     """The rows that are committed now, lazily: of a view, a typed table (``events_click``), or ``landed`` for all.
 
-    ``folder`` may be a URL (s3, gs, abfss), then ``storage_options`` are delta-rs's. Raises NoSuchView, FormatDiffers,
+    ``folder`` may be a URL (s3, gs, abfss), then ``storage_options`` are delta-rs's. Raises NoSuchView, UnknownFormat,
     TablesAway, TablesRefused.
     """
     place = check_place(folder) if isinstance(folder, str) else str(folder)
@@ -72,10 +72,8 @@ def _at_url(tables: ObjectPath, view: str) -> ds.Dataset:
 
 
 def _landed(layout: Layout) -> ds.Dataset:
-    files, landed = table_of(layout).active(), layout.tables / "landed"
-    if begun_as(layout) == DELTA and files:
-        return _of_delta(landed)
-    return dataset_of(landed, files)
+    landed = layout.tables / "landed"
+    return _of_delta(landed) if table_of(layout).newest() >= 0 else dataset_of(landed, [])
 
 
 def _of_delta(folder: Path) -> ds.Dataset:

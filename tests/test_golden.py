@@ -22,10 +22,8 @@ from penstock.landing.journal import read_journal
 from penstock.landing.proof.evidence import read_rows
 from penstock.landing.proof.proofs import proved_refills, read_proofs
 from penstock.landing.proof.prover import rebuild
-from penstock.landing.table.begun_table import DELTA, FormatDiffers, begin_table
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
-from penstock.landing.writing.upgrade import upgrade
 from penstock.ledger.balance import balance
 from penstock.ledger.book_from_topics import anew, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader
@@ -153,14 +151,7 @@ def test_the_ledgers_checkpoint_is_used_and_says_what_the_topics_say(golden: Gol
     assert {topic: topics[topic].end for topic in topics} == golden.expected["ends"]
 
 
-def test_a_table_of_before_is_left_alone_until_it_is_carried_over(golden: Golden) -> None:
-    with pytest.raises(FormatDiffers, match="penstock tables upgrade"):
-        begin_table(golden.layout, DELTA)
-
-
-def test_the_tables_are_carried_over_read_and_proved_again(golden: Golden) -> None:
-    assert upgrade(golden.layout) > 0
-    assert upgrade(golden.layout) == 0
+def test_the_tables_are_read_and_proved_again(golden: Golden) -> None:
     commits = list(read_journal(golden.layout))
     rows = read_rows(golden.layout.landed, as_written(name for commit in commits for name in commit.files))
     for topic, fates in golden.expected["fates"].items():
@@ -190,7 +181,6 @@ def test_the_pipe_goes_on_with_what_waited_in_the_log_buffers(golden: Golden, pi
     until(settled, what="each route has delivered all of it")
     assert not list((golden.data / "buffers").glob("*.unusable-*")), "no file was put aside"
     assert any(route["handler"] == "discard" for route in pipe.balance()["routes"])
-    upgrade(golden.layout)
     rebuilt = rebuilt_balance(pipe)
     assert (rebuilt["unaccounted"], rebuilt["differs"]) == (0, [])
 
@@ -206,10 +196,6 @@ def test_the_landing_goes_on_from_its_checkpoint(golden: Golden, pipe: Pipe) -> 
     unread = golden.expected["unread"]["events"]
     golden.wait_for("events", golden.expected["ends"]["events"] + len(unread))
     command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *pipe.options]
-    refused = subprocess.run(command, cwd=golden.folder, capture_output=True, text=True)
-    assert refused.returncode != 0
-    assert "penstock tables upgrade" in refused.stderr
-    pipe.run(sys.executable, "-m", "penstock.cli.main", "tables", "upgrade", *pipe.options)
     subprocess.run(command, check=True, cwd=golden.folder)
     fates = dict(golden.expected["fates"]["events"])
     fates["landed.event"] += len(unread)

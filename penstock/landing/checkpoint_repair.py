@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from penstock.files.file_system import OS
 from penstock.files.json_values import parse_json
 from penstock.landing.journal import PARTITION_MARK, committed_batches, latest, read_plan
 from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.table.begun_table import begun_as, table_of
-from penstock.landing.table.table_files import TableList
+from penstock.landing.table.begun_table import is_begun, table_of
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 
 SLACK = 10_000
@@ -55,8 +54,8 @@ def mend(layout: Layout) -> list[str]:
     Spark then does that batch again; its files are in the table once all the same, because the table's own list
     says whether it has them. Returns the names of what was removed.
     """
-    begun, table = begun_as(layout), table_of(layout)
-    if begun is not None:
+    table = table_of(layout)
+    if is_begun(layout):
         table.begin()
     commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
     removed = [*_drop_torn(commits, -1), *take_back(layout, table)]
@@ -65,7 +64,7 @@ def mend(layout: Layout) -> list[str]:
     return removed
 
 
-def take_back(layout: Layout, table: TableList) -> list[str]:
+def take_back(layout: Layout, table: DeltaTable) -> list[str]:
     """Have Spark do the newest batch again where the table does not have it: it is committed while the next one's tasks
     run (``penstock.landing.writing.commit_beside``). What was planned after it is planned anew. The names of what was
     removed.
@@ -126,7 +125,6 @@ def sweep(layout: Layout) -> int:
         orphans = _orphans(layout, landed)
         for name in orphans:
             (landed / name).unlink()
-    shutil.rmtree(layout.aside, ignore_errors=True)
     return len(orphans)
 
 

@@ -19,7 +19,7 @@ from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
 from penstock.landing.history import Sum, read_sum, stretches
 from penstock.landing.table.begun_table import table_of
-from penstock.landing.table.table_files import Table
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 
 PARTITION_MARK = "/"
@@ -149,7 +149,7 @@ class Journal:
 
     def __init__(self, layout: Layout, under_way: UnderWay | None = None) -> None:
         self._layout, self._under_way = layout, under_way or UnderWay()
-        self._table: Table | None = None
+        self._table: DeltaTable | None = None
         layout.journal.parent.mkdir(parents=True, exist_ok=True)
         rolled, commits = latest(layout, repair=True, moves=True)
         self.last, self.lines = rolled.batch, len(commits)

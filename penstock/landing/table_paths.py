@@ -42,16 +42,6 @@ class Layout:
         return self.tables / "_checkpoints" / "typed.json"
 
     @property
-    def listed(self) -> Path:
-        """The list of the files of a table that is a folder of Parquet files."""
-        return self.tables / "_checkpoints" / "landed.files.jsonl"
-
-    @property
-    def aside(self) -> Path:
-        """Where the files of such a table are written."""
-        return self.tables / "_landing"
-
-    @property
     def keys(self) -> Path:
         """The keys of the events that landed lately."""
         return self.tables / "_checkpoints" / "landed.keys"
@@ -83,7 +73,7 @@ class Layout:
 
     @property
     def format(self) -> Path:
-        """What form the table has: it cannot change once there are rows."""
+        """The version of the table; it is there once the table is begun."""
         return self.tables / "_checkpoints" / "landed.format.json"
 
     @property

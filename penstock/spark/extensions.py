@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA, fetch_all
-from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table.plain_session import SETTINGS as PLAIN
 
+DELTA = "delta"
 KAFKA = "kafka"
 LIBRARIES = {DELTA: SPARK_DELTA, KAFKA: SPARK_KAFKA}
 SETTINGS = {

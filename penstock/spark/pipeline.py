@@ -84,7 +84,7 @@ def run(
     """Land until ``stop`` is set (or, ``once``, until everything there is has landed); the exit code.
 
     ``spark``: settings of the session. ``ledger``: where proofs go, None for nowhere.
-    Raises PipelineRunning, NoJava, CannotFetch, FormatDiffers, BadTransform, TablesRefused, AnotherWriter, SparkGone.
+    Raises PipelineRunning, NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -93,7 +93,7 @@ def run(
     lock.callback(os.close, handle)
     try:
         if landing.layout.at is not None:
-            through_absence(lambda: begin_table(landing.layout, landing.table_format), stop)
+            through_absence(lambda: begin_table(landing.layout), stop)
         clock = BelievedClock(landing.layout, ledger)
         with _at_work(landing, ledger, clock, lock) as (proof_worker, maintenance):
             packages = package_settings(landing.packages)
@@ -266,7 +266,6 @@ def landing_of(settings: config.Settings) -> Landing:
         tables=settings.tables,
         topic=",".join(pipeline.topics),
         event_types=pipeline.event_types,
-        table_format=pipeline.format,
         keep_payload=pipeline.keep_payload,
         transform=TransformRules.of(pipeline),
         schemas=pipeline.schemas,

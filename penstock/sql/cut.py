@@ -13,7 +13,7 @@ from penstock.landing.deletion.deletions import Record
 from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.journal import read_journal, read_plan
 from penstock.landing.offset_runs import OffsetRange
-from penstock.landing.table.begun_table import begun_as, table_of
+from penstock.landing.table.begun_table import is_begun, table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import all_typed
@@ -60,9 +60,9 @@ class Cut:
 def take_cut(layout: Layout, window: int) -> Cut:
     """The table as it is now. ``window``: that of duplicates, in microseconds.
 
-    Raises TableTooBusy, FormatDiffers, DamagedFile, StateElsewhere.
+    Raises TableTooBusy, UnknownFormat, DamagedFile, StateElsewhere.
     """
-    if begun_as(layout) is None:
+    if not is_begun(layout):
         if layout.at is not None and table_of(layout).newest() >= 0:
             raise StateElsewhere(f"{layout.landed}: its pipeline knows how far it has landed: ask where that runs")
         return Cut()

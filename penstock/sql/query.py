@@ -70,7 +70,7 @@ class Query:
     ) -> None:
         """``seconds``: how long it may take in all, None for ever.
 
-        Raises BadQuery, TableTooBusy, FormatDiffers, DamagedFile.
+        Raises BadQuery, TableTooBusy, UnknownFormat, DamagedFile.
         """
         self._tables, self._text, self._tell = tables, text, tell
         self.batch: int | None = None

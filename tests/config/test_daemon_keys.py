@@ -13,7 +13,7 @@ TEXTS = [
     "",
     'data_dir = "here"\n[log]\nhttp = "127.0.0.1:1"\ngrpc = "[::1]:2"\nmax_topics = 3\n',
     '[security]\ntls_cert = "c"\ntls_key = "k"\nclient_ca = "a"\n[security.tokens.me]\ntoken = "0123456789abcdef"\n',
-    '[[listener]]\nname = "x"\nprotocol = "udp"\n[pipeline]\nformat = "delta"\n',
+    '[[listener]]\nname = "x"\nprotocol = "udp"\n[pipeline]\nsource = "penstock"\n',
 ]
 GIVEN = [
     ([], {}),

@@ -41,7 +41,6 @@ def test_url_keeps_its_state_in_the_data_directory(url: str) -> None:
         (["tables=s3://lake"], "a bucket and a path"),
         (["tables=s3://key:secret@lake/t"], "storage_options"),
         (["tables=s3://lake/t?x=1"], "storage_options"),
-        (["tables=s3://lake/t", "format=parquet"], "delta"),
         (["storage_options.AWS_REGION=x"], "at a URL"),
         (["tables=s3://lake/t", "storage_options.aws_s3_allow_unsafe_rename=true"], "second writer"),
     ],

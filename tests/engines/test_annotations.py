@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.landing.from_kafka.rows import ROW
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.plain_session import session_settings
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -37,7 +37,7 @@ CODECS = ("plog", "gelf", "otlp", "syslog", "forward", "hec")
 def land(folder: Path, annotations: Rows) -> Layout:
     """Land one message for each row of annotations, of all codecs and kinds in turn."""
     layout = Layout.of(folder)
-    table = begin_table(layout, DELTA)
+    table = begin_table(layout)
     base = {"topic": "t", "source": "s", "timestamp": AT, "bucket": AT, "received": AT}
     rows = [
         {**base, "offset": n, "payload": PAYLOADS[n % 4], "codec": CODECS[n % 6], "annotations": pairs}
@@ -100,8 +100,8 @@ rows = spark.read.format("delta").load(sys.argv[2]).orderBy("offset").collect()
 print("READ" + json.dumps([row.annotations for row in rows]))
 spark.stop()
 """
-    jars = {name: text for name, text in package_settings([DELTA]).items() if name == "spark.jars"}
-    told = {name: text for name, text in session_settings(DELTA, layout).items() if name != "spark.jars.packages"}
+    jars = {name: text for name, text in package_settings(["delta"]).items() if name == "spark.jars"}
+    told = {name: text for name, text in session_settings(layout).items() if name != "spark.jars.packages"}
     chosen = {**told, **jars, "spark.ui.enabled": "false", "spark.sql.warehouse.dir": str(tmp_path / "warehouse")}
     command = [sys.executable, "-c", program, json.dumps(chosen), str(layout.landed)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True, cwd=tmp_path)

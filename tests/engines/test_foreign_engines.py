@@ -18,7 +18,7 @@ import pytest
 import penstock.tables
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.proof.uuid_sums import hashes
-from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.plain_session import session_settings, statements
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -74,7 +74,7 @@ def messages(payloads: list[bytes], batch: int) -> pa.RecordBatch:
 @pytest.fixture(params=[10, 110])
 def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
     layout = Layout.of(tmp_path / "tables")
-    table = begin_table(layout, DELTA)
+    table = begin_table(layout)
     commit = BatchCommit(table, layout.keys, WINDOW)
     made = Landed(layout, commit, Job(table.folder, layout.keys, WINDOW), set())
     made.land(range(request.param))
@@ -84,14 +84,14 @@ def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Landed]:
 def read_with(engine: str, landed: Landed, output: Path) -> list[str]:
     environment = dict(os.environ)
     if engine.startswith("spark"):
-        jars = {name: value for name, value in package_settings([DELTA]).items() if name == "spark.jars"}
+        jars = {name: value for name, value in package_settings(["delta"]).items() if name == "spark.jars"}
         settings = {
-            name: v for name, v in session_settings(DELTA, landed.layout).items() if name != "spark.jars.packages"
+            name: v for name, v in session_settings(landed.layout).items() if name != "spark.jars.packages"
         } | jars
         warehouse = {"spark.sql.warehouse.dir": str(output.parent / "warehouse"), "spark.ui.enabled": "false"}
         quick = {"spark.databricks.delta.snapshotPartitions": "2", "spark.sql.shuffle.partitions": "2"}
         environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse, **quick})
-        environment["SPARK_STATEMENTS"] = json.dumps(statements(landed.layout, DELTA))
+        environment["SPARK_STATEMENTS"] = json.dumps(statements(landed.layout))
     command = [sys.executable, str(SCRIPT), engine, str(landed.layout.landed), str(output)]
     subprocess.run(command, check=True, timeout=240, env=environment, cwd=output.parent)
     found: list[str] = json.loads(output.read_text())
@@ -116,10 +116,9 @@ def test_after_files_were_merged_they_read_the_same(engine: str, landed: Landed,
     assert sorted(read_with(engine, landed, tmp_path / "uuids.json")) == sorted(landed.uuids)
 
 
-@pytest.mark.parametrize("form", [DELTA, PARQUET])
-def test_a_dataset_of_penstock_has_them_too(form: str, tmp_path: Path) -> None:
+def test_a_dataset_of_penstock_has_them_too(tmp_path: Path) -> None:
     layout = Layout.of(tmp_path)
-    table = begin_table(layout, form)
+    table = begin_table(layout)
     made = Landed(layout, BatchCommit(table, layout.keys, WINDOW), Job(table.folder, layout.keys, WINDOW), set())
     assert penstock.tables.open(tmp_path, "events").count_rows() == 0
     made.land(range(3))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table.plain_session import session_settings, statements
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable
@@ -72,13 +71,11 @@ def test_each_engine_reads_each_row_once_with_its_columns(engine: str, layout: L
 def asked(engine: str, layout: Layout, folder: Path) -> list[list[object]]:
     environment = dict(os.environ)
     if engine == "spark":
-        jars = {name: value for name, value in package_settings([DELTA]).items() if name == "spark.jars"}
-        settings = {
-            name: v for name, v in session_settings(DELTA, layout).items() if name != "spark.jars.packages"
-        } | jars
+        jars = {name: value for name, value in package_settings(["delta"]).items() if name == "spark.jars"}
+        settings = {name: v for name, v in session_settings(layout).items() if name != "spark.jars.packages"} | jars
         warehouse = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.ui.enabled": "false"}
         environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse})
-        environment["SPARK_STATEMENTS"] = json.dumps(statements(layout, DELTA, typed_names(layout)))
+        environment["SPARK_STATEMENTS"] = json.dumps(statements(layout, typed_names(layout)))
     command = [sys.executable, "-c", SCRIPT, engine, str(layout.typed("click"))]
     done = subprocess.run(command, check=True, timeout=240, env=environment, cwd=folder, capture_output=True, text=True)
     found: list[list[object]] = json.loads(done.stdout.splitlines()[-1])

@@ -24,7 +24,7 @@ from penstock.landing.promote.offset_map import OffsetMap
 from penstock.landing.proof.proofs import latest_proofs, proved_refills, read_proofs
 from penstock.landing.quarantine.send_once import Resender, read_body
 from penstock.landing.rows.type_schemas import kept_schemas
-from penstock.landing.table.begun_table import PARQUET, begin_table, begun_as
+from penstock.landing.table.begun_table import is_begun
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_since import since
@@ -97,10 +97,10 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         documents("why", "conditions"),
         lambda layout, _: all_deletions(layout),
     ),
-    "the form": (
+    "the version of the table": (
         "_checkpoints/landed.format.json",
-        documents("form", "format", "version"),
-        lambda layout, _: begun_as(layout),
+        documents("format", "version"),
+        lambda layout, _: is_begun(layout),
     ),
     "watermarks": (
         "_checkpoints/watermarks.json",
@@ -130,11 +130,6 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         "landed/_delta_log/00000000000000000000.json",
         st.lists(json_texts("txn", "add", "remove", "metaData", "protocol"), max_size=3).map(b"\n".join),
         lambda layout, _: (list(DeltaTable(layout.landed).files()), DeltaTable(layout.landed).active()),
-    ),
-    "the list of a folder of Parquet files": (
-        "_checkpoints/landed.files.jsonl",
-        journals("batch", "files"),
-        lambda layout, _: begin_table(layout, PARQUET).active(),
     ),
     "the keys that landed": (
         "_checkpoints/landed.keys/keys.json",

@@ -12,7 +12,7 @@ import pytest
 from penstock.landing.checkpoint_repair import CheckpointLost, check_batches, mend, sweep
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import alone_at_upkeep
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.compaction import compact_table
 from tests.landing.table.table_rows import written
@@ -47,14 +47,6 @@ def test_a_torn_plan_of_a_batch_without_commit_is_removed(two: HandWritten) -> N
     assert (checkpoint / "offsets" / "0").exists()
 
 
-def test_a_batch_that_the_list_has_and_whose_files_were_not_moved_in_yet_is_finished(two: HandWritten) -> None:
-    landed, aside = (folder / two.files[1] for folder in (two.layout.landed, two.layout.aside))
-    landed.rename(aside)
-    mend(two.layout)
-    assert landed.exists()
-    assert not aside.exists()
-
-
 @pytest.mark.parametrize("planned", [False, True])
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_batch_that_spark_took_for_done_and_the_table_does_not_have_is_done_again(
@@ -74,10 +66,8 @@ def test_a_batch_that_spark_took_for_done_and_the_table_does_not_have_is_done_ag
 
 
 def test_where_the_table_is_a_new_one_spark_does_not_begin_anew(two: HandWritten) -> None:
-    two.layout.listed.unlink()
     two.commit({"t": 3}, [])
     shutil.rmtree(two.layout.landed)
-    two.layout.listed.unlink()
     assert mend(two.layout) == []
 
 
@@ -105,25 +95,15 @@ def test_files_in_the_tables_list_stay_also_before_their_batch_is_committed(two:
     assert sweep(two.layout) == 0
 
 
-def test_what_was_written_aside_and_not_committed_is_removed(two: HandWritten) -> None:
-    Journal(two.layout).update()
-    orphan = two.layout.aside / "kind=event/date=2023-11-14/x.parquet"
-    orphan.parent.mkdir(parents=True, exist_ok=True)
-    orphan.touch()
-    sweep(two.layout)
-    assert not orphan.exists()
-    assert all((two.layout.landed / name).exists() for name in two.files)
-
-
 def test_before_the_first_commit_everything_is_an_orphan(two: HandWritten) -> None:
-    two.layout.listed.unlink()
+    shutil.rmtree(two.layout.landed / "_delta_log")
     shutil.rmtree(two.layout.checkpoint)
     assert sweep(two.layout) == 2
 
 
 def test_files_of_a_delta_table_that_no_batch_committed_are_removed_and_no_others(tmp_path: Path) -> None:
     layout = Layout.of(tmp_path)
-    table = begin_table(layout, DELTA)
+    table = begin_table(layout)
     kept, orphan = (written(table, [offset]) for offset in range(2))
     table.commit(0, [kept])
     assert sweep(layout) == 1
@@ -142,7 +122,7 @@ def test_without_a_table_there_is_nothing_to_do(table: HandWritten) -> None:
 
 def test_a_file_that_somebody_is_about_to_commit_is_waited_for(tmp_path: Path) -> None:
     layout = Layout.of(tmp_path)
-    table = begin_table(layout, DELTA)
+    table = begin_table(layout)
     with alone_at_upkeep(layout):
         file = written(table, [1])
         sweeping = threading.Thread(target=sweep, args=[layout])

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table.begun_table import PARQUET, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter, WrittenFile
@@ -77,12 +77,11 @@ class HandWritten:
     end: dict[str, int] = field(default_factory=dict)
     batch: int = -1
     files: list[str] = field(default_factory=list)
-    form: str = PARQUET
 
     def commit(self, end: dict[str, int], rows: Iterable[dict[str, Any]], landed_at: int = 0) -> int:
         """Write a batch that ends at ``end`` and holds ``rows``; its number."""
         self.batch += 1
-        table = begin_table(self.layout, self.form)
+        table = begin_table(self.layout)
         self.end = {**self.end, **end}
         by_kind: dict[str, list[dict[str, Any]]] = {}
         for row in rows:

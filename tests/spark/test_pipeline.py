@@ -175,7 +175,7 @@ def test_the_configuration_says_what_is_landed(tmp_path: Path) -> None:
     settings = load(None, [f"data_dir={tmp_path}", "pipeline.topics=['a','b.*']", "pipeline.duplicate_window=5m"], {})
     landing = landing_of(settings)
     assert (landing.topics, landing.tables, landing.topic) == (tmp_path / "topics", tmp_path / "tables", "a,b.*")
-    assert (landing.duplicate_window, landing.window, landing.table_format) == (300.0, 300_000_000, "delta")
+    assert (landing.duplicate_window, landing.window) == (300.0, 300_000_000)
 
 
 def test_the_log_daemon_is_read_where_the_configuration_names_it(tmp_path: Path) -> None:

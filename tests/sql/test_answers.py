@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table_paths import Layout
 from penstock.sql.answers import slowness
 from penstock.sql.query import Query
@@ -26,7 +25,7 @@ def said(tables: Tables, text: str, seconds: float) -> str:
 def test_an_answer_that_came_late_says_how_much_was_read(topics: Path, tmp_path: Path) -> None:
     tables = Tables(Layout.of(tmp_path / "tables"))
     append(topics, "t", [event(0)])
-    Pipeline(topics, tables.layout, DELTA).land(0, 1)
+    Pipeline(topics, tables.layout).land(0, 1)
     assert said(tables, COUNT, 0.9) == ""
     told = said(tables, COUNT, 1.8)
     assert told == "that took 1.8 s (1 files, 0 MB); a condition on date leaves files out"

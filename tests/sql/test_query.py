@@ -16,7 +16,7 @@ from penstock.landing.deletion.deletions import ask as delete
 from penstock.landing.deletion.removal import carry_out
 from penstock.landing.duplicates.landed_keys import MANIFEST
 from penstock.landing.from_kafka.rows import LOG_ROW, of_the_log
-from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
@@ -41,12 +41,11 @@ class Pipeline:
 
     topics: Path
     layout: Layout
-    form: str
     end: dict[str, int] = field(default_factory=dict)
     batch: int = -1
 
     def __post_init__(self) -> None:
-        table = begin_table(self.layout, self.form)
+        table = begin_table(self.layout)
         self._commit = BatchCommit(table, self.layout.keys, WINDOW)
         self._job = Job(table.folder, self.layout.keys, WINDOW)
 
@@ -67,9 +66,9 @@ class Pipeline:
         self.commit(begin, end)
 
 
-@pytest.fixture(params=[DELTA, PARQUET])
-def pipeline(topics: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Pipeline:
-    return Pipeline(topics, Layout.of(tmp_path / "tables"), request.param)
+@pytest.fixture
+def pipeline(topics: Path, tmp_path: Path) -> Pipeline:
+    return Pipeline(topics, Layout.of(tmp_path / "tables"))
 
 
 @pytest.fixture
@@ -180,7 +179,7 @@ def test_offsets_that_landed_out_of_turn_are_not_taken_from_the_log_again(
 
 
 def test_merged_files_give_the_same_answer(topics: Path, tables: Tables) -> None:
-    pipeline = Pipeline(topics, tables.layout, DELTA)
+    pipeline = Pipeline(topics, tables.layout)
     append(topics, "t", [event(n) for n in range(20)])
     for end in range(1, 15):
         pipeline.land(end - 1, end)
@@ -303,7 +302,7 @@ def test_names_of_columns_and_views_are_what_sql_says(topics: Path, tables: Tabl
 
 
 def test_a_deleted_row_is_in_no_answer_and_does_not_come_back(topics: Path, tables: Tables) -> None:
-    pipeline = Pipeline(topics, tables.layout, DELTA)
+    pipeline = Pipeline(topics, tables.layout)
     append(topics, "t", [event(0), event(1), event(0), event(2)])
     pipeline.land(0, 2)
     delete(tables.layout, ASKED, parse("uuid = 'u0'"))

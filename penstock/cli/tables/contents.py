@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 from collections import Counter
 from itertools import islice
 from typing import Annotated, Any
@@ -78,36 +76,15 @@ def rows(settings: Configured, as_json: AsJson = False) -> None:
 @tables.command()
 def spark_config(settings: Configured, as_json: AsJson = False) -> None:
     """What a Spark session without Penstock needs to read the tables."""
-    from penstock.landing.table.begun_table import begun_as
     from penstock.landing.table.plain_session import session_settings, statements
 
     layout = Layout.of(settings.tables)
-    form = begun_as(layout) or settings.pipeline.format
-    given, lines = session_settings(form, layout), statements(layout, form, typed_names(layout))
+    given, lines = session_settings(layout), statements(layout, typed_names(layout))
     if as_json:
         print(json.dumps({"settings": given, "statements": lines}, indent=2))
         return
     sys.stdout.writelines(f"{name} {value}\n" for name, value in given.items())
     sys.stdout.writelines(f"{line};\n" for line in ("", *lines) if line)
-
-
-@tables.command()
-def upgrade(settings: Configured) -> None:
-    """Carry tables of an earlier version over; the old files stay in _landed_before until you remove them."""
-    from penstock.landing.landing_lock import PipelineRunning, take_lock
-    from penstock.landing.writing.upgrade import upgrade as carry_over
-
-    layout = Layout.of(settings.tables)
-    try:
-        handle = take_lock(layout, threading.Event(), 0)
-    except PipelineRunning as error:
-        fail(error)
-    try:
-        with Progress("carrying over") as shown:
-            done = carry_over(layout, settings.pipeline.format, lambda at, of: shown.tell(f"batch {at:,} of {of:,}"))
-    finally:
-        os.close(handle)
-    console.print(f"{done:,} batches carried over" if done else "nothing to do: these tables are of this version")
 
 
 @tables.command()

@@ -16,10 +16,6 @@ from penstock.config import Settings
 from penstock.landing.table_paths import Layout
 
 LOOK_EVERY = 0.5
-NO_DELTA = (
-    "the rows of a Parquet table stay: for tables of which rows can be deleted choose "
-    'pipeline.format = "delta" and another folder of tables'
-)
 
 
 def delete(
@@ -28,19 +24,16 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Delete them; without it they are counted.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take rows out of the table (Delta), by uuid, host, type, topic, kind or date. They do not land again."""
+    """Take rows out of the table, by uuid, host, type, topic, kind or date. They do not land again."""
     from penstock.landing.deletion.conditions import BadCondition, parse
     from penstock.landing.deletion.deletions import ASKED, Record, ask
     from penstock.landing.deletion.removal import count
-    from penstock.landing.table.begun_table import DELTA, begun_as
 
     layout = Layout.of(settings.tables)
     try:
         conditions = parse(where)
     except BadCondition as error:
         fail(f"--where: {error}", 2)
-    if begun_as(layout) != DELTA:
-        fail(NO_DELTA)
     with errors.status("counting"):
         rows, files = count(layout, conditions)
     if yes and rows:

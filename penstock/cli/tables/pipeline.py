@@ -116,19 +116,16 @@ def status(settings: Configured, as_json: AsJson = False) -> None:
 
 @pipeline.command()
 def compact(settings: Configured) -> None:
-    """Merge the table's small files into large ones (Delta)."""
+    """Merge the table's small files into large ones."""
     from penstock.landing.believed_clock import BelievedClock
     from penstock.landing.proof.ledger_posts import LedgerClient
-    from penstock.landing.table.begun_table import DELTA, begun_as
+    from penstock.landing.table.begun_table import is_begun
     from penstock.landing.table_paths import Layout
     from penstock.landing.typed.upkeep import compact_all, remove_old
 
     layout = Layout.of(settings.tables)
-    if begun_as(layout) != DELTA:
-        fail(
-            "the files of a Parquet table stay as they were written: for tables that can be compacted choose "
-            'pipeline.format = "delta" and another folder of tables'
-        )
+    if not is_begun(layout):
+        fail(f"there are no tables in {layout.tables} yet")
     with errors.status("merging small files"):
         removed, added = compact_all(layout)
         believed = BelievedClock(layout, LedgerClient.of(settings)).now() is not None

@@ -64,7 +64,6 @@ class PipelineConfig(Section):
     storage_options: dict[str, Option] = Field(
         default_factory=dict, description="what delta-rs is told of the object store, with a URL: AWS_ENDPOINT_URL"
     )
-    format: Literal["delta", "parquet"] = Field("delta", description="format of the tables")
     merge_files_every: Seconds = Field(600.0, description="how often small files are merged (delta); 0: never")
     batch_rows: int = Field(1_000_000, ge=1, description="most messages of one batch")
     batch_bytes: Size = Field(512 << 20, ge=1, description="most bytes of one batch, as stored; not with Kafka")
@@ -112,25 +111,15 @@ class PipelineConfig(Section):
             kind, mark, event_type = name.partition("/")
             if kind not in KINDS or (mark and (kind != "event" or not event_type)):
                 raise ValueError(f"retention.{name}: an age is of a kind ({', '.join(KINDS)}) or a type (event/click)")
-        if self.retention and self.format != "delta":
-            raise ValueError('retention is for format = "delta": files of a Parquet table are never rewritten')
         return self
 
     @model_validator(mode="after")
     def _check_tables(self) -> PipelineConfig:
         if self.storage_options and not is_url(self.tables):
             raise ValueError("storage_options are for tables at a URL")
-        if is_url(self.tables) and self.format != "delta":
-            raise ValueError('tables at a URL have format = "delta": a commit must be one request')
         # delta-rs then skips the conditional put that detects a second writer.
         if any(name.lower() == UNSAFE_RENAME_OPTION for name in self.storage_options):
             raise ValueError(f"storage_options.{UNSAFE_RENAME_OPTION.upper()}: it would hide a second writer")
-        return self
-
-    @model_validator(mode="after")
-    def _check_typed(self) -> PipelineConfig:
-        if self.typed and self.format != "delta":
-            raise ValueError('typed tables are for format = "delta": only Delta numbers the commits of several tables')
         return self
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from penstock.landing.believed_clock import BelievedClock
 from penstock.landing.deletion.deletions import newest, pending
 from penstock.landing.deletion.foreign import note_foreign_changes
 from penstock.landing.deletion.removal import carry_out, expire
-from penstock.landing.table.begun_table import DELTA, begun_as
+from penstock.landing.table.begun_table import is_begun
 from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.upkeep import compact_all, remove_old
@@ -75,7 +75,7 @@ class Maintenance:
     def _done_with(self, what: Callable[[], None]) -> bool:
         """Whether it went well. One that fails, as on a full disk, does not keep the other from its turn."""
         try:
-            if begun_as(self._layout) == DELTA:
+            if is_begun(self._layout):
                 what()
         except Exception as error:  # noqa: BLE001 - reported, and tried again later and later
             _LOGGER.warning("the table could not be maintained: %s", str(error).partition("\n")[0])

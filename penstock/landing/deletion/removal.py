@@ -26,7 +26,7 @@ from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, inside, runs_of
 from penstock.landing.proof.evidence import fate, is_of_topic, of_topic, read_rows, tally
 from penstock.landing.proof.uuid_sums import of_events
-from penstock.landing.table.begun_table import DELTA, begun_as, table_of
+from penstock.landing.table.begun_table import is_begun, table_of
 from penstock.landing.table.delta_table import DeltaTable, ForeignCommit
 from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout, partition_value
@@ -52,7 +52,7 @@ def carry_out(layout: Layout, window: int, latest_time: int = NO_LIMIT) -> int:
 
     ``window`` of duplicates, in microseconds; ``latest_time``: log times after it were stamped by a wrong clock.
     """
-    waiting = pending(layout) if begun_as(layout) == DELTA else []
+    waiting = pending(layout) if is_begun(layout) else []
     for one in waiting:
         with alone_at_upkeep(layout):
             Removal(layout, one, window, latest_time).run()

@@ -80,14 +80,6 @@ def uuids_said(batch: pa.RecordBatch) -> pa.Array[Any]:
     return found
 
 
-def carried_over(batch: pa.RecordBatch, kind: MessageKind, named: str | None) -> pa.RecordBatch:
-    """Rows of an earlier table (with its columns, but for the ``type`` that its folder named) as FILE_SCHEMA."""
-    columns: Columns = {"type": pa.array([named], pa.string()).take(pa.array([0] * batch.num_rows))}
-    if kind is MessageKind.SYSLOG:
-        columns |= _syslog_columns(batch)
-    return _shaped(batch, columns)
-
-
 def _some(batch: pa.RecordBatch, mask: pa.Array[Any]) -> pa.RecordBatch | None:
     """The rows that a mask holds for; None for none."""
     count = int(pc.sum(mask).as_py() or 0)

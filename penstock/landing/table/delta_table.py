@@ -95,7 +95,7 @@ class DeltaTable:
     """
 
     def __init__(self, folder: TablePath, schema: pa.Schema = LANDED) -> None:
-        self.folder = self.landed = folder
+        self.folder = folder
         self.schema = schema
         self._log = folder / DELTA_LOG
         self._opened: deltalake.DeltaTable | None = None

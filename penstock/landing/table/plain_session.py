@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.landing.event_rules import VIEWS
-from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table_paths import Layout
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
@@ -25,10 +24,8 @@ S3_SETTINGS = {
 """What Hadoop calls what delta-rs is told. Keys are not shown: Hadoop takes them from the environment, as delta-rs."""
 
 
-def session_settings(form: str, layout: Layout) -> dict[str, str]:
-    """Settings of the session (spark-defaults.conf)."""
-    if form != DELTA:
-        return {"spark.sql.session.timeZone": "UTC"}
+def session_settings(layout: Layout) -> dict[str, str]:
+    """Return the settings of the session (spark-defaults.conf)."""
     return {**SETTINGS, **(_of_s3(layout.at.options) if layout.at and str(layout.at).startswith("s3:") else {})}
 
 
@@ -41,10 +38,10 @@ def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def statements(layout: Layout, form: str, typed: Sequence[str] = ()) -> list[str]:
-    """Statements that give the tables their names in a catalog; ``typed``: those of typed tables."""
-    table = "CREATE TABLE IF NOT EXISTS {} USING {} LOCATION '{}'"
-    tables = [table.format(name, form, _place(layout, name)) for name in ("landed", *typed)]
+def statements(layout: Layout, typed: Sequence[str] = ()) -> list[str]:
+    """Return statements that give the tables their names in a catalog; ``typed``: those of typed tables."""
+    table = "CREATE TABLE IF NOT EXISTS {} USING delta LOCATION '{}'"
+    tables = [table.format(name, _place(layout, name)) for name in ("landed", *typed)]
     view = "CREATE OR REPLACE VIEW {} AS SELECT * FROM landed WHERE kind = '{}'"
     views = [view.format(name, kind) for name, kind in VIEWS.items()]
     return [*tables, *views]

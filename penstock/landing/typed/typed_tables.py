@@ -16,8 +16,8 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import alone_at_upkeep
 from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
-from penstock.landing.table.table_files import Table
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
@@ -36,7 +36,7 @@ class TypedTableAhead(PenstockError, RuntimeError):
 class TypedTables:
     """Those that are ``wanted``, to be written by the one process that lands into ``landed``."""
 
-    def __init__(self, layout: Layout, landed: Table, wanted: Sequence[TypedTable]) -> None:
+    def __init__(self, layout: Layout, landed: DeltaTable, wanted: Sequence[TypedTable]) -> None:
         self._layout, self._landed = layout, landed
         self._wanted = {layout.typed(one.name): one for one in wanted}
         self._tables = {folder: TypedDelta(folder, one.schema) for folder, one in self._wanted.items()}
@@ -49,7 +49,7 @@ class TypedTables:
             table.begin()
             if table.newest() > newest + 1:
                 raise TypedTableAhead(
-                    f"{folder} has batches up to {table.newest()}, {self._landed.landed} up to {newest}: move it away"
+                    f"{folder} has batches up to {table.newest()}, {self._landed.folder} up to {newest}: move it away"
                 )
         with alone_at_upkeep(self._layout):
             known = {name: batch for name, batch in since(self._layout).items() if name in there}

@@ -14,7 +14,6 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile, open_rows
-from penstock.landing.table.table_files import Table
 from penstock.landing.table_paths import Layout, place_of
 from penstock.landing.writing.compaction import kept_if_committed
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, in_columns_of_today, with_rows
@@ -38,7 +37,7 @@ def repair_annotations(layout: Layout) -> int:
     return len(names)
 
 
-def _repeating(layout: Layout, table: Table) -> list[TableFile]:
+def _repeating(layout: Layout, table: DeltaTable) -> list[TableFile]:
     return [name for name in table.active() if has_repeated_names(layout.landed, name)]
 
 

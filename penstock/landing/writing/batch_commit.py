@@ -20,8 +20,8 @@ from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, mapped_runs, within_window
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
-from penstock.landing.table.table_files import Table
 from penstock.landing.writing.part_writer import PartResult
 from penstock.landing.writing.written_file import AGAIN, ASIDE, WrittenFile, without_rows
 
@@ -47,7 +47,7 @@ class BatchCommit:
 
     def __init__(
         self,
-        table: Table,
+        table: DeltaTable,
         keys: Path,
         window: int,
         deleted: Keys = tuple,
@@ -103,7 +103,7 @@ class BatchCommit:
 
 
 def known_keys(
-    table: Table,
+    table: DeltaTable,
     folder: Path,
     window: int,
     deleted: Keys = tuple,
@@ -122,7 +122,7 @@ def known_keys(
     return keys
 
 
-def runs_through(table: Table, folder: Path, window: int, batch: int, deleted: Keys = tuple) -> list[HashRun]:
+def runs_through(table: DeltaTable, folder: Path, window: int, batch: int, deleted: Keys = tuple) -> list[HashRun]:
     """Likewise for a reader, through ``batch``, the newest; nothing is written. Raises TableMovedOn."""
     through, runs = mapped_runs(folder, window)
     if through > batch:
@@ -133,15 +133,15 @@ def runs_through(table: Table, folder: Path, window: int, batch: int, deleted: K
     return [*runs, *(HashRun.of(one) for one in _events(table, later))]
 
 
-def events_within(table: Table, window: int, deleted: Keys, latest_time: int = NO_LIMIT) -> EventsSeen:
+def events_within(table: DeltaTable, window: int, deleted: Keys, latest_time: int = NO_LIMIT) -> EventsSeen:
     """Return the events that landed at most the window (microseconds) before the newest of their topic."""
     parts = chain(deleted(), _events(table, reversed(table.active())))
     candidates = EventsSeen.concat(list(within_window(parts, window, latest_time=latest_time)))
     return next(within_window([candidates], window, latest_time=latest_time))
 
 
-def _events(table: Table, files: Iterable[TableFile]) -> Iterator[EventsSeen]:
-    return (events_of(table.landed, name) for name in files if name.startswith(MAY_HAVE))
+def _events(table: DeltaTable, files: Iterable[TableFile]) -> Iterator[EventsSeen]:
+    return (events_of(table.folder, name) for name in files if name.startswith(MAY_HAVE))
 
 
 def events_of(table: TablePath, name: TableFile, which: Mask | None = None) -> EventsSeen:

@@ -26,7 +26,7 @@ from penstock.landing.journal import UnderWay
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import keep_schemas
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import TypedTable, strict_ones
@@ -59,7 +59,6 @@ class Landing:
     tables: TablesPlace
     topic: str = "*"
     event_types: tuple[str, ...] = ()
-    table_format: str = DELTA
     keep_payload: bool = True
     transform: TransformRules = field(default_factory=TransformRules)
     schemas: Mapping[str, str] = field(default_factory=dict)
@@ -145,14 +144,14 @@ def start_landing(
     away is waited for until ``stop`` is set. ``under_way`` is kept up to date for who enters what is committed.
     ``latest_time`` returns what the clock should say, in microseconds: log times after it let no key of duplicates go.
 
-    Raises FormatDiffers where the table was begun with another ``table_format``, CheckpointLost where the checkpoint is
+    Raises UnknownFormat where another version began the table, CheckpointLost where the checkpoint is
     not the table's, SchemaDiffers and TypedTableAhead of typed tables, SourceDiffers where the table is landed from
     another source, BadTransform.
     """
     layout = landing.layout
     send_module(spark, landing.transform.function)
     check_source(layout, landing.kafka is not None)
-    table = begin_table(layout, landing.table_format)
+    table = begin_table(layout)
     take_back(layout, table)
     check_batches(layout)
     typed = TypedTables(layout, table, landing.typed)

@@ -63,7 +63,6 @@ def test_retention_is_read_by_kind_and_type(tmp_path: Path) -> None:
         (["pipeline.retention.events=1d"], r"retention\.events: an age is of a kind"),
         (["pipeline.retention.syslog/x=1d"], "an age is of a kind"),
         (["pipeline.retention.event/=1d"], "an age is of a kind"),
-        (["pipeline.retention.event=1d", "pipeline.format=parquet"], 'for format = "delta"'),
     ],
 )
 def test_invalid_retention_is_an_error(overrides: list[str], why: str) -> None:

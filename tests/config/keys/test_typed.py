@@ -46,8 +46,3 @@ def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
 def test_invalid_typed_table_is_named(options: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         load(None, [options], environment={})
-
-
-def test_typed_tables_require_delta() -> None:
-    with pytest.raises(ConfigError, match='typed tables are for format = "delta"'):
-        load(None, ["pipeline.typed.click.on_misfit=rest", "pipeline.format=parquet"], environment={})

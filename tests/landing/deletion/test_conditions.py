@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.landing.deletion.conditions import BEFORE, IN, NOT_IN, BadCondition, Condition, parse, rows_of
-from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
@@ -55,7 +54,7 @@ def test_any_value_can_be_asked_for(value: str) -> None:
 
 
 def test_all_of_them_have_to_hold(tmp_path: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    table = HandWritten(Layout.of(tmp_path / "tables"))
     rows = [landed_event(0, "a", host="x"), landed_event(1, "b", host="y"), landed_event(2, "c", host=None)]
     table.commit({"t": 4}, [*rows, landed_message(3)])
     event, message = table.files

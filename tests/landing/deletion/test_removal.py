@@ -27,7 +27,7 @@ from penstock.landing.proof.prover import rebuild
 from penstock.landing.proof.rollup import roll_up
 from penstock.landing.proof.table_posts import posts_of
 from penstock.landing.rows.key_hashes import key_hashes
-from penstock.landing.table.begun_table import DELTA, table_of
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table.delta_table import TableChanged
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import known_keys
@@ -48,7 +48,7 @@ DAY = 86_400
 @pytest.fixture
 def table(tmp_path: Path, topics: Path) -> HandWritten:
     """Two batches: events u0 to u5, of which u2 came twice, a message and a quarantined one."""
-    made = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    made = HandWritten(Layout.of(tmp_path / "tables"))
     append(topics, "t", [event(0), event(1), event(2), b"text"], [event(2), event(3), b"{bad", event(4), event(5)])
     hosts = ["x", "x", "y"]
     made.commit({"t": 4}, [*(landed_event(n, f"u{n}", host=hosts[n]) for n in range(3)), landed_message(3)])
@@ -369,7 +369,7 @@ def test_rows_older_than_their_kind_is_kept_go_by_whole_days(topics: Path, table
 
 
 def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    table = HandWritten(Layout.of(tmp_path / "tables"))
     for day in range(16):
         at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day)
         table.commit({"t": 1 + day}, [landed_event(day, f"u{day}", timestamp=at.timestamp())])
@@ -382,7 +382,7 @@ def test_much_that_is_old_goes_some_days_at_once(tmp_path: Path, topics: Path) -
 
 
 def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, topics: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    table = HandWritten(Layout.of(tmp_path / "tables"))
     rows = [landed_event(0, "u0"), landed_event(1, None, kind="dropped", reason="transformed", type=None)]
     table.commit({"t": 2}, rows)
     expire(table.layout, {"dropped": 5 * DAY}, time.time() + 10 * DAY)
@@ -392,7 +392,7 @@ def test_what_says_that_a_row_was_dropped_may_have_an_age_too(tmp_path: Path, to
 
 
 def test_a_type_may_have_an_age_of_its_own(tmp_path: Path, topics: Path) -> None:
-    table = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    table = HandWritten(Layout.of(tmp_path / "tables"))
     table.commit({"t": 3}, [landed_event(n, f"u{n}", type=name) for n, name in enumerate(("click", "view", "click"))])
     ages = {"event": 5 * DAY, "event/click": 20 * DAY}
     expire(table.layout, ages, time.time() + 10 * DAY)
@@ -492,7 +492,7 @@ def test_a_table_that_is_begun_later_is_maintained_too(
     layout = Layout.of(tmp_path / "later")
     upkeep = Maintenance(layout, Upkeep(window=WINDOW), believed(layout))
     upkeep.start()
-    made = HandWritten(layout, form=DELTA)
+    made = HandWritten(layout)
     append(topics, "t", [event(0), event(1)])
     made.commit({"t": 2}, [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")])
     assert worker(topics, made)

@@ -9,7 +9,7 @@ from penstock.landing.checkpoint_repair import sweep
 from penstock.landing.deletion.conditions import IN, Condition
 from penstock.landing.deletion.deletions import ASKED, Record, ask
 from penstock.landing.deletion.removal import carry_out
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -29,7 +29,7 @@ def uuids(batch: int) -> list[str]:
 
 def main() -> None:
     layout, chance = Layout.of(sys.argv[1]), random.Random(int(sys.argv[2]))
-    table = begin_table(layout, DELTA)
+    table = begin_table(layout)
     sweep(layout)
     commit = BatchCommit(table, layout.keys, WINDOW, lambda: Record(layout).keys())
     job = Job(table.folder, layout.keys, WINDOW)

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table.table_files import Table
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.writing.written_file import FileWriter, WrittenFile
 
 AT = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
-def written(table: Table, offsets: Sequence[int], kind: str = "message", day: date | None = None) -> WrittenFile:
+def written(table: DeltaTable, offsets: Sequence[int], kind: str = "message", day: date | None = None) -> WrittenFile:
     """A file with these offsets, not committed yet."""
     writer = FileWriter(table.folder, MessageKind(kind), day or AT.date())
     base = {"topic": "t", "timestamp": AT, "landed_at": AT, "bucket": AT}

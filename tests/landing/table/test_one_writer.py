@@ -12,7 +12,7 @@ import pytest
 
 from penstock.config.tables_url import TablesUrl
 from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.table.begun_table import DELTA, begin_table, table_of
+from penstock.landing.table.begun_table import begin_table, table_of
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.one_writer import AnotherWriter
 from penstock.landing.table_paths import Layout
@@ -48,16 +48,16 @@ def another(layout: Layout, state: Path) -> Layout:
 
 
 def test_a_batch_is_committed_once(at_url: Layout) -> None:
-    table = begin_table(at_url, DELTA)
+    table = begin_table(at_url)
     table.commit(0, [written(table, [1, 2])])
     table.commit(0, [written(table, [1, 2])])
-    assert begin_table(at_url, DELTA).newest() == 0
+    assert begin_table(at_url).newest() == 0
     assert offsets(at_url) == [1, 2]
     assert [batch for batch, _ in table.files()] == [0]
 
 
 def test_the_answer_to_a_commit_is_lost(at_url: Layout, s3: S3Server, wire: Wire) -> None:
-    begin_table(at_url, DELTA)
+    begin_table(at_url)
     table = over(wire, at_url, s3)
     files = [written(table, [1, 2])]
     wire.lose_answer(b"_delta_log/00000000000000000001.json HTTP")
@@ -71,7 +71,7 @@ def test_the_answer_to_a_commit_is_lost(at_url: Layout, s3: S3Server, wire: Wire
 
 
 def test_while_the_server_is_away_nothing_is_committed(at_url: Layout, s3: S3Server, wire: Wire) -> None:
-    begin_table(at_url, DELTA)
+    begin_table(at_url)
     table = over(wire, at_url, s3)
     files = [written(table, [1])]
     with wire.cut(), pytest.raises(TablesAway):
@@ -82,7 +82,7 @@ def test_while_the_server_is_away_nothing_is_committed(at_url: Layout, s3: S3Ser
 
 
 def test_small_files_are_merged_and_rows_taken_out(at_url: Layout) -> None:
-    table = begin_table(at_url, DELTA)
+    table = begin_table(at_url)
     for batch in range(3):
         table.commit(batch, [written(table, [batch])])
     assert compact_table(at_url.landed) == (3, 1)
@@ -92,10 +92,10 @@ def test_small_files_are_merged_and_rows_taken_out(at_url: Layout) -> None:
 
 
 def test_a_second_pipeline_is_refused(at_url: Layout, tmp_path: Path) -> None:
-    table = begin_table(at_url, DELTA)
+    table = begin_table(at_url)
     other = another(at_url, tmp_path / "elsewhere")
     with pytest.raises(AnotherWriter, match="another pipeline") as refused:
-        begin_table(other, DELTA)
+        begin_table(other)
     assert len(str(refused.value).splitlines()) == 1
     for write in (lambda: DeltaTable(other.landed).commit(0, []), lambda: remove_old_files(other.landed)):
         with pytest.raises(AnotherWriter):
@@ -110,16 +110,16 @@ def test_two_that_begin_at_once(at_url: Layout, tmp_path: Path) -> None:
 
     class Late(DeltaTable):
         def _create(self) -> None:
-            begin_table(at_url, DELTA)
+            begin_table(at_url)
             super()._create()
 
     with pytest.raises(AnotherWriter):
         Late(another(at_url, tmp_path / "elsewhere").landed).begin()
-    begin_table(at_url, DELTA).commit(0, [])
+    begin_table(at_url).commit(0, [])
 
 
 def test_another_takes_the_table_just_before_the_commit(at_url: Layout) -> None:
-    begin_table(at_url, DELTA)
+    begin_table(at_url)
     taken = []
 
     class Unaware(DeltaTable):
@@ -137,15 +137,15 @@ def test_another_takes_the_table_just_before_the_commit(at_url: Layout) -> None:
 
 
 def test_a_pipeline_that_moved_with_its_state_goes_on(at_url: Layout, tmp_path: Path) -> None:
-    begin_table(at_url, DELTA)
+    begin_table(at_url)
     shutil.copytree(at_url.tables, tmp_path / "moved")
-    table = begin_table(another(at_url, tmp_path / "moved"), DELTA)
+    table = begin_table(another(at_url, tmp_path / "moved"))
     table.commit(0, [written(table, [1])])
     assert offsets(at_url) == [1]
 
 
 def test_who_has_no_state_may_read_alone(at_url: Layout) -> None:
-    table = begin_table(at_url, DELTA)
+    table = begin_table(at_url)
     table.commit(0, [written(table, [1])])
     assert at_url.at is not None
     reader = DeltaTable(replace(at_url.at, state=None) / "landed")

@@ -148,9 +148,9 @@ def test_no_other_module_opens_files_of_tables() -> None:
         if (isinstance(node, ast.alias) and node.name in openers)
         or (isinstance(node, ast.Attribute) and node.attr in openers)
     }
-    # Delta's own checkpoints, and tables of before version 0.2, have no deletion vectors.
+    # Delta's own checkpoints have no deletion vectors.
     allowed = {"landing/storage/parquet_files.py", "landing/table/table_file.py", "landing/table/delta_table.py"}
-    assert found <= allowed | {"landing/writing/upgrade.py"}
+    assert found <= allowed
 
 
 def test_times_of_spark_are_read_exactly_without_statistics(tmp_path: Path) -> None:

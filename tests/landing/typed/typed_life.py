@@ -13,7 +13,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import Column, TypedTable, strict_ones
 from penstock.landing.typed.typed_tables import TypedTables
@@ -38,7 +38,7 @@ class Life:
     tables: Sequence[TypedTable] = (CLICK,)
 
     def __post_init__(self) -> None:
-        self.table = begin_table(self.layout, DELTA)
+        self.table = begin_table(self.layout)
         self.typed = TypedTables(self.layout, self.table, self.tables)
         self.typed.begin()
         self.commit = BatchCommit(self.table, self.layout.keys, WINDOW, beside=self.typed.commit)

@@ -17,9 +17,10 @@ from penstock.landing.duplicates.decision import landed_before
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table.begun_table import DELTA, PARQUET, begin_table
+from penstock.landing.table.begun_table import begin_table
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile
-from penstock.landing.table.table_files import NewFile, Table
+from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.writing.batch_commit import BatchCommit, events_of, known_keys
@@ -35,12 +36,12 @@ Place = tuple[str, int]
 class Landed:
     """A table, and who lands into it."""
 
-    def __init__(self, tables: Path, form: str = DELTA) -> None:
-        self.layout, self.form = Layout.of(tables), form
+    def __init__(self, tables: Path) -> None:
+        self.layout = Layout.of(tables)
         self.restart()
 
     def restart(self) -> None:
-        self.table: Table = begin_table(self.layout, self.form)
+        self.table: DeltaTable = begin_table(self.layout)
         self.commit = BatchCommit(self.table, self.layout.keys, WINDOW)
         self.job = Job(self.table.folder, self.layout.keys, WINDOW)
 
@@ -66,9 +67,9 @@ class Landed:
         return [offset for _, offset in self.rows()]
 
 
-@pytest.fixture(params=[DELTA, PARQUET])
-def landed(tmp_path: Path, request: pytest.FixtureRequest) -> Landed:
-    return Landed(tmp_path / "tables", request.param)
+@pytest.fixture
+def landed(tmp_path: Path) -> Landed:
+    return Landed(tmp_path / "tables")
 
 
 def never() -> list[PartResult]:
@@ -82,8 +83,7 @@ def test_a_chunk_that_was_sent_again_lands_once_whoever_has_it_and_whatever_was_
     landed.land(0, [known_by(enumerate(chunk)), known_by([(2, None), (3, None)])])
     landed.land(1, [known_by(enumerate(chunk, 4))], [known_by(enumerate(["d", *chunk], 6))], blind=[False, True])
     assert landed.rows("message") == [("t", 0), ("t", 1), ("t", 2), ("t", 3), ("t", 6)]
-    if landed.form == DELTA:
-        compact_table(landed.layout.landed)
+    compact_table(landed.layout.landed)
     shutil.rmtree(landed.layout.keys)
     landed.restart()
     landed.land(2, [known_by(enumerate([*chunk, "d", "e"], 9)), known_by(enumerate(chunk), "other")])
@@ -106,7 +106,7 @@ def test_duplicates_across_tasks_are_found_and_their_rows_taken_out(landed: Land
     landed.land(0, first, second, third)
     assert landed.offsets() == [0, 1, 2, 4]
     files = [path for path in landed.table.folder.rglob("*.parquet") if "_delta_log" not in path.parts]
-    assert len(files) == len(landed.table.active()) or landed.form == PARQUET
+    assert len(files) == len(landed.table.active())
     landed.land(1, [source([(7, event("a")), (8, event("d")), (9, event("e"))])])
     assert landed.offsets() == [0, 1, 2, 4, 9]
 
@@ -181,17 +181,17 @@ def model(batches: Sequence[Sequence[tuple[int, Event]]]) -> list[int]:
 LOSSES: list[Callable[[Landed], object]] = [
     lambda landed: shutil.rmtree(landed.layout.keys, ignore_errors=True),
     lambda landed: [path.write_bytes(b"torn") for path in landed.layout.keys.glob("*")],
-    lambda landed: compact_table(landed.layout.landed) if landed.form == DELTA else None,
+    lambda landed: compact_table(landed.layout.landed),
     lambda landed: None,
 ]
 
 
 @SEVERAL
-@given(st.data(), st.sampled_from([DELTA, PARQUET]))
+@given(st.data())
 def test_whatever_is_lost_between_batches_the_table_is_that_of_one_loop_over_all(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, form: str
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    landed, minute, offset, batches = Landed(tmp_path_factory.mktemp("tables"), form), 0, 0, []
+    landed, minute, offset, batches = Landed(tmp_path_factory.mktemp("tables")), 0, 0, []
     for number in range(data.draw(st.integers(1, 5))):
         rows = []
         for _ in range(data.draw(st.integers(0, 12))):

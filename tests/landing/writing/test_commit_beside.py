@@ -12,7 +12,7 @@ import pytest
 
 from penstock.landing.journal import UnderWay
 from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.table.begun_table import DELTA, begin_table, table_of
+from penstock.landing.table.begun_table import begin_table, table_of
 from penstock.landing.table.table_files import NewFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -29,7 +29,7 @@ class Slow:
 
     def __init__(self, tables: Path) -> None:
         self.layout = Layout.of(tables)
-        self.table = begin_table(self.layout, DELTA)
+        self.table = begin_table(self.layout)
         self.go_on, self.begun = Event(), 0
         self.failures: list[Exception] = []
         self._real = self.table.commit

@@ -16,7 +16,6 @@ from penstock.landing.deletion.conditions import parse
 from penstock.landing.deletion.deletions import ASKED, ask
 from penstock.landing.deletion.removal import carry_out
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.table.begun_table import DELTA
 from penstock.landing.table.delta_table import DELTA_LOG, DeltaTable
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
@@ -89,7 +88,7 @@ def test_one_that_is_killed_has_changed_nothing(table: DeltaTable, monkeypatch: 
 
 
 def test_files_that_an_earlier_version_merged_are_merged_and_written_without_rows(tmp_path: Path) -> None:
-    made = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    made = HandWritten(Layout.of(tmp_path / "tables"))
     for n in range(4):
         annotations = [("a", "1"), ("b", None)] if n % 2 else None
         event = landed_event(2 * n, f"u{n}", host="x" if n % 2 else "y", annotations=annotations)

@@ -15,7 +15,7 @@ from penstock.landing.deletion.removal import carry_out, count
 from penstock.landing.row_counts import TYPE, Tallies
 from penstock.landing.storage.absence import through_absence
 from penstock.landing.storage.object_errors import TablesAway
-from penstock.landing.table.begun_table import DELTA, begin_table, table_of
+from penstock.landing.table.begun_table import begin_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.trace.find_message import find_uuid
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -32,7 +32,7 @@ class Landing:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.job = Job(layout.landed, layout.keys, WINDOW)
-        self.commit = BatchCommit(begin_table(layout, DELTA), layout.keys, WINDOW, lambda: Record(layout).keys())
+        self.commit = BatchCommit(begin_table(layout), layout.keys, WINDOW, lambda: Record(layout).keys())
 
     def parts(self, batch: int, *numbers: range) -> list[PartResult]:
         sources = [[Source(messages([event(number) for number in one], batch))] for one in numbers]
@@ -73,7 +73,7 @@ def test_the_index_is_made_again_from_the_table(landing: Landing) -> None:
 def test_a_commit_whose_answer_was_lost_is_in_the_index(landing: Landing) -> None:
     """The table has the batch, and who landed it does not know yet."""
     parts = landing.parts(0, range(10))
-    begin_table(landing.layout, DELTA).commit(0, parts[0].files)
+    begin_table(landing.layout).commit(0, parts[0].files)
     landing.land(0, range(10))
     landing.land(1, range(20))
     assert landing.uuids() == named(range(20))

@@ -17,8 +17,9 @@ from penstock.landing.duplicates.landed_keys import LandedKeys
 from penstock.landing.journal import Journal
 from penstock.landing.proof.proofs import Proof
 from penstock.landing.proof.prover import Prover
-from penstock.landing.table.begun_table import DELTA, PARQUET, FormatDiffers, begin_table, table_of
-from penstock.landing.table.table_files import NewFile, Table
+from penstock.landing.table.begun_table import begin_table, table_of
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.table_files import NewFile
 from penstock.landing.writing.compaction import compact_table
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import landed_schema, read_landed, register_views
@@ -28,9 +29,9 @@ from tests.spark.spark_helpers import BUCKET, append, event
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=[DELTA, PARQUET])
-def landing(topics: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Landing:
-    return Landing(topics, tmp_path / "tables", table_format=request.param)
+@pytest.fixture
+def landing(topics: Path, tmp_path: Path) -> Landing:
+    return Landing(topics, tmp_path / "tables")
 
 
 def land(spark: SparkSession, landing: Landing) -> None:
@@ -150,16 +151,6 @@ def test_payloads_of_events_may_be_left_out(spark: SparkSession, topics: Path, t
     assert [(row.data, row.payload) for row in found] == [('{"b":1.5}', None), (None, b"{bad")]
 
 
-@pytest.mark.parametrize(("form", "other"), [(DELTA, PARQUET), (PARQUET, DELTA)])
-def test_the_form_of_a_table_cannot_change(
-    spark: SparkSession, topics: Path, tmp_path: Path, form: str, other: str
-) -> None:
-    append(topics, "t", [event(1)])
-    land(spark, Landing(topics, tmp_path / "tables", table_format=form))
-    with pytest.raises(FormatDiffers, match=f"format = {form}"):
-        start_landing(spark, Landing(topics, tmp_path / "tables", table_format=other))
-
-
 def test_types_and_data_are_held_to_what_was_set(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     append(topics, "t", [event(1), event(2, "other"), event(3, data={"ms": 1}), event(4, data={"ms": "1"})])
     landing = Landing(topics, tmp_path / "tables", event_types=("click",), schemas={"click": "ms int"})
@@ -183,10 +174,10 @@ def test_where_a_commit_fails_spark_does_its_batch_again_and_plans_anew_what_cam
     """Spark took the batch for done, and was at the next one."""
     append(topics, "t", *([event(n), event(n - 1)] for n in range(12)))
     few = replace(landing, max_rows=4)
-    owner = type(begin_table(landing.layout, landing.table_format))
+    owner = type(begin_table(landing.layout))
     real = owner.commit
 
-    def third(table: Table, batch: int, files: Sequence[NewFile]) -> None:
+    def third(table: DeltaTable, batch: int, files: Sequence[NewFile]) -> None:
         if batch == 2:
             until((landing.layout.checkpoint / "offsets" / "3").exists)
             killed()
@@ -252,7 +243,7 @@ def test_many_tasks_with_duplicates_between_them_land_each_event_once(
 
 
 def test_what_delta_rs_reads_is_what_landed(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
-    landing = Landing(topics, tmp_path / "tables", table_format=DELTA)
+    landing = Landing(topics, tmp_path / "tables")
     for batch in range(3):
         append(topics, "t", [event(batch * 2), event(batch * 2 + 1), b"text"])
         land(spark, landing)
