@@ -69,7 +69,7 @@ def _leave_statistics(settings: Settings) -> None:
     statistics.add_invalid(np.array([2]), np.array([1]))
     statistics.add_dropped(2, np.array([1]))
     handlers = [{"name": "kafka", "failed_to_send": 0, "refused_topics": 0}]
-    told = {"uptime": 1, "receive_buffer": 1, "kernel_dropped": 0, "total": 0, "version": "0.1.0", "handlers": handlers}
+    told = {"uptime": 1, "receive_buffer": 1, "kernel_dropped": 0, "total": 0, "version": "0.2.0", "handlers": handlers}
     page = StatePage(state_file(settings.buffers, "in"))
     page.write(STATISTICS, statistics.as_dict() | told)
     page.close()

@@ -5,6 +5,6 @@ lists the rooms in the order in which they may import each other.
 ``errors``, ``counts`` and ``records`` are free to all.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["__version__"]

@@ -1,4 +1,4 @@
-"""Makes a golden data directory: ``python tests/golden/make.py 0.1.0`` writes ``0.1.0.tar.xz`` here.
+"""Makes a golden data directory: ``python tests/golden/make.py 0.2.0`` writes ``0.2.0.tar.xz`` here.
 
 It runs the real pipe of the penstock it imports, so that PYTHONPATH says which version writes: senders, receivers, the
 log, Spark. ``expected.json`` in the archive says what was put in and must come out again, whatever version opens the
@@ -268,7 +268,7 @@ def make(name: str, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", help="of the version that writes, such as 0.1.0")
+    parser.add_argument("name", help="of the version that writes, such as 0.2.0")
     with tempfile.TemporaryDirectory() as folder:
         make(parser.parse_args().name, Path(folder))
 
