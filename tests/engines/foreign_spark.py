@@ -34,8 +34,7 @@ class ForeignSpark:
 
     def __init__(self) -> None:
         from penstock.java.runtime import find_java
-        from penstock.landing.table.begun_table import DELTA
-        from penstock.spark.extensions import package_settings
+        from penstock.spark.extensions import DELTA, package_settings
 
         self._folder = tempfile.TemporaryDirectory(prefix="foreign-spark-")
         settings = {

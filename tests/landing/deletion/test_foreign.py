@@ -12,7 +12,7 @@ from penstock.landing.deletion.deletions import ASKED, FOREIGN, Record, all_dele
 from penstock.landing.deletion.foreign import note_foreign_changes
 from penstock.landing.deletion.maintenance import Maintenance, Upkeep
 from penstock.landing.deletion.removal import carry_out
-from penstock.landing.table.begun_table import DELTA, table_of
+from penstock.landing.table.begun_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.writing.compaction import compact_table
 from tests.landing.deletion.test_removal import believed, fates, kept, rebuilt, worker
@@ -26,7 +26,7 @@ WINDOW = 600_000_000
 @pytest.fixture
 def table(tmp_path: Path, topics: Path) -> HandWritten:
     """Two batches: events u0 to u4 and a message."""
-    made = HandWritten(Layout.of(tmp_path / "tables"), form=DELTA)
+    made = HandWritten(Layout.of(tmp_path / "tables"))
     append(topics, "t", [event(0), event(1), event(2), b"text"], [event(3), event(4)])
     made.commit({"t": 4}, [*(landed_event(n, f"u{n}", host="x") for n in range(3)), landed_message(3)])
     made.commit({"t": 6}, [landed_event(n, f"u{n - 1}", host="y") for n in (4, 5)])

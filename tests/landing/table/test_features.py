@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.landing.table.begun_table import DELTA, begin_table
+from penstock.landing.table.begun_table import begin_table
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import TOLERATED, FeatureNotWritten
 from penstock.landing.table_paths import Layout
@@ -18,7 +18,7 @@ from tests.landing.table.table_rows import written
 
 @pytest.fixture
 def table(tmp_path: Path) -> DeltaTable:
-    made = begin_table(Layout.of(tmp_path), DELTA)
+    made = begin_table(Layout.of(tmp_path))
     assert isinstance(made, DeltaTable)
     made.commit(0, [written(made, [1, 2])])
     return made
@@ -95,6 +95,6 @@ def test_properties_stay_as_users_set_them(table: DeltaTable) -> None:
     own = {"delta.logRetentionDuration": "interval 30 days", "delta.checkpointInterval": "7"}
     with_metadata(Path(str(table.folder)), own)
     before = table.version()
-    begin_table(Layout.around(table.folder), DELTA)
+    begin_table(Layout.around(table.folder))
     assert table.version() == before
     assert table._table.metadata().configuration == {**made, **own}
