@@ -24,7 +24,7 @@ from penstock.cli.run.config import Page
 from penstock.config import load
 from penstock.counts import Name, Origin
 from penstock.files import checked_document
-from penstock.handover.frame import Receipt
+from penstock.handover.frame import FrameMetadata
 from penstock.ledger import checkpoint
 from penstock.log.store import batch_format, gaps, index, segment
 from penstock.slogd import slogd_pb2
@@ -181,7 +181,7 @@ def test_the_versions_of_files_are_those_of_the_code() -> None:
     assert told["TOPIC/*.synced"] == str(segment.SYNCED_FORMAT)
     assert told["TOPIC/gaps.jsonl"] == str(gaps.VERSION)
     assert told["LEDGER"] == str(checkpoint.FORMAT)
-    assert told["its frames"] == str(Receipt(Origin("", 0, 0, 0)).document()["v"])
+    assert told["its frames"] == str(FrameMetadata(Origin("", 0, 0, 0)).document()["v"])
     documents = ("TOPIC/*.state", "TOPIC/settings.json", "TOPIC/cursors/*.cursor", "TRANSACTION-*.intent")
     assert {told[name] for name in documents} == {str(checked_document.FORMAT)}
 

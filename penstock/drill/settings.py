@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import DiscardHandler, ForwardedHandler, HandlerConfig, KafkaHandler, ListenerConfig, Settings
-from penstock.handover.frame_size import frame_length, least_frame
+from penstock.handover.frame_size import frame_length, min_frame_length
 from penstock.testing.pipe import free_ports
 
 HERE = "127.0.0.1"
@@ -43,7 +43,7 @@ def copied(settings: Settings, data_dir: Path, kafka: str = "") -> tuple[Setting
 def _term_length(settings: Settings) -> int:
     """The least that the listeners can have: little disk, and readers that lag are met soon."""
     length = settings.buffer.term_length
-    while frame_length(length // 2) >= max(map(least_frame, settings.listener), default=length):
+    while frame_length(length // 2) >= max(map(min_frame_length, settings.listener), default=length):
         length //= 2
     return length
 

@@ -1,7 +1,7 @@
-"""What a forwarder has done with a listener's messages: its place in the log buffer and its counts, as one text.
+"""A forwarder's account: its position in the log buffer and its counts, as one text.
 
-The text moves in one piece (``StatePage``), so that a forwarder killed at any moment leaves place and counts
-that fit together. Counts are absolute over the handler's life, by bucket.
+Invariant: the text is replaced atomically (``StatePage``), so a forwarder that is killed leaves a position and counts
+that belong together. Counts are totals over the handler's life, by bucket.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 
 ACCOUNT, STATISTICS = 0, 1
-"""Numbers of the texts: the account, and what the handler says of itself."""
+"""Numbers of the texts: the account and the handler's statistics."""
 DELIVERED, FAILED, DROPPED, CORRUPT = "delivered", "handler_failed", "policy_drop", "corrupt"
-"""Fates of a message on the way to a forwarder's handler (balance, section 4)."""
+"""Fates of a message on a forwarder's route (docs/accounting.md, section 4)."""
 TAKEN = "taken"
 
 
@@ -30,11 +30,10 @@ TAKEN = "taken"
 class Account:
     """``fates`` are counts by ``bucket@fate`` of the messages up to position ``done``.
 
-    ``mark`` is the listener's total of messages there, ``base`` that total where the route begins, so that
-    ``mark - base`` messages have a fate here or were dropped by the writer. While frames up to ``end`` are in the
-    handler's hands, ``end_mark`` is the total there and ``taken`` says what they hold (as ``fates``, the
-    messages under the name ``taken``), ``attempts`` how often they were given to it. ``left``: the handler was
-    taken out of the configuration.
+    ``mark`` is the listener's total of messages there, ``base`` the total at the start of the route: ``mark - base``
+    messages have a fate here or were dropped by the writer. While the handler works on frames up to ``end``,
+    ``end_mark`` is the total there, ``taken`` the counts of these frames (messages under ``taken``), and ``attempts``
+    the number of deliveries. ``left``: the handler was removed from the configuration.
     """
 
     incarnation: str = ""
@@ -51,85 +50,87 @@ class Account:
 
     @property
     def in_hand(self) -> bool:
-        """Whether the handler is working on frames."""
+        """The handler is working on frames."""
         return self.end > self.done
 
     @property
     def messages(self) -> int:
-        """Messages in the frames that it is working on."""
+        """The number of messages in the frames in progress."""
         return sum(count for name, count in self.taken.items() if name.endswith(f"@{TAKEN}"))
 
-    def begun(self, position: ReaderPosition, missed: int) -> Account:
-        """The route begins where the reader is; all ``missed`` messages that were ever dropped for it count."""
-        mark, at = position.mark, position.stored
+    def start_route(self, position: ReaderPosition, missed: int) -> Account:
+        """Start the route at the reader's position; the ``missed`` messages that were dropped before are part of it."""
+        mark, stored = position.mark, position.stored
+        # The writer's drops are part of the route, so that mark - base covers them as well.
         base = max(position.reached_mark - missed, 0) if mark != UNKNOWN else UNKNOWN
-        return replace(self, base=base, mark=mark, end_mark=mark, done=at, end=at)
+        return replace(self, base=base, mark=mark, end_mark=mark, done=stored, end=stored)
 
-    def returned(self, mark: int, position: int) -> Account:
-        """The handler is in the configuration again, after ``mark`` messages."""
+    def resume_route(self, mark: int, position: int) -> Account:
+        """Continue with a handler that is configured again, after ``mark`` messages."""
         base = self.base + mark - self.mark
         return replace(self, base=base, mark=mark, end_mark=mark, done=position, end=position, left=False)
 
-    def gone(self, mark: int) -> Account:
-        """It is taken out of the configuration; up to ``mark`` the writer has dropped what it had not taken."""
-        done = self.failed() if self.in_hand else self
-        return replace(done, mark=mark, end_mark=mark, left=True)
+    def end_route(self, mark: int) -> Account:
+        """End the route of a removed handler; the writer dropped its unclaimed messages up to ``mark``."""
+        account = self.fail() if self.in_hand else self
+        return replace(account, mark=mark, end_mark=mark, left=True)
 
-    def took(self, begin: int, end: int, marks: tuple[int, int], taken: Mapping[str, int], shift: int = 0) -> Account:
-        """Frames from ``begin`` to ``end`` are about to be in its hands; ``marks`` are the totals there.
+    def claim_frames(
+        self, begin: int, end: int, marks: tuple[int, int], contents: Mapping[str, int], shift: int = 0
+    ) -> Account:
+        """Enter that the handler is about to work on frames from ``begin`` to ``end``; ``marks`` are the totals there.
 
-        ``shift``: by how much the listener's total has changed of itself.
+        ``shift`` is the change of the listener's total that no frame explains.
         """
-        place = {"done": begin, "end": end, "mark": marks[0], "end_mark": marks[1]}
-        return replace(self, **place, base=self.base + shift, taken=dict(taken), attempts=0)  # type: ignore[arg-type]
+        span = {"done": begin, "end": end, "mark": marks[0], "end_mark": marks[1]}
+        return replace(self, **span, base=self.base + shift, taken=dict(contents), attempts=0)  # type: ignore[arg-type]
 
-    def withdrawn(self) -> Account:
-        """They were about to be in its hands, and were not claimed."""
+    def withdraw(self) -> Account:
+        """Revert ``claim_frames`` for frames that could not be claimed."""
         return replace(self, end=self.done, end_mark=self.mark, taken={}, attempts=0)
 
-    def tried(self) -> Account:
-        """They are given to it once more."""
+    def retry(self) -> Account:
+        """Count another delivery of the same frames."""
         return replace(self, attempts=self.attempts + 1)
 
-    def finished(self, fates: Mapping[str, int]) -> Account:
-        """They have met their ``fates``."""
+    def finish(self, fates: Mapping[str, int]) -> Account:
+        """Enter the ``fates`` of the frames in progress."""
         total = Counts(self.fates)
         total.absorb(fates)
         return replace(self, done=self.end, mark=self.end_mark, taken={}, attempts=0, fates=fold(total).pruned())
 
-    def failed(self) -> Account:
-        """They are given up."""
-        return self.finished({name.replace(f"@{TAKEN}", f"@{FAILED}"): n for name, n in self.taken.items()})
+    def fail(self) -> Account:
+        """Enter the frames in progress as failed."""
+        return self.finish({name.replace(f"@{TAKEN}", f"@{FAILED}"): n for name, n in self.taken.items()})
 
 
 class Accounts:
-    """The account of one forwarder in its file; one writes, anybody reads."""
+    """The account of one forwarder in its file. One process writes, any process may read."""
 
     def __init__(self, folder: Path, listener: str, handler: str) -> None:
         self._page = StatePage(account_file(folder, listener, handler), texts=2)
 
     def read(self) -> Account:
-        """The account as last written; an empty one where there is none."""
-        found = self._page.read(ACCOUNT)
-        return Account(**found) if found else Account(incarnation=f"{time.time_ns():x}")
+        """Return the account as last written, or an empty one."""
+        document = self._page.read(ACCOUNT)
+        return Account(**document) if document else Account(incarnation=f"{time.time_ns():x}")
 
     def write(self, account: Account) -> Account:
-        """Leave ``account`` as a new version; returns that."""
+        """Store ``account`` as a new version and return it."""
         account = replace(account, version=account.version + 1)
         self._page.write(ACCOUNT, {name: getattr(account, name) for name in Account.__slots__})
         return account
 
     def write_statistics(self, statistics: Mapping[str, Any]) -> None:
-        """Leaves what the handler says of itself."""
+        """Store the handler's statistics."""
         self._page.write(STATISTICS, statistics)
 
     def close(self) -> None:
-        """Unmap."""
         self._page.close()
 
 
 def read_account(folder: Path, listener: str, handler: str) -> Account:
-    """The account as last written; an empty one where there is none."""
+    """Return the account as last written, or an empty one."""
     if not account_file(folder, listener, handler).exists():
         return Account()
     accounts = Accounts(folder, listener, handler)
@@ -139,10 +140,11 @@ def read_account(folder: Path, listener: str, handler: str) -> Account:
         accounts.close()
 
 
-def own(folder: Path, listener: str, handler: str) -> IO[bytes]:
-    """Wait until no other process writes the account; the right lasts as long as the file is open."""
+def lock_account(folder: Path, listener: str, handler: str) -> IO[bytes]:
+    """Wait until no other process writes the account; the lock is held while the file is open."""
     path = account_file(folder, listener, handler)
     path.touch(0o600)
     file = path.open("rb")
+    # A predecessor may still be dying: two writers would count the same frames twice.
     fcntl.flock(file, fcntl.LOCK_EX)
     return file

@@ -1,4 +1,4 @@
-"""Opening a listener's log buffer: as it was left, whatever happened to it."""
+"""Opens a listener's log buffer in any state that a crash or a damage may leave."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 import crc32c
 
 from penstock.config import ListenerConfig
-from penstock.handover.frame import frame_receipt, is_whole
+from penstock.handover.frame import is_intact, read_frame_metadata
+from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.frame_size import frame_length
-from penstock.handover.lost_position import Told, restore_lost, told_in, two_terms_before
+from penstock.handover.lost_position import LastKnown, last_known_of_all, restore_lost, two_terms_before
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
-from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import EPOCH, STATISTICS, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer import (
     Frame,
@@ -38,9 +38,9 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HandlerPosition:
-    """A handler as a reader of the log buffer. ``drop``: it may miss frames; ``routed``: it gets messages.
+    """A handler as a reader of the log buffer. ``drop``: it may miss frames; ``routed``: it receives messages.
 
-    The log daemon is always one: it enters the listener's counts, also where messages go elsewhere alone.
+    The log daemon is always a reader: it enters the listener's counts, even if all messages go to other handlers.
     """
 
     name: str
@@ -50,177 +50,180 @@ class HandlerPosition:
 
     @property
     def reached(self) -> int:
-        """Up to where it needs no frame of the buffer any more: it has a copy of those in its hands."""
+        """The position before which it needs no frame: it has handled or copied them."""
         return max(self.position.position, self.position.claim)
 
     @property
     def mark(self) -> int:
-        """The total of messages there; UNKNOWN where it cannot know."""
+        """The total of messages there; UNKNOWN if it cannot know."""
         return self.position.reached_mark
 
 
 def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tuple[Publication, list[HandlerPosition]]:
-    """The log buffer and its readers: the log daemon first, then the listener's other handlers.
+    """Open or create the log buffer; return it with its readers, the log daemon first.
 
-    Positions never go back, also where the file has to be made anew: with another term length once all is
-    read, or because nothing in it can be used (it is put aside then).
+    Invariant: positions never decrease, even if the file is replaced: to change the term length once everything is
+    read, or because its content is unusable (the file is then renamed).
     """
     path = buffer_file(folder, listener.name)
-    wanted = _wanted(listener)
-    files = [position_file(folder, listener.name, name) for name, _, _ in wanted]
+    readers = _configured_readers(listener)
+    files = [position_file(folder, listener.name, name) for name, _, _ in readers]
+    # Order: before any position is used, because a position behind the end would make readers skip new frames.
     _resolve_impossible(folder, listener.name, files)
-    places = {file: place for file in files if file.exists() and (place := _position(file)) is not None}
-    known = list(places.values())
+    positions_before = {file: p for file in files if file.exists() and (p := _read_position(file)) is not None}
+    progress = list(positions_before.values())
     parameters = parameters_of(listener, term_length)
-    publication = _reopen(path, known, parameters) if path.exists() else None
-    told = told_in(folder, listener.name) if publication is None else Told()
-    if publication and publication.parameters.term_length != term_length and _is_read(publication, known):
-        known = [publication.position]
+    publication = _reopen(path, progress, parameters) if path.exists() else None
+    last_known = last_known_of_all(folder, listener.name) if publication is None else LastKnown()
+    if publication and publication.parameters.term_length != term_length and _all_read(publication, progress):
+        # All readers have read everything, so a new file may start at this position without a gap.
+        progress = [publication.position]
         publication.close()
         path.unlink()
         publication = None
-    publication = publication or Publication.create(path, parameters, position=told.position, readers=known)
+    publication = publication or Publication.create(path, parameters, position=last_known.position, readers=progress)
     page = StatePage(state_file(folder, listener.name))
-    page.tell_damage()
-    total = max(last_total(last_receipt(publication), page), told.total)
+    page.log_damage()
+    total = max(last_total(last_frame_metadata(publication), page), last_known.total)
     topic = listener.log.topic if listener.log else None
-    TopicByPosition(page).lead(topic, publication.position, places.get(files[0], 0))
+    TopicByPosition(page).route(topic, publication.position, positions_before.get(files[0], 0))
     page.close()
-    for name, _, _ in wanted:
+    # Order: lost positions are restored before the first write, because the writer may overwrite their frames.
+    for name, _, _ in readers:
         restore_lost(folder, listener.name, name, publication, total)
-    positions = [_opened(file, publication, total) for file in files]
-    positions[0].total = max(positions[0].total, told.total)
-    return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(wanted, positions, strict=True)]
+    positions = [_open_position(file, publication, total) for file in files]
+    positions[0].total = max(positions[0].total, last_known.total)
+    return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(readers, positions, strict=True)]
 
 
-def _wanted(listener: ListenerConfig) -> list[tuple[str, bool, bool]]:
-    """The readers there are to be: name, whether it may miss frames, whether it gets messages."""
+def _configured_readers(listener: ListenerConfig) -> list[tuple[str, bool, bool]]:
+    """Return the configured readers: name, whether it may miss frames, whether it receives messages."""
     log = listener.log
     first = (LOG, log is None or log.overflow == "drop", log is not None)
     return [first, *((handler.label, handler.overflow == "drop", True) for handler in listener.forwarded)]
 
 
-def last_total(last: Receipt | None, page: StatePage, position: ReaderPosition | None = None) -> int:
-    """The total of messages accepted into the log buffer: by its ``last_receipt``, or as was told of a later frame.
-
-    ``position`` is that of the log daemon.
-    """
-    told = int((page.read(STATISTICS) or {}).get("total", 0)) if last is None else last.total
-    return max(told, position.total if position else 0)
+def last_total(last: FrameMetadata | None, page: StatePage, position: ReaderPosition | None = None) -> int:
+    """Return the total of messages accepted into the buffer, from its last frame or from a later report."""
+    reported = int((page.read(STATISTICS) or {}).get("total", 0)) if last is None else last.total
+    return max(reported, position.total if position else 0)
 
 
-def last_receipt(publication: Publication) -> Receipt | None:
-    """That of the last frame that is whole; None where there is none of the last terms."""
+def last_frame_metadata(publication: Publication) -> FrameMetadata | None:
+    """Return the metadata of the last intact frame of the last two terms, or None."""
     last = publication.last_frame()
-    if last is None or (receipt := whole_receipt(last)) is not None:
+    if last is None or (receipt := intact_metadata(last)) is not None:
         return receipt if last else None
+    # Limit: an older term may be overwritten at any moment, so the search goes back one term only.
     begin = max(last.begin // publication.parameters.term_length - 1, 0) * publication.parameters.term_length
     with Subscription(publication.path, begin, in_order=True) as frames:
         while frames.position < last.begin:
-            at = frames.position
+            before = frames.position
             try:
                 for frame in frames.poll():
-                    receipt = whole_receipt(frame) or receipt
+                    receipt = intact_metadata(frame) or receipt
             except Lapped:
                 frames.position = frames.oldest() or last.end
-            if frames.position == at:
+            if frames.position == before:
                 break
     return receipt
 
 
-def whole_receipt(frame: Frame) -> Receipt | None:
-    """The receipt of a frame; None where the frame is damaged."""
+def intact_metadata(frame: Frame) -> FrameMetadata | None:
+    """Return the metadata of a frame; None when it is damaged."""
     try:
-        return frame_receipt(frame.data) if is_whole(frame.data) else None
+        return read_frame_metadata(frame.data) if is_intact(frame.data) else None
     except BadBatch:
         return None
 
 
-def newest_receipt(folder: Path, listener: str) -> Receipt | None:
-    """That of the newest frame, also while it is written to; None where there is none, or none that can be read."""
+def newest_frame_metadata(folder: Path, listener: str) -> FrameMetadata | None:
+    """Return the metadata of the newest frame, during writes too; None when there is none or it is unreadable."""
     try:
         with ReaderPosition(position_file(folder, listener, LOG)) as position:
             newest = position.newest
         with Subscription(buffer_file(folder, listener), newest, in_order=True) as frames:
-            return next((whole_receipt(frame) for frame in frames.poll(limit_frames=1)), None)
+            return next((intact_metadata(frame) for frame in frames.poll(limit_frames=1)), None)
     except (OSError, LogBufferError):
         return None
 
 
 class TopicByPosition:
-    """Which topic frames are for, by position: a topic that is changed is for frames written from then on."""
+    """The topic of frames by position: a changed topic applies to frames written afterwards."""
 
     def __init__(self, page: StatePage) -> None:
         self._page = page
-        self._routes: list[tuple[int, str | None]] = [(at, topic) for at, topic in page.read(TOPIC_BY_POSITION) or []]
+        self._routes: list[tuple[int, str | None]] = [
+            (start, topic) for start, topic in page.read(TOPIC_BY_POSITION) or []
+        ]
 
     def __bool__(self) -> bool:
         return bool(self._routes)
 
     def topic(self, position: int) -> str | None:
-        """The topic that the frame at ``position`` is for; None for none."""
+        """Return the topic of the frame at ``position``; None for frames without one."""
         return next((topic for begin, topic in reversed(self._routes) if begin <= position), None)
 
-    def lead(self, topic: str | None, begin: int, reached: int) -> None:
-        """Frames from ``begin`` on are for ``topic``; what is said of those before ``reached`` may be forgotten."""
+    def route(self, topic: str | None, begin: int, reached: int) -> None:
+        """Route frames from ``begin`` on to ``topic``; routes that end before ``reached`` are forgotten."""
         if self._routes and self._routes[-1][1] == topic:
             return
         self._routes.append((begin if self._routes else 0, topic))
-        passed = sum(at <= reached for at, _ in self._routes)
-        self._routes = self._routes[max(passed - 1, 0) :]
+        passed_count = sum(start <= reached for start, _ in self._routes)
+        self._routes = self._routes[max(passed_count - 1, 0) :]
         self._page.write(TOPIC_BY_POSITION, self._routes)
 
 
 def parameters_of(listener: ListenerConfig, term_length: int) -> Parameters:
-    """What the listener's log buffer is made with: one frame carries one whole batch."""
+    """Return the parameters of the listener's log buffer: one frame carries one complete batch."""
     session_id = crc32c.crc32c(listener.name.encode()) & 0x7FFF_FFFF
     return Parameters(term_length, mtu_for(frame_length(term_length)), session_id, STREAM_ID, 0)
 
 
-def epoch_of(page: StatePage, made: int) -> str:
-    """Names the time since which positions go on without a break: since the file was made, and the machine started.
+def epoch_of(page: StatePage, inode: int) -> str:
+    """Return the name of the period in which positions are unique; it starts with the file or with the machine.
 
-    After a power cut a buffer may go on at positions that were used before, for other frames. ``made``
-    tells one file from another (its inode).
+    Crash: after a power failure a buffer may continue at positions that were already used for other frames. ``inode``
+    distinguishes files.
     """
     boot = boot_id()
-    known = page.read(EPOCH)
-    if not known or (known["boot"], known["made"]) != (boot, made):
-        known = {"boot": boot, "made": made, "epoch": f"{time.time_ns():x}"}
-        page.write(EPOCH, known)
-    return str(known["epoch"])
+    epoch = page.read(EPOCH)
+    if not epoch or (epoch["boot"], epoch["made"]) != (boot, inode):
+        epoch = {"boot": boot, "made": inode, "epoch": f"{time.time_ns():x}"}
+        page.write(EPOCH, epoch)
+    return str(epoch["epoch"])
 
 
 def _reopen(path: Path, readers: Sequence[int], parameters: Parameters) -> Publication | None:
     try:
         publication = Publication.open(path, readers=readers, expected=parameters)
     except NotALogBuffer as error:
-        _LOGGER.error("%s; it is put aside as %s", error, _aside(path).name)
+        _LOGGER.error("%s; renamed to %s", error, _set_aside(path).name)
         return None
     for skipped in publication.recovered.skipped:
-        place = (path.name, skipped.begin, skipped.end)
-        _LOGGER.warning("%s: positions %d to %d hold nothing whole: %s", *place, skipped.reason)
+        damage = (path.name, skipped.begin, skipped.end)
+        _LOGGER.warning("%s: positions %d to %d contain no intact frame: %s", *damage, skipped.reason)
     return publication
 
 
-def _is_read(publication: Publication, readers: Sequence[int]) -> bool:
+def _all_read(publication: Publication, readers: Sequence[int]) -> bool:
     return all(position >= publication.position for position in readers)
 
 
-def _position(file: Path) -> int | None:
-    """The position in a file; None for one that cannot be read, which is put aside."""
+def _read_position(file: Path) -> int | None:
+    """Return the position in a file; None for an unreadable file, which is renamed."""
     try:
         with ReaderPosition(file) as position:
             return position.position
     except (NotAReaderPosition, ValueError) as error:
-        _LOGGER.error("%s; it is put aside as %s", error, _aside(file).name)
+        _LOGGER.error("%s; renamed to %s", error, _set_aside(file).name)
         return None
 
 
 def _resolve_impossible(folder: Path, listener: str, files: Sequence[Path]) -> None:
-    """Positions behind the end of the buffer are wrong, unless the machine was started since: its end may be lost then.
+    """Reset positions behind the end of the buffer, unless the machine was restarted since: it may have lost its end.
 
-    Their readers, which may be at work, go back.
+    The readers may be running.
     """
     page, path = StatePage(state_file(folder, listener)), buffer_file(folder, listener)
     epoch = page.read(EPOCH)
@@ -231,18 +234,23 @@ def _resolve_impossible(folder: Path, listener: str, files: Sequence[Path]) -> N
         for file in filter(Path.exists, files):
             with contextlib.suppress(NotAReaderPosition), ReaderPosition(file) as position, position.lock():
                 if max(position.position, position.claim) > frames.end:
-                    _LOGGER.error("%s: no frame can be at %d: its reader goes back", file, position.position)
-                    back = two_terms_before(frames.end, frames.term_length)
-                    position.mark, position.position, position.floor, position.claim = UNKNOWN, back, 0, back
+                    _LOGGER.error("%s: no frame can be at %d; the reader is reset", file, position.position)
+                    oldest = two_terms_before(frames.end, frames.term_length)
+                    position.mark, position.position, position.floor, position.claim = (
+                        UNKNOWN,
+                        oldest,
+                        0,
+                        oldest,
+                    )
 
 
-def _opened(file: Path, publication: Publication, total: int) -> ReaderPosition:
+def _open_position(file: Path, publication: Publication, total: int) -> ReaderPosition:
     position = ReaderPosition(file, publication.position, total)
-    position.mend()
+    position.repair()
     return position
 
 
-def _aside(path: Path) -> Path:
-    aside = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
-    path.rename(aside)
-    return aside
+def _set_aside(path: Path) -> Path:
+    unusable = path.with_name(f"{path.name}.unusable-{time.time_ns()}")
+    path.rename(unusable)
+    return unusable

@@ -1,14 +1,14 @@
 """The counts of frames that a lagging reader missed.
 
-Those that the log daemon missed are kept safe until they ride with a frame, as it is the log that enters a
-listener's counts. Those that a forwarder missed stay here, for the ledger to read: ``dropped``.
+Counts missed by the log daemon are kept until a frame carries them, because the log enters a listener's counts. Counts
+missed by a forwarder stay here for the ledger: ``dropped``.
 
-Every step is one text on the state page, so that a receiver killed between any two of them leaves a
-successor that neither loses these counts nor enters them twice:
+Crash: every step is one text on the state page, so that a receiver killed between two steps leaves a successor that
+neither loses these counts nor enters them twice:
 
-    skip     frames are about to be missed        (decided by the reader's floor, stored next)
-    owed     they are missed; nobody was told yet
-    riding   a frame with this number carries them (decided by the number in the last frame's receipt)
+    skip     frames are about to be missed         (the reader's floor, stored next, decides)
+    owed     they are missed; no frame carries their counts yet
+    riding   a frame with this number carries them (the number in the last frame's metadata decides)
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from penstock.counts import Counts
 from penstock.handover.paths import LOG
 from penstock.handover.state_page import SKIPPED, StatePage
 
-MOST_BUCKETS = 40
-"""Minutes of counts that are kept apart: they ride in one frame's document."""
+MAX_BUCKETS = 40
+"""Limit of separate minutes, because one frame's document carries all of them."""
 
 
 class Move(NamedTuple):
-    """A reader is moved from position ``begin`` to ``to``, where the total is ``mark``."""
+    """The move of a reader from position ``begin`` to ``to``, where the total is ``mark``."""
 
     begin: int = 0
     to: int = 0
@@ -36,43 +36,43 @@ class DroppedFrameCounts:
     """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
 
     def __init__(self, page: StatePage, rode: int = 0, floors: Mapping[str, int] | None = None) -> None:
-        """Take over from a predecessor: ``rode`` is the number its last frame carried, ``floors`` are the readers'."""
+        """Continue after a predecessor: ``rode`` is the number in its last frame, ``floors`` maps readers to floors."""
         self._page = page
-        left: dict[str, Any] = page.read(SKIPPED) or {}
-        self._owed = Counts(left.get("owed", {}))
-        riding, skip = left.get("riding"), left.get("skip")
-        self._dropped: dict[str, Any] = left.get("dropped", {})
-        for reader, floor in (floors or {}).items():  # versions before did not say where they moved a reader
+        saved: dict[str, Any] = page.read(SKIPPED) or {}
+        self._owed = Counts(saved.get("owed", {}))
+        riding, skip = saved.get("riding"), saved.get("skip")
+        self._dropped: dict[str, Any] = saved.get("dropped", {})
+        for reader, floor in (floors or {}).items():  # before 0.2 the move was not recorded
             if floor and "to" not in self._dropped.get(reader, {}):
-                told = {"mark": 0, "counts": {}} | self._dropped.get(reader, {})
-                self._dropped[reader] = told | {"begin": floor, "to": floor}
+                entry = {"mark": 0, "counts": {}} | self._dropped.get(reader, {})
+                self._dropped[reader] = entry | {"begin": floor, "to": floor}
         self._number = max(rode, riding["number"] if riding else 0)
         if riding and riding["number"] != rode:
             self._owed.absorb(riding["counts"])
-        elif not riding and rode > left.get("number", rode):
-            self._owed = Counts()  # they rode: the text that said so is damaged, and this is the one before it
+        elif not riding and rode > saved.get("number", rode):
+            self._owed = Counts()  # a frame carried them: the newest text is damaged, and this is the older one
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
             self._enter(skip)
         self._riding: dict[str, Any] | None = None
         self._skip: dict[str, Any] | None = None
-        if left:
+        if saved:
             self._write()
 
     @property
     def number(self) -> int:
-        """Number of the last counts handed out by ``ride``."""
+        """The number of the last counts returned by ``ride``."""
         return self._number
 
     def __bool__(self) -> bool:
         return bool(self._owed)
 
     def skip(self, reader: str, move: Move, counts: Mapping[str, int]) -> None:
-        """``reader`` is about to be moved on (its floor is stored next)."""
+        """Record that ``reader`` is about to be moved; its floor is stored next."""
         self._skip = {"reader": reader, "counts": dict(counts), **move._asdict()}
         self._write()
 
-    def skipped(self) -> None:
-        """The reader's floor is stored."""
+    def confirm_skip(self) -> None:
+        """Record that the reader's floor is stored."""
         if self._skip:
             self._enter(self._skip)
             self._skip = None
@@ -88,7 +88,7 @@ class DroppedFrameCounts:
         self._dropped[skip["reader"]] = {**move._asdict(), "counts": fold(total).pruned()}
 
     def ride(self) -> dict[str, int]:
-        """What the next frame carries, under a new ``number``."""
+        """Return the counts for the next frame, under a new ``number``."""
         if not self._owed:
             return {}
         self._number += 1
@@ -97,8 +97,8 @@ class DroppedFrameCounts:
         self._write()
         return dict(self._riding["counts"])
 
-    def rode(self) -> None:
-        """That frame is in the log buffer."""
+    def confirm_ride(self) -> None:
+        """Record that this frame is in the log buffer."""
         if self._riding:
             self._riding = None
             self._write()
@@ -110,24 +110,24 @@ class DroppedFrameCounts:
 
 
 def fold(counts: Counts) -> Counts:
-    """The newest MOST_BUCKETS buckets; what is older is entered in the oldest of them."""
+    """Keep the newest MAX_BUCKETS buckets; older counts are added to the oldest of them."""
     buckets = sorted({int(name.partition("@")[0]) for name in counts})
-    if len(buckets) <= MOST_BUCKETS:
+    if len(buckets) <= MAX_BUCKETS:
         return counts
-    oldest, folded = buckets[-MOST_BUCKETS], Counts()
+    oldest, folded = buckets[-MAX_BUCKETS], Counts()
     for name, count in counts.items():
-        bucket, _, own = name.partition("@")
-        folded[f"{max(int(bucket), oldest)}@{own}"] += count
+        bucket, _, plain_name = name.partition("@")
+        folded[f"{max(int(bucket), oldest)}@{plain_name}"] += count
     return folded
 
 
 def moved_readers(page: StatePage) -> list[str]:
-    """The readers that were ever moved on."""
+    """Return the readers that were ever moved."""
     return sorted((page.read(SKIPPED) or {}).get("dropped", {}))
 
 
 def last_move(page: StatePage, reader: str) -> Move:
-    """Where ``reader`` was last moved on, without a break; an empty one where it never was."""
+    """Return the last contiguous move of ``reader``, or an empty one."""
     return _move((page.read(SKIPPED) or {}).get("dropped", {}).get(reader, {}))
 
 
@@ -136,9 +136,9 @@ def _move(entry: Mapping[str, Any]) -> Move:
 
 
 def dropped(page: StatePage, reader: str, floor: int) -> tuple[int, dict[str, int]]:
-    """What a forwarder missed up to now: the total where it was last moved to, and counts as ``60@policy_drop``.
+    """Return the total where a forwarder was last moved to, and its missed counts as ``60@policy_drop``.
 
-    ``floor``: where its position file says that was; a writer that was killed then has not entered the last counts.
+    ``floor`` is that of its position file: a killed writer may not have confirmed the last move.
     """
     document = page.read(SKIPPED) or {}
     entry, skip = document.get("dropped", {}).get(reader, {}), document.get("skip")

@@ -1,23 +1,24 @@
-"""How large frames may be, and must be able to be. Without numpy and Arrow: the supervisor asks."""
+"""Sizes of frames. Without numpy and Arrow, because the supervisor uses them."""
 
 from __future__ import annotations
 
 from penstock.config import ListenerConfig
 from penstock.wire.codecs import codec_of
 
-LARGEST_DATAGRAM = 65_535
-MESSAGE_COST = 1024
-"""Bytes of a frame that one message takes at most beyond twice its own: offsets, names of annotations."""
-FRAME_COST = 32 << 10
-"""Bytes of a frame for its own document and padding."""
+MAX_DATAGRAM_BYTES = 65_535
+MESSAGE_OVERHEAD_BYTES = 1024
+"""Limit for one message in addition to twice its size: offsets, names of annotations."""
+FRAME_OVERHEAD_BYTES = 32 << 10
+"""Limit for a frame's own document and padding."""
 
 
 def frame_length(term_length: int) -> int:
-    """Bytes of one frame's payload at most: an eighth of a term, as for any message of a log buffer."""
+    """Return the limit of a frame's payload in bytes: an eighth of a term, as for any message of a log buffer."""
+    # Limit: 16 MiB bound the memory of a group of frames; Aeron allows an eighth of a term.
     return min(term_length // 8, 16 << 20)
 
 
-def least_frame(listener: ListenerConfig) -> int:
+def min_frame_length(listener: ListenerConfig) -> int:
     """Bytes that one frame has to hold: the largest message, twice, as its annotations may repeat it."""
-    largest = listener.max_line if listener.transport == "tcp" else LARGEST_DATAGRAM + listener.most_beyond
-    return 2 * largest + codec_of(listener.codec).growth + MESSAGE_COST + FRAME_COST
+    largest = listener.max_line if listener.transport == "tcp" else MAX_DATAGRAM_BYTES + listener.most_beyond
+    return 2 * largest + codec_of(listener.codec).growth + MESSAGE_OVERHEAD_BYTES + FRAME_OVERHEAD_BYTES

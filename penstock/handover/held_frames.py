@@ -1,9 +1,8 @@
-"""The frames in the hands of a log daemon that stands still, kept aside: its successor stores those that it had not.
+"""Claimed frames of a stopped log daemon, saved so that the writer may overwrite them; its successor stores them.
 
-So the writer may go on over them, and a daemon that is stopped or dead costs the listener's other handlers nothing.
-The file is put in its place whole and synced before the writer goes on. Layout, little-endian: the total of messages
-behind the frames and its CRC32C; then for each frame its begin, its end, the bytes of its payload and their CRC32C,
-then the payload.
+A stopped or dead daemon therefore costs the listener's other handlers nothing. Order: the file is replaced atomically
+and synced before the writer continues. Layout, little-endian: the total of messages after the frames and its CRC32C;
+then for each frame its begin, its end, the length of its payload and the CRC32C of the payload, then the payload.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ TOTAL = struct.Struct("<qI")
 HEAD = struct.Struct("<qqII")
 
 
-def keep_frames(path: Path, frames: Sequence[Frame], total: int) -> None:
-    """Keep ``frames`` in the file ``path``, in the place of those there. Raises OSError."""
+def write_held_frames(path: Path, frames: Sequence[Frame], total: int) -> None:
+    """Replace the content of the file by ``frames``. Raises OSError."""
     number = total.to_bytes(8, "little", signed=True)
     parts: list[bytes | memoryview] = [number, crc32c.crc32c(number).to_bytes(4, "little")]
     for frame in frames:
@@ -31,8 +30,8 @@ def keep_frames(path: Path, frames: Sequence[Frame], total: int) -> None:
     replace_durably(OS, path, b"".join(parts))
 
 
-def kept_frames(path: Path) -> tuple[list[Frame], int]:
-    """The frames kept in a file, up to one that is damaged, and the total behind all of them (or UNKNOWN)."""
+def read_held_frames(path: Path) -> tuple[list[Frame], int]:
+    """Return the intact frames before the first damaged one, and the total after all frames (or UNKNOWN)."""
     data = memoryview(OS.read(path)) if path.exists() else memoryview(b"")
     if len(data) < TOTAL.size:
         return [], UNKNOWN
@@ -44,6 +43,7 @@ def _frames(data: memoryview) -> Iterator[Frame]:
     while len(data) >= HEAD.size:
         begin, end, length, checksum = HEAD.unpack(data[: HEAD.size])
         payload, data = data[HEAD.size : HEAD.size + length], data[HEAD.size + length :]
+        # Frames after a damaged one have no reliable start, so reading ends here.
         if len(payload) < length or crc32c.crc32c(payload) != checksum:
             return
         yield Frame(payload, begin, end, 0)

@@ -1,4 +1,4 @@
-"""The drains of all listeners: more of them or fewer while the daemon runs, all emptied at its end."""
+"""The drains of all listeners: added and removed while the daemon runs, all emptied at its end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from penstock.handover.drain import Drain
 from penstock.log import Log
 
-PATIENCE = 1.0
-"""Seconds for which the end of a drain is waited for."""
+JOIN_TIMEOUT_S = 1.0
+"""Limit for the end of one drain, because the lock is held during the wait."""
 
 
 class Drains:
-    """One drain per listener whose log buffer is in ``folder``. May be used from any thread."""
+    """A drain for each listener with a log buffer in ``folder``. Thread-safe."""
 
     def __init__(self, folder: Path, log: Log) -> None:
         self._folder, self._log = folder, log
@@ -25,28 +25,29 @@ class Drains:
         self._stopped = False
 
     def start(self, wakes: Mapping[str, int | None]) -> None:
-        """Drain these listeners, woken by their eventfds, from now on; one drain of a log buffer at a time."""
+        """Start drains of these listeners with their eventfds; an existing drain is stopped first."""
         with self._lock:
             for name, wake in sorted(wakes.items()):
                 if self._stopped:
                     return
-                if known := self._drains.pop(name, None):  # it waits for an eventfd that nobody writes to any more
-                    known.stop()
-                    known.join()
+                if old_drain := self._drains.pop(name, None):
+                    # A new eventfd replaces the old one, which nobody signals any more. One drain per buffer at a time.
+                    old_drain.stop()
+                    old_drain.join()
                     self._close(name)
                 self._wakes[name] = wake
                 self._drains[name] = Drain(name, self._folder, self._log, wake)
                 self._drains[name].start()
 
-    def keep(self, configured: Collection[str]) -> None:
-        """No receiver fills the other log buffers any more: their drains end once they have emptied them."""
+    def retain(self, configured: Collection[str]) -> None:
+        """End the drains of all other listeners once their log buffers, which get no more frames, are empty."""
         with self._lock:
-            gone = {name: drain for name, drain in self._drains.items() if name not in configured}
-            for drain in gone.values():
+            removed = {name: drain for name, drain in self._drains.items() if name not in configured}
+            for drain in removed.values():
                 drain.leave()
-            for name, drain in gone.items():
-                drain.join(PATIENCE)
-                if not drain.is_alive():  # else it is seen to the next time
+            for name, drain in removed.items():
+                drain.join(JOIN_TIMEOUT_S)
+                if not drain.is_alive():  # otherwise the next call removes it
                     del self._drains[name]
                     self._close(name)
 
@@ -57,6 +58,7 @@ class Drains:
     def stop(self) -> None:
         """Empty the log buffers, then end."""
         with self._lock:
+            # After this no drain can be added, so the list below is complete.
             self._stopped = True
             drains = list(self._drains.values())
         for drain in drains:

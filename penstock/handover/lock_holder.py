@@ -1,4 +1,4 @@
-"""Who holds a file's lock: a reader that was stopped while it held its own would stop the writer too."""
+"""The holder of a file lock: a reader that is stopped while it holds its lock would block the writer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOCKS = Path("/proc/locks")
 
 
 def lock_holder(path: Path) -> int | None:
-    """Process id of the holder of the lock (flock) on ``path``; None where there is none, or nobody knows."""
+    """Return the pid of the holder of the flock on ``path``; None if there is none or it is unknown."""
     inode = str(path.stat().st_ino)
     with contextlib.suppress(OSError):
         for line in LOCKS.read_text().splitlines():
@@ -25,11 +25,14 @@ def lock_holder(path: Path) -> int | None:
 
 
 def end_holder(path: Path, module: str, only_stopped: bool = False) -> bool:
-    """Kill the holder of the lock on ``path`` if it runs ``module`` (and is stopped by a signal); whether it was."""
+    """Kill the holder of the lock on ``path`` if it runs ``module`` (and is stopped by a signal); report whether it
+    did.
+    """
     pid = lock_holder(path)
     if pid is None or pid <= 0 or pid == os.getpid():
         return False
     try:
+        # The pid may be reused or belong to another program: only Penstock's own reader is killed.
         if not _runs(pid, module) or (only_stopped and not _is_stopped(pid)):
             return False
         os.kill(pid, signal.SIGKILL)
@@ -39,7 +42,7 @@ def end_holder(path: Path, module: str, only_stopped: bool = False) -> bool:
 
 
 def _runs(pid: int, module: str) -> bool:
-    """By its command line, or, where it was forked, by its short name: there may be no room for its title."""
+    # A forked process shows its module in its title, or only in its short name when the title had no room.
     if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
         return True
     return Path(f"/proc/{pid}/comm").read_text().rstrip("\n") == short_name(module)

@@ -1,6 +1,6 @@
-"""Where a reader stands whose position file was put aside: by its account, and by what the writer dropped for it.
+"""Restores the lost position of a reader from its account and from the writer's record of dropped frames.
 
-Nothing that was dropped for it comes to it then, and nothing that it has done is dropped.
+Invariant: dropped frames are not delivered later, and handled frames are not dropped.
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from typing import NamedTuple
 
 from penstock.handover.accounts import Account, read_account
 from penstock.handover.dropped_frames import Move, dropped, last_move, moved_readers
-from penstock.handover.held_frames import keep_frames, kept_frames
+from penstock.handover.held_frames import read_held_frames, write_held_frames
 from penstock.handover.paths import LOG, accounts_in, held_file, position_file, state_file
-from penstock.handover.position import UNKNOWN, make_position
+from penstock.handover.position import UNKNOWN, create_position
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Publication, Subscription
 
 _LOGGER = logging.getLogger(__name__)
 
 
-class Told(NamedTuple):
-    """How far readers have been, and how many messages there were at least: by accounts, and by what was dropped."""
+class LastKnown(NamedTuple):
+    """A lower bound of the readers' positions and of the number of messages, from accounts and dropped frames."""
 
     position: int = 0
     total: int = 0
 
 
-def told_in(folder: Path, listener: str) -> Told:
-    """What is known of all handlers that there ever were, where the log buffer itself is lost."""
+def last_known_of_all(folder: Path, listener: str) -> LastKnown:
+    """Return the bound over all handlers that ever existed, for a buffer that is lost itself."""
     page = StatePage(state_file(folder, listener))
     readers = {*accounts_in(folder, listener), *moved_readers(page)}
-    found = [_told(page, read_account(folder, listener, reader), reader) for reader in readers]
+    bounds = [_last_known(page, read_account(folder, listener, reader), reader) for reader in readers]
     page.close()
-    return Told(max((one.position for one in found), default=0), max((one.total for one in found), default=0))
+    return LastKnown(max((b.position for b in bounds), default=0), max((b.total for b in bounds), default=0))
 
 
-def _told(page: StatePage, account: Account, reader: str) -> Told:
+def _last_known(page: StatePage, account: Account, reader: str) -> LastKnown:
     move = last_move(page, reader)
-    met = sum(dropped(page, reader, move.to)[1].values()) + sum(account.fates.values())
-    begin = account.base if account.base != UNKNOWN else 0  # less than nothing where the total began anew
-    return Told(max(move.to, account.end), max(move.mark, account.end_mark, begin + met, 0))
+    counted = sum(dropped(page, reader, move.to)[1].values()) + sum(account.fates.values())
+    begin = account.base if account.base != UNKNOWN else 0  # negative after a restart of the total
+    return LastKnown(max(move.to, account.end), max(move.mark, account.end_mark, begin + counted, 0))
 
 
 def restore_lost(folder: Path, listener: str, reader: str, publication: Publication, total: int) -> None:
-    """Make the position file of ``reader`` again, if it is gone because it was put aside; before anything is written.
+    """Create the position file of ``reader`` if it was renamed because of damage; call it before anything is written.
 
-    ``total``: the listener's total of messages. Raises OSError.
+    ``total`` is the listener's total of messages. Raises OSError.
     """
     file = position_file(folder, listener, reader)
     if file.exists() or not any(file.parent.glob(f"{file.name}.unusable-*")):
@@ -61,46 +61,46 @@ def restore_lost(folder: Path, listener: str, reader: str, publication: Publicat
 
 
 def _restore_log(file: Path, held: Path, missed: Move, publication: Publication, total: int) -> None:
-    """All that it may not have stored is kept aside for it: of that it skips what it has."""
+    """Save all frames that the log may not have stored; the log skips the stored ones by their position."""
     end = publication.position
-    frames = {frame.begin: frame for frame in [*kept_frames(held)[0], *_frames(publication, missed.to)]}
+    frames = {frame.begin: frame for frame in [*read_held_frames(held)[0], *_remaining_frames(publication, missed.to)]}
     try:
-        keep_frames(held, [frames[begin] for begin in sorted(frames)], total)
+        write_held_frames(held, [frames[begin] for begin in sorted(frames)], total)
     except OSError as error:
-        _LOGGER.warning("what the log daemon may not have stored cannot be kept aside: %s; it reads it again", error)
+        _LOGGER.warning("frames of the log daemon cannot be saved: %s; it reads them again", error)
         begin = two_terms_before(end, publication.parameters.term_length)
-        make_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
+        create_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
         return
-    make_position(file, min(frames, default=end), end, UNKNOWN, end, total)
+    create_position(file, min(frames, default=end), end, UNKNOWN, end, total)
 
 
-def _frames(publication: Publication, begin: int) -> list[Frame]:
-    """The frames that are still there, from ``begin`` on."""
+def _remaining_frames(publication: Publication, begin: int) -> list[Frame]:
+    """Return copies of the frames from ``begin`` on that the buffer still has."""
     begin = max(begin, two_terms_before(publication.position, publication.parameters.term_length))
-    found: list[Frame] = []
+    copies: list[Frame] = []
     with Subscription(publication.path, begin, in_order=True) as frames:
         before = -1
         while before < frames.position < publication.position:
             before = frames.position
             try:
-                found += [one._replace(data=memoryview(bytes(one.data))) for one in frames.poll()]
+                copies += [frame._replace(data=memoryview(bytes(frame.data))) for frame in frames.poll()]
             except Lapped:
                 frames.position = frames.oldest() or publication.position
-    return found
+    return copies
 
 
 def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:
-    if account.left:  # it comes back: its route begins again at the end
+    if account.left:  # a handler that is configured again starts its route at the end
         return
     if account.base == UNKNOWN or account.end > publication.position:
         begin = two_terms_before(publication.position, publication.parameters.term_length)
-        make_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
+        create_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
         return
     in_hand = missed.begin == account.end if missed.to > account.done else account.attempts > 0
     claim, mark = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
-    make_position(file, account.done, missed.to, mark, claim, missed.mark)
+    create_position(file, account.done, missed.to, mark, claim, missed.mark)
 
 
 def two_terms_before(position: int, term_length: int) -> int:
-    """Where the oldest frame may be."""
+    """Return the position of the oldest frame that may exist."""
     return max(position // term_length - 2, 0) * term_length

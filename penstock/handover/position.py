@@ -1,4 +1,4 @@
-"""The position of one reader, kept in a small mapped file that outlives it."""
+"""The position of a reader in a small mapped file that outlives the reader."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from penstock.logbuffer.errors import LogBufferError
 from penstock.logbuffer.mapped import require_x86_64
 
 UNKNOWN: Final = -1
-"""The mark of a reader that cannot know how many messages there were before."""
+"""The mark of a reader that cannot know the number of earlier messages."""
 _LENGTH: Final = 4096
 _MAGIC: Final = b"PNSTKPO2"
-_BEFORE: Final = b"PNSTKPOS"
-"""The first word of files of before 0.2: plain words, without a check, in the places 1 to 6."""
+_OLD_MAGIC: Final = b"PNSTKPOS"
+"""First word of files from before 0.2, which have plain words without a check in places 1 to 6."""
 _FIRST: Final = 64
 _SECOND: Final = 128
-"""Where the two copies of the words begin, in words."""
+"""Starts of the two copies, in words; 512 bytes apart, so that one damaged sector spares one copy."""
 _POSITION, _FLOOR, _MARK, _CLAIM, _FLOOR_MARK, _NEWEST, _TOTAL = range(1, 8)
 _WORDS: Final = range(_POSITION, _TOTAL + 1)
 _LOGGER = logging.getLogger(__name__)
 
 
 class NotAReaderPosition(LogBufferError, ValueError):
-    """The file does not hold a reader's position."""
+    """The file does not contain a reader's position."""
 
 
 class ReaderPosition:
-    """How far a reader has come: bytes of the stream, a multiple of 32.
+    """The progress of a reader in bytes of the stream, a multiple of 32.
 
-    Each number is one aligned 8-byte word that checks itself, so that other processes never see half of it, and
-    stands there twice, so that one that is damaged is told by the other; one store after the other, of which a kill
-    may leave the second out. Whoever moves the position holds the lock; the kernel releases that when its holder dies.
-    A new file begins at ``start``, with ``mark``. Raises NotAReaderPosition for another file, and for one in which
-    both copies of a number are damaged.
+    Each number is one aligned 8-byte word with a check, so that other processes never see a torn number, and is stored
+    twice, so that one damaged copy is recovered from the other. Crash: a kill between the two stores leaves the older
+    second copy. A process that changes the position holds the lock, which the kernel releases when the process dies. A
+    new file starts at ``start`` with ``mark``. Raises NotAReaderPosition for another file, and for one with two damaged
+    copies of a number.
     """
 
     def __init__(self, path: Path | str, start: int = 0, mark: int = 0) -> None:
         require_x86_64()
         self.path = Path(path)
-        _check(start)
+        _check_aligned(start)
         if not self.path.exists():
-            make_position(self.path, start, mark=mark)
+            create_position(self.path, start, mark=mark)
         self._file = open(self.path, "r+b")  # noqa: SIM115
         self._mutex = threading.Lock()
         try:
-            self._map = self._mapped()
+            self._map = self._map_file()
         except BaseException:
             self._file.close()
             raise
@@ -67,35 +67,36 @@ class ReaderPosition:
             self.close()
             raise
 
-    def _mapped(self) -> mmap.mmap:
+    def _map_file(self) -> mmap.mmap:
         if os.fstat(self._file.fileno()).st_size != _LENGTH:
             raise NotAReaderPosition(f"{self.path} is not a reader's position: its size is wrong")
         return mmap.mmap(self._file.fileno(), _LENGTH)
 
     def _open(self) -> None:
-        """Looks at all words; those of before 0.2 are brought into the form of now."""
-        if self._map[:8] == _BEFORE:
+        """Check all words; convert a file from before 0.2."""
+        if self._map[:8] == _OLD_MAGIC:
             with self.lock():
-                if self._map[:8] == _BEFORE:
+                if self._map[:8] == _OLD_MAGIC:
                     self._convert()
         for word in _WORDS:
             self._load(word)
 
     def _convert(self) -> None:
-        """The old words stay as they are, and the first word, in one store, says which ones are meant."""
-        found = struct.unpack_from("<6q", self._map, 8)
-        places = [found[word - 1] for word in (_POSITION, _FLOOR, _CLAIM, _NEWEST)]
-        if any(place < 0 or place % FRAME_ALIGNMENT for place in places):
+        """Keep the old words; one store of the first word makes the new ones valid."""
+        old_words = struct.unpack_from("<6q", self._map, 8)
+        offsets = [old_words[word - 1] for word in (_POSITION, _FLOOR, _CLAIM, _NEWEST)]
+        if any(offset < 0 or offset % FRAME_ALIGNMENT for offset in offsets):
             raise NotAReaderPosition(f"{self.path} is not a reader's position: its content is garbage")
         try:
-            packed = _packed(*found)
+            packed = _file_content(*old_words)
         except ValueError as error:
             raise NotAReaderPosition(f"{self.path} is not a reader's position: {error}") from None
+        # Order: new words first, then the magic word that makes them valid.
         self._map[8 * _FIRST :] = packed[8 * _FIRST :]
         self._words[0] = int.from_bytes(_MAGIC, "little")
 
     def _load(self, word: int) -> int:
-        """A number, by whichever of its copies is whole."""
+        """Return a number from an intact copy."""
         value = decode_word(self._words[_FIRST + word])
         if value is None:
             value = decode_word(self._words[_SECOND + word])
@@ -106,101 +107,101 @@ class ReaderPosition:
     def _store(self, word: int, value: int) -> None:
         self._words[_FIRST + word] = self._words[_SECOND + word] = encode_word(value)
 
-    def mend(self) -> None:
-        """Write anew what one copy has to tell for the other; for the writer, before it uses the file."""
-        wrong = [w for w in _WORDS for copy in (_FIRST, _SECOND) if decode_word(self._words[copy + w]) is None]
-        if wrong or self._map[:8] != _MAGIC:
-            _LOGGER.warning("%s was damaged: nothing is lost, as all in it stands there twice", self.path)
+    def repair(self) -> None:
+        """Rewrite damaged copies. Only the writer calls it, before it uses the file."""
+        damaged = [w for w in _WORDS for copy in (_FIRST, _SECOND) if decode_word(self._words[copy + w]) is None]
+        if damaged or self._map[:8] != _MAGIC:
+            _LOGGER.warning("%s was damaged and is repaired from its second copy; nothing is lost", self.path)
         for word in _WORDS:
             self._store(word, self._load(word))
         self._words[0] = int.from_bytes(_MAGIC, "little")
 
-    def _place(self, word: int) -> int:
+    def _load_position(self, word: int) -> int:
         return self._load(word) * FRAME_ALIGNMENT
 
-    def _set_place(self, word: int, value: int) -> None:
-        _check(value)
+    def _store_position(self, word: int, value: int) -> None:
+        _check_aligned(value)
         self._store(word, value // FRAME_ALIGNMENT)
 
-    def _count(self, word: int) -> int:
+    def _load_count(self, word: int) -> int:
         value = self._load(word)
         return UNKNOWN if value == MAX_WORD else value
 
-    def _set_count(self, word: int, value: int) -> None:
+    def _store_count(self, word: int, value: int) -> None:
         self._store(word, MAX_WORD if value < 0 else value)
 
     @property
     def position(self) -> int:
-        """Where the reader goes on: what it stored, or the floor where that is further."""
-        return max(self._place(_POSITION), self._place(_FLOOR))
+        """The position where the reader continues: its own, or the floor if that is larger."""
+        return max(self._load_position(_POSITION), self._load_position(_FLOOR))
 
     @position.setter
     def position(self, value: int) -> None:
-        self._set_place(_POSITION, value)
+        self._store_position(_POSITION, value)
 
     @property
     def stored(self) -> int:
-        """What the reader stored, wherever it was moved on to since."""
-        return self._place(_POSITION)
+        """The position that the reader stored itself."""
+        return self._load_position(_POSITION)
 
     @property
     def floor(self) -> int:
-        """Where the writer has moved the reader on to: what lies before it is not read any more."""
-        return self._place(_FLOOR)
+        """The position to which the writer has moved the reader; it does not read frames before it."""
+        return self._load_position(_FLOOR)
 
     @floor.setter
     def floor(self, value: int) -> None:
-        self._set_place(_FLOOR, value)
+        self._store_position(_FLOOR, value)
 
     @property
     def claim(self) -> int:
-        """Up to where the reader is using frames, or was when it died; beyond its position only then."""
-        return self._place(_CLAIM)
+        """The end of the frames that the reader uses, or used when it died; beyond its position only then."""
+        return self._load_position(_CLAIM)
 
     @claim.setter
     def claim(self, value: int) -> None:
-        self._set_place(_CLAIM, value)
+        self._store_position(_CLAIM, value)
 
     @property
-    def moved_on(self) -> bool:
-        """Whether the writer has moved the reader on since it last stored its position."""
-        return self._place(_FLOOR) > self._place(_POSITION)
+    def was_advanced(self) -> bool:
+        """The writer has moved the reader since it stored its position."""
+        return self._load_position(_FLOOR) > self._load_position(_POSITION)
 
     @property
     def mark(self) -> int:
-        """The total of messages before the position, as the reader counts; UNKNOWN where it cannot know."""
-        return self._count(_MARK)
+        """The total of messages before the position, as the reader counts; UNKNOWN if it cannot know."""
+        return self._load_count(_MARK)
 
     @mark.setter
     def mark(self, value: int) -> None:
-        self._set_count(_MARK, value)
+        self._store_count(_MARK, value)
 
     @property
     def reached_mark(self) -> int:
-        """The total of messages where the reader goes on; UNKNOWN where it cannot know."""
-        return max(self.mark, self.floor_mark) if self.moved_on and self.mark != UNKNOWN else self.mark
+        """The total of messages where the reader continues; UNKNOWN if it cannot know."""
+        return max(self.mark, self.floor_mark) if self.was_advanced and self.mark != UNKNOWN else self.mark
 
     @property
     def floor_mark(self) -> int:
         """The total of messages before the floor, as the writer counts."""
-        return self._count(_FLOOR_MARK)
+        return self._load_count(_FLOOR_MARK)
 
     @floor_mark.setter
     def floor_mark(self, value: int) -> None:
-        self._set_count(_FLOOR_MARK, value)
+        self._store_count(_FLOOR_MARK, value)
 
     @property
     def newest(self) -> int:
-        """Where the newest frame begins, as the writer says; meaningless before there is one."""
-        return self._place(_NEWEST)
+        """The start of the newest frame, as the writer stored it; undefined before the first frame."""
+        return self._load_position(_NEWEST)
 
     @newest.setter
     def newest(self, value: int) -> None:
-        self._set_place(_NEWEST, value)
+        self._store_position(_NEWEST, value)
 
     @property
     def total(self) -> int:
-        """The total of messages with the newest frame, as the writer says: also where that frame is damaged."""
+        """The total of messages including the newest frame, which may itself be damaged."""
         return self._load(_TOTAL)
 
     @total.setter
@@ -209,8 +210,9 @@ class ReaderPosition:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Waits for the lock, among threads and processes, and holds it."""
+        """Wait for the lock among threads and processes, and hold it."""
         with self._mutex:
+            # flock does not exclude threads that share a descriptor, hence the mutex as well.
             fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
                 yield
@@ -219,17 +221,17 @@ class ReaderPosition:
 
     @contextlib.contextmanager
     def try_lock(self) -> Iterator[bool]:
-        """Gives True and holds the lock, or False at once when another one holds it."""
-        held = self._mutex.acquire(blocking=False)
+        """Yield True and hold the lock, or False at once when it is held."""
+        has_mutex = self._mutex.acquire(blocking=False)
         try:
-            taken = held and self._try_flock()
+            locked = has_mutex and self._try_flock()
             try:
-                yield taken
+                yield locked
             finally:
-                if taken:
+                if locked:
                     fcntl.flock(self._file, fcntl.LOCK_UN)
         finally:
-            if held:
+            if has_mutex:
                 self._mutex.release()
 
     def _try_flock(self) -> bool:
@@ -251,25 +253,25 @@ class ReaderPosition:
         self.close()
 
 
-def make_position(
+def create_position(
     path: Path, position: int, floor: int = 0, mark: int = 0, claim: int = 0, floor_mark: int = 0
 ) -> None:
-    """A reader's position in a new file, where there is none. Raises OSError and ValueError."""
-    create_once(path, _packed(position, floor, mark, claim, floor_mark))
+    """Create a position file, if there is none. Raises OSError and ValueError."""
+    create_once(path, _file_content(position, floor, mark, claim, floor_mark))
 
 
-def _check(position: int) -> None:
+def _check_aligned(position: int) -> None:
     if position < 0 or position % FRAME_ALIGNMENT:
-        raise ValueError(f"no frame begins at position {position}")
+        raise ValueError(f"position is not frame-aligned: {position}")
 
 
-def _packed(
+def _file_content(
     position: int = 0, floor: int = 0, mark: int = 0, claim: int = 0, floor_mark: int = 0, newest: int = 0
 ) -> bytes:
-    """A file's bytes. Raises ValueError."""
-    places = {_POSITION: position, _FLOOR: floor, _CLAIM: claim, _NEWEST: newest}
+    """Return the content of a file. Raises ValueError."""
+    positions = {_POSITION: position, _FLOOR: floor, _CLAIM: claim, _NEWEST: newest}
     counts = {_MARK: mark, _FLOOR_MARK: floor_mark, _TOTAL: 0}
-    values = {word: place // FRAME_ALIGNMENT for word, place in places.items()}
+    values = {word: position // FRAME_ALIGNMENT for word, position in positions.items()}
     values |= {word: MAX_WORD if count < 0 else count for word, count in counts.items()}
     packed = bytearray(_LENGTH)
     packed[:8] = _MAGIC

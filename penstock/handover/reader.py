@@ -1,9 +1,9 @@
-"""Reading a listener's log buffer: frames in groups, each copied out before anything is done with it.
+"""Reader of a listener's log buffer: frames in groups, each copied before it is handled.
 
-The writer never waits for what is done with a group: it may move the reader on meanwhile, behind the group
-(``publisher``). Three numbers of the reader's position file say who answers for a frame: what lies before
-``position`` is done, what lies before ``claim`` is in the reader's hands, and what lies between that and the
-``floor`` it was moved to is the writer's to count.
+The writer never waits for the handling: during the handling it may move the reader on, past the group (``writer``).
+Three numbers of the position file say who is responsible for a frame: before ``position`` it is handled, before
+``claim`` the reader has a copy, and the writer counts what lies between the claim and the ``floor`` to which it moved
+the reader.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.handover.paths import buffer_file, position_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.logbuffer import Frame, Lapped, Subscription
 
-IDLE = 0.2
-"""Seconds after which a reader looks even when nobody woke it."""
-GATHER = 0.003
-"""Seconds from one group to the next at least, while the buffer has less than a group: each group has its price."""
-RETRY = 0.1
+IDLE_POLL_S = 0.2
+"""Poll interval without a wake-up: a writer that was killed may not have signalled its last frame."""
+GATHER_S = 0.003
+"""Minimum interval of groups while the buffer has less than a full one: each group costs a sync of the log."""
+RETRY_DELAY_S = 0.1
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ class FrameGroup(NamedTuple):
 
 
 class FrameReader(threading.Thread):
-    """One reader of one listener's log buffer. ``wake`` is an eventfd.
+    """A thread that reads one listener's log buffer. ``wake`` is an eventfd.
 
-    ``group_bytes`` and ``group_frames`` bound one group.
+    ``group_bytes`` and ``group_frames`` limit one group.
     """
 
     def __init__(
@@ -60,50 +60,50 @@ class FrameReader(threading.Thread):
         self._wake = wake
         self._stopping = threading.Event()
         self._leaving = False
-        self._next = 0.0
+        self._next_group_at = 0.0
         self._poll = select.poll()
         if wake is not None:
             self._poll.register(wake, select.POLLIN)
 
     def stop(self) -> None:
-        """Take what is there, then end."""
+        """Handle the frames that are present, then end."""
         self._stopping.set()
 
     def leave(self) -> None:
-        """Nothing comes any more: end once all there is could be taken."""
+        """End once the buffer, which gets no more frames, is empty."""
         self._leaving = True
 
     def run(self) -> None:
-        """Until stopped, and then until the buffer is empty. Whatever goes wrong is reported, and tried again."""
-        while not self._finished():
-            self._stopping.wait(RETRY)
+        """Read until stopped and the buffer is empty. Any error is logged, and reading is retried."""
+        while not self._run_once():
+            self._stopping.wait(RETRY_DELAY_S)
 
     @abstractmethod
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
-        """Do what is to be done with a group, and move ``position`` on behind all of which that is true."""
+        """Handle a group, and advance ``position`` past the frames that are handled."""
 
     def mark(self, position: ReaderPosition) -> int:
-        """The total of messages up to where the reader has come."""
+        """Return the total of messages before the reader's position."""
         return position.mark
 
-    def kept(self, frame: Frame) -> memoryview:
-        """What is to be copied of a frame's payload."""
+    def copied_part(self, frame: Frame) -> memoryview:
+        """Return the part of a frame's payload to copy."""
         return frame.data
 
     def gather_time(self, group: FrameGroup, term_length: int) -> float:
-        """Seconds from this group to the next, while the buffer has less than one; all within a term of it."""
-        return GATHER
+        """Return the seconds until the next group while the buffer has less than a full one."""
+        return GATHER_S
 
-    def taken(self, group: FrameGroup, position: ReaderPosition) -> None:
-        """The group is about to be claimed."""
+    def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
+        """Prepare for a group that is about to be claimed."""
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
-        """A file is opened: see to what was left undone."""
+        """Finish what a predecessor left, after a file is opened."""
 
     def idle(self) -> None:
-        """There was nothing to read."""
+        """React to an empty buffer."""
 
-    def _finished(self) -> bool:
+    def _run_once(self) -> bool:
         paths = buffer_file(self.folder, self.listener), position_file(self.folder, self.listener, self.reader)
         if not all(path.exists() for path in paths):
             return self._leaving or self._stopping.is_set()
@@ -111,64 +111,69 @@ class FrameReader(threading.Thread):
             with ReaderPosition(paths[1]) as position:
                 self.resume(paths[0], position)
                 return self._follow(paths[0], position)
-        except Exception as error:  # noqa: BLE001 - the receiver may just be mending a file; nothing is lost by trying again
+        except Exception as error:  # noqa: BLE001 - the receiver may be repairing a file; a retry loses nothing
             _LOGGER.warning("listener %r: %s; its messages wait in the log buffer", self.listener, error)
             return self._stopping.is_set()
 
     def _follow(self, path: Path, position: ReaderPosition) -> bool:
-        """Read one log buffer file until it is empty and this is to stop (True), or another stands in its place."""
+        """Read one file until it is empty and the reader stops (True), or until the file is replaced."""
         with Subscription(path, position.position, in_order=True) as subscription:
             while True:
-                last_look = self._leaving or self._stopping.is_set()
+                # Order: tested before the read, so that frames written before the stop are still read.
+                is_last_round = self._leaving or self._stopping.is_set()
                 self._gather()
-                went_on = self._round(subscription, position)
+                has_progress = self._read_group(subscription, position)
                 subscription.release()
-                if went_on:
+                if has_progress:
                     continue
                 self.idle()
-                if last_look:
+                if is_last_round:
                     return True
                 if subscription.replaced and path.exists():
                     return False
                 self._wait()
 
     def _gather(self) -> None:
-        """Let frames come together, where the last group was taken just now."""
-        rest = self._next - time.monotonic()
-        if rest > 0:
-            self._stopping.wait(rest)
+        """Wait for more frames if the last group was recent."""
+        remaining_s = self._next_group_at - time.monotonic()
+        if remaining_s > 0:
+            self._stopping.wait(remaining_s)
 
     def _wait(self) -> None:
         if self._wake is None:
-            self._stopping.wait(IDLE)
-        elif self._poll.poll(IDLE * 1000):
+            self._stopping.wait(IDLE_POLL_S)
+        elif self._poll.poll(IDLE_POLL_S * 1000):
             try:
                 os.eventfd_read(self._wake)
             except BlockingIOError:
                 return
 
-    def _round(self, subscription: Subscription, position: ReaderPosition) -> bool:
-        """One group; whether there was one, or the reader got on."""
+    def _read_group(self, subscription: Subscription, position: ReaderPosition) -> bool:
+        """Read one group; report whether there was one or the reader advanced."""
+        # Lock: the writer moves the floor under it, so position, mark and claim belong together.
         with position.lock():
             mark = self.mark(position)
-            if position.moved_on and mark != UNKNOWN:
+            if position.was_advanced and mark != UNKNOWN:
                 mark = max(mark, position.floor_mark)
             begin = subscription.position = position.position
-            group = FrameGroup(self._copied(subscription), begin, subscription.position, mark)
+            group = FrameGroup(self._copy_frames(subscription), begin, subscription.position, mark)
             if group.end == begin:
                 return False
-            self.taken(group, position)
+            self.before_claim(group, position)
+            # Order: the copy before the claim. Once claimed, the writer may overwrite the frames and no longer counts
+            # them.
             position.claim = group.end
         is_full = 2 * (group.end - group.begin) > self._group_bytes
-        self._next = 0.0 if is_full else time.monotonic() + self.gather_time(group, subscription.term_length)
+        self._next_group_at = 0.0 if is_full else time.monotonic() + self.gather_time(group, subscription.term_length)
         self.handle(group, position)
         return True
 
-    def _copied(self, subscription: Subscription) -> list[Frame]:
+    def _copy_frames(self, subscription: Subscription) -> list[Frame]:
         try:
             frames = subscription.poll(self._group_bytes, limit_frames=self._group_frames)
         except Lapped as error:
-            _LOGGER.warning("listener %r: %s; the total says how many messages that were", self.listener, error)
+            _LOGGER.warning("listener %r: %s; the total shows the number of lost messages", self.listener, error)
             subscription.position = subscription.oldest() or subscription.position
             return []
-        return [frame._replace(data=memoryview(bytes(self.kept(frame)))) for frame in frames]
+        # Copied out, because the writer may overwrite the mapped frames at any moment after the claim.
+        return [frame._replace(data=memoryview(bytes(self.copied_part(frame)))) for frame in frames]

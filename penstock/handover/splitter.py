@@ -1,8 +1,8 @@
-"""Messages with ``kt:`` tags go to the topics they ask for; what cannot be one falls back to the handler's own.
+"""Splits messages by their ``kt:`` tags: to the requested topics, or to the handler's own if a request is invalid.
 
-A frame polled again after a crash has to be split as it was before, or a part would be stored twice. What does
-not follow from the frame alone (that there were too many topics) is left in the listener's state page before
-anything of the group is stored.
+Invariant: a frame that is polled again after a crash is split as before, otherwise a part would be stored twice. Facts
+that do not follow from the frame itself (the limit of topics was reached) are written to the listener's state page
+before anything of the group is stored.
 """
 
 from __future__ import annotations
@@ -18,51 +18,52 @@ from penstock.handover.topic_requests import requested_topics, with_refused_requ
 from penstock.log import InvalidTopicName, Log, LogError, TooManyTopics, Topic
 from penstock.records import EMPTY_BODY, values_of
 
-MOST_REFUSED = 1000
-"""Names that are remembered one by one; beyond them no topic at all is made for the group."""
+MAX_REFUSED = 1000
+"""Limit of remembered names; beyond it no topic is created for the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class SplitFrame:
-    """A frame's messages: those for the handler's own topic, those for others, and how many requests were refused."""
+    """A frame's messages for the handler's own topic and for other topics, and the number of refused requests."""
 
-    own: pa.RecordBatch
-    others: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
+    own_messages: pa.RecordBatch
+    other_messages: list[tuple[str, pa.RecordBatch]] = field(default_factory=list)
     refused: int = 0
 
 
 class TopicSplitter:
-    """Splits the frames of one group, up to position ``end``, which begins at ``begin``."""
+    """Splits the frames of one group from ``begin`` to ``end``."""
 
     def __init__(self, log: Log, page: StatePage, begin: int, end: int) -> None:
         self._log, self._page, self._end = log, page, end
-        left = page.read(TOPIC_REQUESTS) or {}
-        again = left.get("end", 0) > begin
-        self._refused: set[str] = set(left["refused"]) if again else set()
-        self._full: bool = again and left["full"]
-        self._known: dict[str, bool] = {}
+        saved = page.read(TOPIC_REQUESTS) or {}
+        is_repeated = saved.get("end", 0) > begin
+        self._refused: set[str] = set(saved["refused"]) if is_repeated else set()
+        self._full: bool = is_repeated and saved["full"]
+        self._grants: dict[str, bool] = {}
 
-    def split(self, bodies: list[pa.RecordBatch], own: str) -> list[SplitFrame]:
-        """The parts of each frame's messages, ``own`` being the handler's topic. Raises LogError."""
+    def split(self, bodies: list[pa.RecordBatch], own_topic: str) -> list[SplitFrame]:
+        """Return the parts of each frame's messages. Raises LogError."""
         requested = [requested_topics(body) if body.num_rows else None for body in bodies]
         before = len(self._refused)
         if any(topics is not None for topics in requested):
-            self._log.topic(own, create=True)  # before others take the last place
+            self._log.topic(own_topic, create=True)  # first, before other topics reach the limit
         for topics in requested:
             for name in values_of(pc.unique(topics.drop_null())) if topics is not None else ():
-                self._known.setdefault(name, name == own or self._is_topic(name))
+                self._grants.setdefault(name, name == own_topic or self._is_topic(name))
         if len(self._refused) > before or self._full:
-            self._full = self._full or len(self._refused) > MOST_REFUSED
+            self._full = self._full or len(self._refused) > MAX_REFUSED
             refused = [] if self._full else sorted(self._refused)
+            # Order: before the first append of the group; a repeated group must refuse the same names.
             self._page.write(TOPIC_REQUESTS, {"end": self._end, "refused": refused, "full": self._full})
-        return [self._parts(body, topics, own) for body, topics in zip(bodies, requested, strict=True)]
+        return [self._parts(body, topics, own_topic) for body, topics in zip(bodies, requested, strict=True)]
 
     def _is_topic(self, name: str) -> bool:
-        """Whether there is a topic of that name, or can be one now."""
+        """Report whether the topic exists or can be created now."""
         if name in self._refused:
             return False
         try:
-            self._open(name)
+            self._open_topic(name)
         except InvalidTopicName:
             return False
         except TooManyTopics:
@@ -70,26 +71,26 @@ class TopicSplitter:
             return False
         return True
 
-    def _open(self, name: str) -> Topic:
+    def _open_topic(self, name: str) -> Topic:
         try:
             return self._log.topic(name, create=not self._full)
         except InvalidTopicName:
             raise
         except LogError:
             if self._full:
-                raise TooManyTopics("there were too many topics when this group was first stored") from None
+                raise TooManyTopics("too many topics when this group was first stored") from None
             raise
 
-    def _parts(self, body: pa.RecordBatch, requested: pa.Array[Any] | None, own: str) -> SplitFrame:
+    def _parts(self, body: pa.RecordBatch, requested: pa.Array[Any] | None, own_topic: str) -> SplitFrame:
         if requested is None:
             return SplitFrame(body)
-        granted = pa.array(sorted(name for name, known in self._known.items() if known), pa.string())
+        granted = pa.array(sorted(name for name, valid in self._grants.items() if valid), pa.string())
         is_granted = pc.is_in(requested, granted)
         refused = pc.if_else(is_granted, pa.scalar(None, pa.string()), requested)
-        topics: pa.Array[Any] = pc.if_else(is_granted, requested, own)
+        topics: pa.Array[Any] = pc.if_else(is_granted, requested, own_topic)
         if refused.null_count < len(refused):
             body = with_refused_requests(body, refused)
-        others = [name for name in values_of(pc.unique(topics)) if name != own]
-        split = [(name, body.filter(pc.equal(topics, pa.scalar(name)))) for name in others]
-        kept = body.filter(pc.equal(topics, pa.scalar(own))) if others else body
-        return SplitFrame(kept if kept.num_rows else EMPTY_BODY, split, len(refused) - refused.null_count)
+        other_topics = [name for name in values_of(pc.unique(topics)) if name != own_topic]
+        parts = [(name, body.filter(pc.equal(topics, pa.scalar(name)))) for name in other_topics]
+        own_rows = body.filter(pc.equal(topics, pa.scalar(own_topic))) if other_topics else body
+        return SplitFrame(own_rows if own_rows.num_rows else EMPTY_BODY, parts, len(refused) - refused.null_count)

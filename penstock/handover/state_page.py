@@ -1,8 +1,8 @@
-"""A small mapped file in which a process leaves texts for others, and for its successor.
+"""A small mapped file in which a process leaves texts for other processes and for its successor.
 
-Each text has two places that are written in turn (sequence number, length, CRC32C, bytes), so that a
-process killed while writing leaves the text before it, and a reader in another process never sees half.
-The checksum covers number and length too; before 0.2 it covered the bytes alone.
+Each text has two halves that are written in turn (sequence number, length, CRC32C, bytes). Crash: a process killed
+during a write leaves the previous text, and a reader in another process never sees a torn one. The checksum covers
+number and length, too; before 0.2 it covered only the bytes.
 """
 
 from __future__ import annotations
@@ -19,73 +19,73 @@ import crc32c
 
 HALF_HEADER = struct.Struct("<QII")  # sequence number, length, CRC32C
 CAPACITY = 64 << 10
-"""Bytes of one text at most, its head included."""
+"""Limit of one text in bytes, with its header."""
 SKIPPED = 0
-"""Number of the text with the counts of missed frames (``skipped.SkippedFrames``)."""
+"""Number of the text with the counts of missed frames (``dropped_frames``)."""
 STATISTICS = 1
 """Number of the text with the listener's statistics."""
 EPOCH = 2
-"""Number of the text that says since when positions in the log buffer go on without a break."""
+"""Number of the text with the epoch of positions."""
 TOPIC_BY_POSITION = 3
-"""Number of the text that says which topic the frames from which position on are for."""
+"""Number of the text with the topics of frames by position."""
 TOPIC_REQUESTS = 4
-"""Number of the text with the requests for topics that the log daemon could not grant in the group it stores."""
+"""Number of the text with the topic requests that the log daemon refused in its current group."""
 TEXTS = 5
 _LOGGER = logging.getLogger(__name__)
 
 
 class StatePage:
-    """Texts by number in one mapped file. Raises ValueError for a text that does not fit."""
+    """Texts by number in one mapped file. One process writes a text. Raises ValueError for a text that is too long."""
 
     def __init__(self, path: Path, texts: int = TEXTS) -> None:
         size = texts * 2 * CAPACITY
         self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not _has_all_its_blocks(os.fstat(descriptor), size):
-                os.posix_fallocate(descriptor, 0, size)  # a sparse map on a full disk would be a SIGBUS
+            if not _is_allocated(os.fstat(descriptor), size):
+                os.posix_fallocate(descriptor, 0, size)  # a store to a hole on a full disk is a SIGBUS
             self._map = mmap.mmap(descriptor, size)
         finally:
             os.close(descriptor)
 
     def write(self, text: int, document: Any) -> None:
-        """Leave ``document`` (anything JSON takes) as text number ``text``."""
+        """Store ``document`` (any JSON value) as text number ``text``."""
         data = json.dumps(document, separators=(",", ":")).encode()
         if len(data) > CAPACITY - HALF_HEADER.size:
-            raise ValueError(f"a text of {len(data)} bytes does not fit")
+            raise ValueError(f"a text of {len(data)} bytes is too long")
         sequence = self._newest(text)[0] + 1
-        at = self._place(text, sequence & 1)
-        self._map[at : at + HALF_HEADER.size] = bytes(HALF_HEADER.size)
-        self._map[at + HALF_HEADER.size : at + HALF_HEADER.size + len(data)] = data
-        self._map[at : at + HALF_HEADER.size] = HALF_HEADER.pack(sequence, len(data), _checksum(sequence, data))
+        offset = self._half_offset(text, sequence & 1)
+        # Order: invalidate the header, write the bytes, then the header with its checksum. The other half stays valid.
+        self._map[offset : offset + HALF_HEADER.size] = bytes(HALF_HEADER.size)
+        self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + len(data)] = data
+        self._map[offset : offset + HALF_HEADER.size] = HALF_HEADER.pack(sequence, len(data), _checksum(sequence, data))
 
     def read(self, text: int) -> Any:
-        """The newest whole document of text number ``text``; None when there is none."""
+        """Return the newest intact document of text number ``text``, or None."""
         data = self._newest(text)[1]
         return json.loads(data) if data else None
 
-    def tell_damage(self) -> None:
-        """For the owner, before it uses the page: tells which texts are damaged; what was said before them stands."""
-        for place in range(len(self._map) // CAPACITY):
-            at = place * CAPACITY
-            if any(self._map[at : at + HALF_HEADER.size]) and not self._whole(at)[0]:
-                _LOGGER.warning("%s: text %d is damaged; the one written before it stands", self._path, place // 2)
+    def log_damage(self) -> None:
+        """Log the damaged texts, before the owner uses the page; the previous text of each stays valid."""
+        for index in range(len(self._map) // CAPACITY):
+            offset = index * CAPACITY
+            if any(self._map[offset : offset + HALF_HEADER.size]) and not self._read_half(offset)[0]:
+                _LOGGER.warning("%s: text %d is damaged; the previous one is used", self._path, index // 2)
 
     def close(self) -> None:
-        """Unmap."""
         self._map.close()
 
-    def _place(self, text: int, which: int) -> int:
-        return (2 * text + which) * CAPACITY
+    def _half_offset(self, text: int, half: int) -> int:
+        return (2 * text + half) * CAPACITY
 
     def _newest(self, text: int) -> tuple[int, bytes]:
-        return max(self._whole(self._place(text, which)) for which in (0, 1))
+        return max(self._read_half(self._half_offset(text, half)) for half in (0, 1))
 
-    def _whole(self, at: int) -> tuple[int, bytes]:
-        sequence, length, crc = HALF_HEADER.unpack_from(self._map, at)
+    def _read_half(self, offset: int) -> tuple[int, bytes]:
+        sequence, length, crc = HALF_HEADER.unpack_from(self._map, offset)
         if not sequence or length > CAPACITY - HALF_HEADER.size:
             return 0, b""
-        data = bytes(self._map[at + HALF_HEADER.size : at + HALF_HEADER.size + length])
+        data = bytes(self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + length])
         return (sequence, data) if crc in (_checksum(sequence, data), crc32c.crc32c(data)) else (0, b"")
 
 
@@ -93,5 +93,5 @@ def _checksum(sequence: int, data: bytes) -> int:
     return crc32c.crc32c(data, crc32c.crc32c(struct.pack("<QI", sequence, len(data))))
 
 
-def _has_all_its_blocks(found: os.stat_result, size: int) -> bool:
-    return found.st_size >= size and found.st_blocks * 512 >= size
+def _is_allocated(status: os.stat_result, size: int) -> bool:
+    return status.st_size >= size and status.st_blocks * 512 >= size

@@ -1,9 +1,9 @@
-"""Answering senders once what they sent is safe: frames are written, then the readers have to come past them.
+"""Acknowledgements of senders: frames are written, then the readers must advance past them.
 
-The log daemon stores its position only after what lies before it is synced, so a position past the end of a sender's
-frames is the sender's acknowledgement. Nobody is woken for it: a position is one word of mapped memory, which is looked
-at while somebody waits, at first often, then less so, and not at all while nobody does. So no process has to know
-another's descriptors, and a daemon that was killed and started again answers all the same.
+The log daemon stores its position after the frames before it are synced, so a position past the end of a sender's
+frames is the acknowledgement. It is polled: a position is one word of mapped memory, read at growing intervals while a
+sender waits, and never otherwise. Therefore no process needs another's descriptors, and a restarted daemon
+acknowledges, too.
 """
 
 from __future__ import annotations
@@ -18,89 +18,91 @@ from penstock.handover.buffer import HandlerPosition
 from penstock.handover.paths import LOG
 from penstock.handover.writer import FrameWriter
 
-PATIENCE = 9.0
-"""Seconds after which a sender is told to try again: many of them wait for ten."""
-SHORTEST, LONGEST = 0.0005, 0.02
-"""Seconds between two looks: each in vain makes the next one come later."""
-GROWTH = 1.25
-_Who = TypeVar("_Who")
+TIMEOUT_S = 9.0
+"""Limit after which a sender is asked to retry: many clients give up after 10 s."""
+MIN_POLL_S, MAX_POLL_S = 0.0005, 0.02
+"""Poll intervals: each unsuccessful poll lengthens the next interval."""
+POLL_GROWTH = 1.25
+_Sender = TypeVar("_Sender")
 
 
 class Fate(StrEnum):
-    """What became of frames."""
+    """The outcome of frames."""
 
     STORED = "stored"
     DROPPED = "dropped"
-    """The reader lagged by a whole term and missed them, by its policy."""
+    """The reader lagged by a whole term and missed the frames, by its policy."""
     LATE = "late"
-    """Nobody can say yet: they may be stored later."""
+    """Not decided within TIMEOUT_S; the frames may still be stored."""
 
 
-class _Wait(NamedTuple, Generic[_Who]):
+class _Wait(NamedTuple, Generic[_Sender]):
     begin: int
     end: int
-    until: float
-    who: _Who
+    deadline: float
+    sender: _Sender
 
 
-class StoredWaits(Generic[_Who]):
-    """Those who wait for the readers of what ``writer`` writes: the log, or, where nothing goes there, all others.
+class StoredWaits(Generic[_Sender]):
+    """The senders that wait for the readers of ``writer``: for the log, or, without a log handler, for all other
+    readers.
 
-    Of one thread, the writer's.
+    Owned by the thread of the writer.
     """
 
     def __init__(
         self,
         writer: FrameWriter,
         readers: Sequence[HandlerPosition],
-        patience: float = PATIENCE,
+        patience: float = TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writer, self._patience, self._clock = writer, patience, clock
         routed = [reader for reader in readers if reader.routed]
         self._readers = [reader for reader in routed if reader.name == LOG] or routed or list(readers)
-        self._in_the_way = [reader for reader in readers if reader in self._readers or not reader.drop]
+        self._blocking_readers = [reader for reader in readers if reader in self._readers or not reader.drop]
         self._names = {reader.name for reader in self._readers}
-        self._waiting: deque[_Wait[_Who]] = deque()
+        self._waiting: deque[_Wait[_Sender]] = deque()
         self._skipped: list[tuple[int, int]] = []
-        self._pause = SHORTEST
+        self._pause = MIN_POLL_S
         writer.on_skip = self._skip
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def has_room(self, size: int) -> bool:
-        """Whether frames of ``size`` bytes fit before a reader is in the way, which would be waited for or skipped."""
-        lag = self._writer.position - min(reader.reached for reader in self._in_the_way)
+        """Report whether ``size`` bytes fit without waiting for a reader or moving it."""
+        lag = self._writer.position - min(reader.reached for reader in self._blocking_readers)
         return lag + size + self._writer.frame_limit <= self._writer.window
 
-    def expect(self, begin: int, who: _Who) -> None:
-        """``who`` waits for what was written from position ``begin`` on."""
-        self._waiting.append(_Wait(begin, self._writer.position, self._clock() + self._patience, who))
-        self._pause = SHORTEST
+    def expect(self, begin: int, sender: _Sender) -> None:
+        """Register ``sender`` for the frames written from position ``begin`` on."""
+        self._waiting.append(_Wait(begin, self._writer.position, self._clock() + self._patience, sender))
+        self._pause = MIN_POLL_S
 
-    def decided(self) -> list[tuple[_Who, Fate]]:
-        """Those who need not wait any more, in the order in which they came."""
+    def take_decided(self) -> list[tuple[_Sender, Fate]]:
+        """Remove and return the senders whose outcome is known, in their order."""
         stored, now = min(reader.position.stored for reader in self._readers), self._clock()
-        found: list[tuple[_Who, Fate]] = []
+        outcomes: list[tuple[_Sender, Fate]] = []
         while self._waiting and (fate := self._fate(self._waiting[0], stored, now)):
-            found.append((self._waiting.popleft().who, fate))
+            outcomes.append((self._waiting.popleft().sender, fate))
         first = self._waiting[0].begin if self._waiting else self._writer.position
         self._skipped = [(begin, end) for begin, end in self._skipped if end > first]
-        self._pause = SHORTEST if found else min(self._pause * GROWTH, LONGEST)
-        return found
+        self._pause = MIN_POLL_S if outcomes else min(self._pause * POLL_GROWTH, MAX_POLL_S)
+        return outcomes
 
     @property
     def pause(self) -> float | None:
-        """Seconds after which to look again (``decided``); None while nobody waits."""
+        """Seconds until the next poll (``take_decided``); None while no sender waits."""
         return self._pause if self._waiting else None
 
-    def _fate(self, wait: _Wait[_Who], stored: int, now: float) -> Fate | None:
+    def _fate(self, wait: _Wait[_Sender], stored: int, now: float) -> Fate | None:
+        # Order: drops are tested first, because a moved reader's position is past the dropped frames as well.
         if any(begin < wait.end and wait.begin < end for begin, end in self._skipped):
             return Fate.DROPPED
         if stored >= wait.end:
             return Fate.STORED
-        return Fate.LATE if now >= wait.until else None
+        return Fate.LATE if now >= wait.deadline else None
 
     def _skip(self, reader: str, begin: int, end: int) -> None:
         if reader in self._names:

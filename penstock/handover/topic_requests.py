@@ -1,4 +1,4 @@
-"""Which topic a message's sender asks for: its last ``kt:`` tag (plog, "Tags with a meaning")."""
+"""The topic that a sender requests for a message: its last ``kt:`` tag (plog, "Tags with a meaning")."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from penstock.wire.decoded import TAGS
 from penstock.wire.source_annotations import annotate
 
 TOPIC_REQUEST = "kt"
-"""The annotation of a message whose request could not be granted."""
+"""The annotation of a message whose request was refused."""
 _TAG = "kt:"
-_LAST = r"(?s)\A(?:.*\x00)?kt:(?P<topic>[^\x00]*)(?:\x00.*)?\z"
+_LAST_TAG = r"(?s)\A(?:.*\x00)?kt:(?P<topic>[^\x00]*)(?:\x00.*)?\z"
 
 
 def requested_topics(batch: pa.RecordBatch) -> pa.Array[Any] | None:
-    """The topic that each message asks for, null where it asks for none; None where none does."""
+    """Return the requested topic of each message (null without one), or None if no message has a request."""
     annotations = batch.column("annotations")
     if annotations.null_count == len(annotations):
         return None
     tags = pc.map_lookup(annotations, TAGS, "first")
+    # Fast path: most batches have no request, and a substring search is cheaper than a regular expression.
     if not pc.any(pc.match_substring(tags, _TAG)).as_py():
         return None
-    found = pc.extract_regex(tags, _LAST)
-    topics = pc.if_else(found.is_valid(), found.field("topic"), pa.scalar(None, pa.string()))
+    matches = pc.extract_regex(tags, _LAST_TAG)
+    topics = pc.if_else(matches.is_valid(), matches.field("topic"), pa.scalar(None, pa.string()))
     return topics if topics.null_count < len(topics) else None
 
 
 def with_refused_requests(batch: pa.RecordBatch, topics: pa.Array[Any]) -> pa.RecordBatch:
-    """``batch`` with each request in ``topics`` (null for none) as a further annotation ``kt``."""
+    """Return ``batch`` with each request in ``topics`` (null for none) as an additional annotation ``kt``."""
     requested = topics.is_valid()
     if not pc.any(requested).as_py():
         return batch
     names = topics.drop_null().dictionary_encode()
-    which = names.indices.to_numpy().astype(np.int64)
-    annotated = annotate(batch.filter(requested), TOPIC_REQUEST, values_of(names.dictionary), which)
+    indexes = names.indices.to_numpy().astype(np.int64)
+    annotated = annotate(batch.filter(requested), TOPIC_REQUEST, values_of(names.dictionary), indexes)
     rows = np.arange(batch.num_rows)
     mask = requested.to_numpy(zero_copy_only=False)
+    # Restores the original order: rows of a frame must keep their order in the topic.
     order = np.argsort(np.concatenate([rows[mask], rows[~mask]]))
     return concatenated([annotated, batch.filter(pc.invert(requested))]).take(from_numpy(order))

@@ -1,7 +1,7 @@
-"""From decoded batches to frames of the log buffer: counts ride with their data, nothing blocks for long.
+"""Writes decoded batches as frames of the log buffer: counts travel with their data, and nothing blocks for long.
 
-When a reader lags by the whole buffer and its policy is ``drop``, the reader is moved on and the counts of
-the frames it misses ride with the next frame (balance, sections 4 and 6).
+If a reader lags by the whole buffer and its policy is ``drop``, it is moved on, and the next frame carries the counts
+of the frames it misses (docs/accounting.md, sections 4 and 6).
 """
 
 from __future__ import annotations
@@ -15,41 +15,40 @@ import pyarrow as pa
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
-from penstock.handover.buffer import HandlerPosition, epoch_of, last_receipt, last_total, whole_receipt
+from penstock.handover.buffer import HandlerPosition, epoch_of, intact_metadata, last_frame_metadata, last_total
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move
 from penstock.handover.frame import encode_frame, published
-from penstock.handover.held_frames import keep_frames
+from penstock.handover.frame_metadata import FrameMetadata
+from penstock.handover.held_frames import write_held_frames
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.paths import LOG, held_file
 from penstock.handover.position import UNKNOWN
-from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped
 from penstock.logbuffer.mapped import Frame
 from penstock.logbuffer.publication import Publication
 from penstock.logbuffer.subscription import Subscription
 
-LARGEST_SKIP = 4 << 20
-"""Bytes of frames that a reader is moved over at once: their counts have to be read."""
-WAIT_FOR_ROOM = 0.001
-"""Seconds between two looks at a reader that is using the frames in the way."""
-PATIENCE = 1.0
-"""Seconds for which a reader may hold its lock, which it needs for a millisecond, or the daemon not move."""
+MAX_SKIP_BYTES = 4 << 20
+"""Limit of one move, because the counts of its frames must be read while the receiver waits."""
+ROOM_POLL_S = 0.001
+"""Poll interval while a reader uses the room."""
+PATIENCE_S = 1.0
+"""Limit for a held lock, which a reader needs for a millisecond, and for a daemon that does not move."""
 FORWARDER, DAEMON = "penstock.sinks.forwarder", "penstock.server.daemon"
 _LOGGER = logging.getLogger(__name__)
 
 
 class GaveUp(PenstockError, RuntimeError):
-    """There was no room in the log buffer for as long as could be waited."""
+    """The log buffer had no room for as long as the caller could wait."""
 
 
 class FrameWriter:
-    """The writing side of one listener's log buffer, and the receiver's running totals.
+    """The writing side of one listener's log buffer, with the receiver's running totals. Owned by one thread.
 
-    ``before`` is the receipt of the last frame of the receiver before this one, ``published`` the round
-    number and slot end of that frame. ``heed`` gets the counts of each round. ``give_up_at``: the monotonic
-    time after which room is no longer waited for (GaveUp), 0 for never. ``on_skip`` is told which reader misses
-    frames, from where to where.
+    ``before`` is the metadata of the previous receiver's last frame, ``published`` its round number and slot end.
+    ``on_counts`` receives the counts of each round. ``give_up_at`` is the monotonic time after which waiting for room
+    ends with GaveUp; 0 waits for ever. ``on_skip`` receives a reader that misses frames, and their bounds.
     """
 
     def __init__(
@@ -59,47 +58,48 @@ class FrameWriter:
         publication: Publication,
         readers: Sequence[HandlerPosition],
         page: StatePage,
-        heed: Callable[[Counts], None] = lambda counts: None,
+        on_counts: Callable[[Counts], None] = lambda counts: None,
     ) -> None:
-        self._publication, self._readers, self._heed = publication, readers, heed
+        self._publication, self._readers, self._on_counts = publication, readers, on_counts
         publication.window = publication.parameters.term_length
         self._source, self._codec = source, codec
         frame = publication.last_frame()
-        before = last_receipt(publication)
-        self.before = before or Receipt(Origin(source, 0, 0, 0))
+        before = last_frame_metadata(publication)
+        self.before = before or FrameMetadata(Origin(source, 0, 0, 0))
         self.published = _published(frame) if frame else (0, 0)
         self.incarnation = self.before.incarnation + 1
-        self.total = last_total(before, page, readers[0].position)  # so that a loss shows
+        # A total that is larger than the last frame's makes readers count the damaged frames as lost.
+        self.total = last_total(before, page, readers[0].position)
         self._is_behind = before is not None and self.total > before.total
         self.drops = (self.before.socket_id, self.before.drops)
         self.clock = BucketClock(bucket=self.before.origin.bucket)
         self.give_up_at = 0.0
         self.on_skip: Callable[[str, int, int], None] = lambda reader, begin, end: None
         self._locked_since = 0.0
-        self._standing, self._stands_since, self._held_mark = (0, 0), 0.0, UNKNOWN
+        self._stalled_state, self._stalled_since, self._held_mark = (0, 0), 0.0, UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
-        self._say_newest(frame)
+        self._publish_newest(frame)
         self._raise_limit()
 
     @property
     def position(self) -> int:
-        """Where the next frame begins."""
+        """The start of the next frame."""
         return self._publication.position
 
     @property
     def window(self) -> int:
-        """Bytes by which a reader may lag."""
+        """The bytes by which a reader may lag."""
         return self._publication.window
 
     @property
     def frame_limit(self) -> int:
-        """Bytes of one frame's payload at most."""
+        """The limit of one frame's payload in bytes."""
         return self._publication.max_message_length
 
     @property
     def owes(self) -> bool:
-        """Whether counts of missed frames wait for a frame to ride with, or its total is to tell of damaged ones."""
+        """Counts of missed frames wait for a frame, or the total must show damaged ones."""
         return bool(self._missed) or self._is_behind
 
     def publish(
@@ -109,31 +109,32 @@ class FrameWriter:
         reserved: int,
         *,
         first: int = 0,
-        still_open: tuple[int, int] = (0, 0),
+        open_counts: tuple[int, int] = (0, 0),
         codec: str = "",
     ) -> None:
-        """Offer ``batch`` with its ``counts`` as one frame; waits while a reader uses the room it needs.
+        """Write ``batch`` with its ``counts`` as one frame; wait while a reader uses the room.
 
-        ``first`` is the time (microseconds since the epoch) at which the round began, ``still_open`` the
-        messages and fragments that wait for their rest, ``codec`` how they came where that is not the listener's.
+        ``first`` is the start of the round (microseconds since the epoch), ``open_counts`` the incomplete messages and
+        fragments, ``codec`` the codec if it is not the listener's.
         """
         bucket, last = self.clock.stamp()
         self.total += counts[Name.ACCEPTED]
-        self._heed(counts)
+        self._on_counts(counts)
         carried = {**counts, **self._missed.ride()}
         origin = Origin(self._source, bucket, first or last, last, codec or self._codec, carried)
-        receipt = Receipt(
+        metadata = FrameMetadata(
             origin,
             self.incarnation,
             self.total,
-            *still_open,
+            *open_counts,
             *self.drops,
             self._missed.number,
             self._epoch,
             published(reserved),
         )
-        self._offer(encode_frame(batch, receipt), reserved)
-        self._missed.rode()
+        self._offer(encode_frame(batch, metadata), reserved)
+        # Order: confirmed after the frame is in the buffer; before that the counts are still owed.
+        self._missed.confirm_ride()
         self._is_behind = False
 
     def _offer(self, frame: list[memoryview | bytes], reserved: int) -> None:
@@ -142,18 +143,19 @@ class FrameWriter:
             try:
                 self._publication.offer(frame, reserved_value=reserved)
                 break
+            # The term was rotated; the same frame fits the next term.
             except AdminAction:
                 continue
             except BackPressured:
                 self._make_room()
-        self._say_newest(self._publication.last_frame())
+        self._publish_newest(self._publication.last_frame())
         self.release()
 
     def release(self) -> None:
-        """Now and then while nothing comes, too: see ``Publication.release``."""
+        """Release pages, also while no frames come: see ``Publication.release``."""
         self._publication.release()
 
-    def _say_newest(self, frame: Frame | None) -> None:
+    def _publish_newest(self, frame: Frame | None) -> None:
         if frame:
             self._readers[0].position.newest, self._readers[0].position.total = frame.begin, self.total
 
@@ -161,123 +163,124 @@ class FrameWriter:
         self._publication.consumed(min(reader.reached for reader in self._readers))
 
     def _make_room(self) -> None:
-        """Move the slowest reader on, if it may miss frames; else wait a little."""
+        """Move the slowest reader on if it may miss frames, or else wait briefly."""
         slowest = min(self._readers, key=lambda reader: reader.reached)
-        with slowest.position.try_lock() as held:
-            may_skip = held and slowest.drop and (_answers_for_itself(slowest) or self._keeps_aside(slowest))
+        with slowest.position.try_lock() as is_locked:
+            may_skip = is_locked and slowest.drop and (_knows_its_frames(slowest) or self._save_if_stalled(slowest))
             if may_skip:
                 self._skip(slowest)
-        if held:
+        if is_locked:
             self._locked_since = 0.0
         elif not may_skip:
-            self._lose_patience(slowest)
+            self._end_stuck_reader(slowest)
         if not may_skip:
             if self.give_up_at and time.monotonic() > self.give_up_at:
-                raise GaveUp("the log buffer is full and its reader does not go on")
-            time.sleep(WAIT_FOR_ROOM)
+                raise GaveUp("the log buffer is full and its reader does not advance")
+            time.sleep(ROOM_POLL_S)
         self._raise_limit()
 
-    def _lose_patience(self, reader: HandlerPosition) -> None:
-        """End a reader that has stopped in the middle of taking frames: its successor goes on there.
+    def _end_stuck_reader(self, reader: HandlerPosition) -> None:
+        """Kill a reader that is stuck while it holds its lock; its successor continues there.
 
-        The log daemon has much else to do, and is ended only where it was stopped by a signal.
+        The log daemon may be busy with other work, so it is killed only if a signal has stopped it.
         """
         now = time.monotonic()
         self._locked_since = self._locked_since or now
-        if now - self._locked_since > PATIENCE:
+        if now - self._locked_since > PATIENCE_S:
             self._locked_since = 0.0
             is_daemon = reader.name == LOG
             end_holder(reader.position.path, DAEMON if is_daemon else FORWARDER, only_stopped=is_daemon)
 
-    def _keeps_aside(self, reader: HandlerPosition) -> bool:
-        """Whether what is in the log daemon's hands is kept for its successor, as it has not moved for PATIENCE.
+    def _save_if_stalled(self, reader: HandlerPosition) -> bool:
+        """Save the claimed frames of a log daemon that has not moved for PATIENCE_S; report whether they are saved.
 
-        It may be slow: then it is waited for, a group at a time.
+        A slow daemon moves and is waited for, one group at a time.
         """
-        now, place = time.monotonic(), (reader.position.position, reader.position.claim)
-        if place != self._standing:
-            self._standing, self._stands_since = place, now
-        if now - self._stands_since <= PATIENCE:
+        now, state = time.monotonic(), (reader.position.position, reader.position.claim)
+        if state != self._stalled_state:
+            self._stalled_state, self._stalled_since = state, now
+        if now - self._stalled_since <= PATIENCE_S:
             return False
-        self._stands_since = now
-        return self._keep_aside(reader, *place)
+        self._stalled_since = now
+        return self._save_claimed(reader, *state)
 
-    def _keep_aside(self, reader: HandlerPosition, begin: int, end: int) -> bool:
-        found: list[Frame] = []
+    def _save_claimed(self, reader: HandlerPosition, begin: int, end: int) -> bool:
+        collected: list[Frame] = []
         try:
             with Subscription(self._publication.path, begin, in_order=True) as frames:
                 while frames.position < end:
-                    found += [frame for frame in frames.poll(end - frames.position) if frame.begin < end]
-            self._held_mark = missed_counts(found, reader)[1]
-            keep_frames(held_file(reader.position.path.parent, self._source), found, self._held_mark)
+                    collected += [frame for frame in frames.poll(end - frames.position) if frame.begin < end]
+            self._held_mark = missed_counts(collected, reader)[1]
+            write_held_frames(held_file(reader.position.path.parent, self._source), collected, self._held_mark)
         except (OSError, Lapped) as error:
-            _LOGGER.warning("what the log daemon has in its hands cannot be kept aside: %s; it is waited for", error)
+            _LOGGER.warning("claimed frames of the log daemon cannot be saved: %s; waiting for it", error)
             return False
         return True
 
     def _skip(self, reader: HandlerPosition) -> None:
-        """Let ``reader`` miss a quarter of a term: first their counts are safe, then it is moved."""
+        """Move ``reader`` over a quarter of a term."""
         start = reader.reached
         if start + self._publication.window > self._publication.position:
-            return  # it has moved meanwhile
+            return  # the reader has moved by itself
         with Subscription(self._publication.path, start, in_order=True) as frames:
             try:
-                found = frames.poll(min(self._publication.window // 4, LARGEST_SKIP))
+                missed_frames = frames.poll(min(self._publication.window // 4, MAX_SKIP_BYTES))
                 end = frames.position
-            except Lapped:  # it cannot be read any more: the total says how many messages that were
-                found, end = [], frames.oldest() or self._publication.position
-            mark = reader.mark if _answers_for_itself(reader) else self._held_mark
-            counts, behind = missed_counts(found, reader, mark)
-            self._missed.skip(reader.name, Move(start, end, behind), counts)
-            reader.position.floor_mark = behind
+            except Lapped:  # overwritten already; the total shows the number of messages
+                missed_frames, end = [], frames.oldest() or self._publication.position
+            mark = reader.mark if _knows_its_frames(reader) else self._held_mark
+            counts, mark_after = missed_counts(missed_frames, reader, mark)
+            # Order: counts, then the floor mark, then the floor. A crash in between leaves counts that the floor
+            # confirms.
+            self._missed.skip(reader.name, Move(start, end, mark_after), counts)
+            reader.position.floor_mark = mark_after
             reader.position.floor = end
-        self._missed.skipped()
+        self._missed.confirm_skip()
         self.on_skip(reader.name, start, end)
 
 
-def _answers_for_itself(reader: HandlerPosition) -> bool:
-    """Whether nothing is in the reader's hands, or it can tell by itself what that was.
+def _knows_its_frames(reader: HandlerPosition) -> bool:
+    """Report whether the reader has claimed nothing, or knows by itself what it has handled.
 
-    A log daemon that died while it stored frames does not know which of them it has.
+    A log daemon that died while storing frames does not know which of them are stored.
     """
     return reader.name != LOG or reader.position.claim <= reader.position.position
 
 
 def _published(frame: Frame) -> tuple[int, int]:
-    """Round and slot end of a frame: under its checksum, or, where that does not fit, as its header says."""
-    receipt = whole_receipt(frame)
-    return receipt.slots if receipt and receipt.slots else published(frame.reserved_value)
+    """Return round and slot end of a frame: from its metadata, or from its header if the checksum does not match."""
+    metadata = intact_metadata(frame)
+    return metadata.slots if metadata and metadata.slots else published(frame.reserved_value)
 
 
 def missed_counts(frames: Sequence[Frame], reader: HandlerPosition, before: int | None = None) -> tuple[Counts, int]:
-    """What is to be entered for frames that ``reader`` misses, named by bucket, and the total behind them.
+    """Return the counts of frames that ``reader`` misses, named by bucket, and the total after them.
 
-    ``before`` is the total before them where the reader has come further than it has stored.
-    Messages of frames that cannot be read are in the total of the next that can, and are corrupt.
+    ``before`` is the total before them if the reader is further than its stored position. Messages of unreadable frames
+    show in the total of the next readable frame, and are corrupt.
     """
     counts, mark = Counts(), reader.mark if before is None else before
     for frame in frames:
-        receipt = whole_receipt(frame)
-        if receipt is None:
+        metadata = intact_metadata(frame)
+        if metadata is None:
             continue
-        own = receipt.origin.counts.get(Name.ACCEPTED, 0)
-        lost = max(receipt.total - own - mark, 0) if mark != UNKNOWN else 0
-        mark = receipt.total
-        counts.absorb(_of_log(receipt, own, lost, reader) if reader.name == LOG else _of_forwarder(receipt, own, lost))
+        accepted = metadata.origin.counts.get(Name.ACCEPTED, 0)
+        lost = max(metadata.total - accepted - mark, 0) if mark != UNKNOWN else 0
+        mark = metadata.total
+        if reader.name == LOG:
+            counts.absorb(_counts_for_log(metadata, accepted, lost, reader))
+        else:
+            counts.absorb(elsewhere(metadata.origin.bucket, {DROPPED: accepted, CORRUPT: lost}))
     return counts, mark
 
 
-def _of_log(receipt: Receipt, own: int, lost: int, reader: HandlerPosition) -> dict[str, int]:
-    """The log is the reader that enters a listener's own counts: what it misses has to say them too."""
-    named: dict[str, int] = {}
-    for bucket, counts in by_bucket(receipt.origin.bucket, receipt.origin.counts).items():
-        if bucket == receipt.origin.bucket:
-            # Its own messages: those of frames missed before, which ride with it, are dropped already.
-            counts[f"{Name.POLICY_DROP}{LOG}" if reader.routed else f"{Name.NOT_ROUTED}{LOG}"] += own
+def _counts_for_log(metadata: FrameMetadata, accepted: int, lost: int, reader: HandlerPosition) -> dict[str, int]:
+    """Return the counts that the log misses: it enters the listener's own counts, so these are included."""
+    named_counts: dict[str, int] = {}
+    for bucket, counts in by_bucket(metadata.origin.bucket, metadata.origin.counts).items():
+        if bucket == metadata.origin.bucket:
+            # Only the frame's own messages: counts of earlier missed frames, which it carries, are dropped already.
+            counts[f"{Name.POLICY_DROP}{LOG}" if reader.routed else f"{Name.NOT_ROUTED}{LOG}"] += accepted
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        named.update(elsewhere(bucket, counts))
-    return named
-
-
-def _of_forwarder(receipt: Receipt, own: int, lost: int) -> dict[str, int]:
-    return elsewhere(receipt.origin.bucket, {DROPPED: own, CORRUPT: lost})
+        named_counts.update(elsewhere(bucket, counts))
+    return named_counts

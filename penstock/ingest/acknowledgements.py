@@ -34,9 +34,9 @@ class Acknowledgements:
             self._waits.expect(self._begin, promise)
         self._read = []
 
-    def decided(self) -> list[tuple[Connection, bytes | None]]:
+    def take_decided(self) -> list[tuple[Connection, bytes | None]]:
         """Who is to be told what by now; None: what they sent was missed, and they have to be closed to know."""
-        found = self._waits.decided() if self.owed else []
+        found = self._waits.take_decided() if self.owed else []
         return [(connection, reply if fate is Fate.STORED else None) for (connection, reply), fate in found]
 
     @property

@@ -20,7 +20,7 @@ from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.frame import reserved_value
-from penstock.handover.frame_size import FRAME_COST
+from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES
 from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.handover.writer import FrameWriter
 from penstock.records import EMPTY_BODY, body, concatenated
@@ -134,7 +134,7 @@ class Submissions:
         for each in submitted:
             counts.absorb(each.counts)
         bodies = [each.body for each in submitted if each.body.num_rows]
-        parts = list(in_frames(concatenated(bodies), self._writer.frame_limit - FRAME_COST)) if bodies else []
+        parts = list(in_frames(concatenated(bodies), self._writer.frame_limit - FRAME_OVERHEAD_BYTES)) if bodies else []
         for part in parts[:-1]:
             own = Counts({Name.SEEN: part.num_rows, Name.ACCEPTED: part.num_rows})
             counts.subtract(own)
@@ -153,7 +153,7 @@ class Submissions:
 
     def _look(self) -> None:
         self._is_watching = False
-        _settle(self._waits.decided())
+        _settle(self._waits.take_decided())
         self._watch()
 
 

@@ -19,7 +19,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.frame import reserved_value
-from penstock.handover.frame_size import FRAME_COST, MESSAGE_COST
+from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
 from penstock.ingest.connections import Connection, Connections, joiner_of, splitter_of
@@ -90,7 +90,7 @@ class TcpReceiver:
         self._listener, self._sock, self._publisher, self._decoder = listener, sock, publisher, decoder
         self._commands, self._wake, self._clock, self._sleep = commands, wake, clock, sleep
         self._connections = Connections(most_connections(listener), listener.max_unfinished)
-        self._budget = publisher.frame_limit - FRAME_COST
+        self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._round = publisher.published[0] + 1
@@ -262,7 +262,7 @@ class TcpReceiver:
 
     def _keep_promises(self) -> None:
         """Tell senders that what they sent is stored; who cannot be told has to send it again."""
-        for connection, reply in self._promised.decided() if self._promised else ():
+        for connection, reply in self._promised.take_decided() if self._promised else ():
             if connection.is_open and reply is None:
                 self._close(connection)
             elif connection.is_open and reply is not None:
@@ -389,7 +389,7 @@ class TcpReceiver:
     def _cost(self, lines: pa.Array[Any]) -> int:
         """Bytes of a frame that ``lines`` take at most."""
         twice = 2 * lines.nbytes
-        return int(twice + min(twice, len(lines) * self._growth) + len(lines) * MESSAGE_COST)
+        return int(twice + min(twice, len(lines) * self._growth) + len(lines) * MESSAGE_OVERHEAD_BYTES)
 
     def _publish(self, body: pa.RecordBatch, counts: Counts, first: int) -> None:
         self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first)

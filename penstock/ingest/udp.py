@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.handover.frame import reserved_value
-from penstock.handover.frame_size import FRAME_COST, MESSAGE_COST
+from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
@@ -100,7 +100,7 @@ class UdpReceiver:
         self._sock, self._slots, self._publisher, self._decoder = sock, slots, publisher, decoder
         self._commands, self._wake = commands, wake
         self._fill = ReceivePacer(slots.slots, granted_buffer(sock))
-        self._budget = publisher.frame_limit - FRAME_COST - 2 * listener.most_beyond
+        self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES - 2 * listener.most_beyond
         self._growth, self._annotates = codec_of(listener.codec).growth, listener.annotate_source
         self._networks = networks_of(listener)
         self._identity = socket_identity(sock)
@@ -186,7 +186,7 @@ class UdpReceiver:
             counts,
             reserved_value(self._slots.round, start + taken),
             first=first,
-            still_open=(self._decoder.open_messages, self._decoder.open_fragments),
+            open_counts=(self._decoder.open_messages, self._decoder.open_fragments),
         )
         self._wake()
         self._answer(answers, start)
@@ -204,7 +204,7 @@ class UdpReceiver:
     def _parts(self, datagrams: Datagrams) -> Iterator[Datagrams]:
         """``datagrams`` in runs whose messages fit into one frame."""
         twice = 2 * datagrams.lengths
-        costs = twice + np.minimum(twice, self._growth) + MESSAGE_COST
+        costs = twice + np.minimum(twice, self._growth) + MESSAGE_OVERHEAD_BYTES
         if costs.sum() <= self._budget:
             yield from [datagrams] if len(datagrams) else []
             return
@@ -225,7 +225,7 @@ class UdpReceiver:
 
     def _publish_counts(self, counts: Counts, slot_end: int) -> None:
         still_open = (self._decoder.open_messages, self._decoder.open_fragments)
-        self._publisher.publish(EMPTY_BODY, counts, reserved_value(self._slots.round, slot_end), still_open=still_open)
+        self._publisher.publish(EMPTY_BODY, counts, reserved_value(self._slots.round, slot_end), open_counts=still_open)
         self._wake()
 
     def _add_drops(self, counts: Counts) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, read_account
-from penstock.handover.buffer import newest_receipt
-from penstock.handover.dropped_frames import MOST_BUCKETS, dropped
+from penstock.handover.buffer import newest_frame_metadata
+from penstock.handover.dropped_frames import MAX_BUCKETS, dropped
 from penstock.handover.paths import LOG, accounts_in, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
@@ -48,7 +48,7 @@ class HandlerDelivery:
 
     def rolled(self, before: int) -> HandlerDelivery:
         """The same with what is older than ``before`` by day, and with what its account has folded itself."""
-        folded = min(self.fates) if len(self.fates) >= MOST_BUCKETS else self.folded
+        folded = min(self.fates) if len(self.fates) >= MAX_BUCKETS else self.folded
         return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before), folded=folded)
 
     def route(self) -> Route:
@@ -185,7 +185,7 @@ def _placed(account: Account, path: Path, page: StatePage, handler: str) -> tupl
         floor = position.floor
         missed = dropped(page, handler, floor)
         if account.base == UNKNOWN and position.mark != UNKNOWN and position.claim <= position.position:
-            account = account.begun(position, sum(missed[1].values()))
+            account = account.start_route(position, sum(missed[1].values()))
         return account, position.claim, floor, missed
 
 
@@ -203,7 +203,7 @@ def _by_day(counts: Mapping[int, Counts], before: int) -> dict[int, Counts]:
 
 def _total(folder: Path, listener: str) -> int:
     """The listener's running total, by the newest frame in its log buffer; as its writer said where that is damaged."""
-    newest = newest_receipt(folder, listener)
+    newest = newest_frame_metadata(folder, listener)
     if newest:
         return newest.total
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.buffer import TopicByPosition
-from penstock.handover.frame import frame_receipt
+from penstock.handover.frame import read_frame_metadata
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import ReaderPosition
 from penstock.handover.state_page import StatePage
@@ -121,7 +121,7 @@ class _Buffer:
         if said and (known := self.known.get(said)) is not None:
             return known
         try:
-            origin = frame_receipt(frame.data).origin
+            origin = read_frame_metadata(frame.data).origin
         except BadBatch:
             return {}  # the log counts it as corrupt when it comes to it
         parts = by_bucket(origin.bucket, origin.counts)

@@ -71,7 +71,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         internal = internal_token(settings.data_dir) if settings.security.tokens else None
         drains = Drains(settings.buffers, log)
         drains.start({**dict.fromkeys(listeners_in(settings.buffers)), **wakes})  # those not configured any more too
-        drains.keep(wakes)
+        drains.retain(wakes)
     limits = HttpLimits(settings.log.max_bodies, settings.log.request_timeout, settings.log.max_connections)
     delivery = AlarmDelivery(settings.alarms)
     reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)

@@ -72,7 +72,7 @@ class Reconfigurer(threading.Thread):
                 settings = Settings.model_validate(told.settings)
                 self.apply(settings)
                 self._drains.start(told.wakes)
-                self._drains.keep([listener.name for listener in settings.listener])
+                self._drains.retain([listener.name for listener in settings.listener])
                 self._end.answer(told)
             except Exception as error:  # noqa: BLE001 - the next settings may do
                 _LOGGER.error("new settings are not in force as a whole: %s", error)

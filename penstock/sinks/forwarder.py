@@ -25,13 +25,13 @@ import pyarrow as pa
 
 from penstock.config.keys.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
-from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, own
+from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, lock_account
 from penstock.handover.dropped_frames import dropped
-from penstock.handover.frame import decode_frame, frame_receipt, is_whole
+from penstock.handover.frame import decode_frame, is_intact, read_frame_metadata
+from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.paths import hung_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup, FrameReader
-from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.process.kernel import die_with_parent
@@ -77,7 +77,7 @@ class Forwarder(FrameReader):
         moved_on = position.floor > account.done and account.mark != UNKNOWN
         return max(account.mark, position.floor_mark) if moved_on else account.mark
 
-    def taken(self, group: FrameGroup, position: ReaderPosition) -> None:
+    def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Enter what is about to be in the handler's hands, before the writer can know of it."""
         counts, total, shift = Counts(), group.mark, 0
         for receipt in _receipts(group.frames):
@@ -90,13 +90,13 @@ class Forwarder(FrameReader):
         account, taken = self._account, counts.pruned()
         if account.base == UNKNOWN and mark != UNKNOWN:
             position.mark = mark
-            account = account.begun(position, self._missed(position))
-        self._try(account.took(group.begin, group.end, (mark, total), taken, shift))
+            account = account.start_route(position, self._missed(position))
+        self._try(account.claim_frames(group.begin, group.end, (mark, total), taken, shift))
         position.mark = total
 
     def _try(self, account: Account) -> None:
         """Written twice, so that what is in the handler's hands is known also when one text is damaged."""
-        self._account = self._accounts.write(self._accounts.write(account).tried())
+        self._account = self._accounts.write(self._accounts.write(account).retry())
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Bring the place up to the account, and give the handler again what was in its hands."""
@@ -104,7 +104,7 @@ class Forwarder(FrameReader):
             account = self._arrived(position)
             interrupted = account.in_hand and position.claim == account.end
             if account.in_hand and not interrupted:
-                account = account.withdrawn()
+                account = account.withdraw()
             if account != self._account:
                 account = self._account = self._accounts.write(account)
             if not interrupted:
@@ -120,8 +120,8 @@ class Forwarder(FrameReader):
         if account.base == UNKNOWN:
             if position.claim > position.position:  # what is in its hands is said nowhere any more: it comes again
                 position.mark = UNKNOWN
-            return account.begun(position, self._missed(position)) if position.mark != UNKNOWN else account
-        return account.returned(position.mark, position.stored) if account.left else account
+            return account.start_route(position, self._missed(position)) if position.mark != UNKNOWN else account
+        return account.resume_route(position.mark, position.stored) if account.left else account
 
     def _missed(self, position: ReaderPosition) -> int:
         """Messages that the writer has dropped for this handler."""
@@ -137,7 +137,7 @@ class Forwarder(FrameReader):
         if group is None or account.attempts >= TRIES:
             why = "are no longer there" if group is None else "ended its process each time"
             _LOGGER.error("messages that the handler had not finished %s: they are counted as failed", why)
-            self._finish(account.failed(), position)
+            self._finish(account.fail(), position)
             return
         _LOGGER.warning("the handler %s; it gets the batch again", self._end())
         self._try(account)
@@ -164,7 +164,7 @@ class Forwarder(FrameReader):
             outcome = self._delivered(batch, origin)
             counts = {DELIVERED: outcome.delivered, FAILED: outcome.failed, DROPPED: outcome.dropped}
             fates.absorb(elsewhere(origin.bucket, counts))
-        self._finish(self._account.finished(fates), position)
+        self._finish(self._account.finish(fates), position)
         self.leave_statistics()
 
     def _batches(self, group: FrameGroup, fates: Counts) -> Iterator[tuple[pa.RecordBatch, Origin]]:
@@ -226,12 +226,12 @@ class Forwarder(FrameReader):
         self._accounts.write_statistics({**stat(), **totals.pruned()})
 
 
-def _receipts(frames: Iterable[Frame]) -> Iterator[Receipt]:
+def _receipts(frames: Iterable[Frame]) -> Iterator[FrameMetadata]:
     """Those of frames that are as they were written: of others the next one's total says what they held."""
     for frame in frames:
         with contextlib.suppress(BadBatch):
-            if is_whole(frame.data):
-                yield frame_receipt(frame.data)
+            if is_intact(frame.data):
+                yield read_frame_metadata(frame.data)
 
 
 def _joined(parts: list[tuple[pa.RecordBatch, Origin]]) -> tuple[pa.RecordBatch, Origin]:
@@ -276,7 +276,7 @@ def main() -> None:
     configure(f"forwarder {task['listener']} {handler.label}")
     folder = Path(task["folder"])
     with starting(f"cannot start in {folder}"):
-        owned = own(folder, task["listener"], handler.label)
+        owned = lock_account(folder, task["listener"], handler.label)
         made = make(task["listener"], handler)
         timeout = max(handler.timeout, getattr(made, "patience", 0.0))
         forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)

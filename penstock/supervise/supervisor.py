@@ -16,7 +16,7 @@ from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
-from penstock.handover.frame_size import frame_length, least_frame
+from penstock.handover.frame_size import frame_length, min_frame_length
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.child import Child
 from penstock.process.kernel import raise_file_limit
@@ -275,7 +275,7 @@ def check_listeners(
 
 
 def _check_frame(listener: ListenerConfig, term_length: int) -> None:
-    needed, length = least_frame(listener), frame_length(term_length)
+    needed, length = min_frame_length(listener), frame_length(term_length)
     if needed > length:
         too_small = f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes"
         if listener.protocol == "udp" and not listener.defragments:

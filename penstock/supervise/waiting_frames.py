@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 
 from penstock.handover.accounts import Accounts
-from penstock.handover.buffer import HandlerPosition, newest_receipt
+from penstock.handover.buffer import HandlerPosition, newest_frame_metadata
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move, dropped
 from penstock.handover.paths import buffer_file, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
@@ -22,7 +22,7 @@ def see_off(folder: Path, listener: str, handlers: list[str]) -> None:
     """Count what waits for ``handlers`` of a listener as dropped, and report each of them."""
     page = StatePage(state_file(folder, listener))
     try:
-        newest = newest_receipt(folder, listener)
+        newest = newest_frame_metadata(folder, listener)
         missed = DroppedFrameCounts(page, newest.missed if newest else 0, _floors(folder, listener))
         for handler in handlers:
             with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was reported when it broke
@@ -43,7 +43,7 @@ def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts
         counts, mark = missed_counts(frames, reader)
         missed.skip(handler, Move(begin, end, mark), counts)
         position.floor_mark, position.floor = mark, end
-        missed.skipped()
+        missed.confirm_skip()
         _close(Accounts(folder, listener, handler), position, mark, sum(dropped(page, handler, 0)[1].values()))
     place.unlink()
     return sum(counts.values())
@@ -52,10 +52,10 @@ def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts
 def _close(accounts: Accounts, position: ReaderPosition, mark: int, missed: int) -> None:
     account = accounts.read()
     if account.in_hand and position.claim != account.end:
-        account = account.withdrawn()
+        account = account.withdraw()
     if account.base == UNKNOWN:
-        account = account.begun(position, missed)
-    accounts.write(account.gone(mark if mark != UNKNOWN else account.mark))
+        account = account.start_route(position, missed)
+    accounts.write(account.end_route(mark if mark != UNKNOWN else account.mark))
     accounts.close()
 
 

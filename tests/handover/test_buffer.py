@@ -1,4 +1,4 @@
-"""Opening a log buffer: it opens after anything, and positions never go back."""
+"""A log buffer opens in any state, and positions never decrease."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.handover.buffer import open_buffer
-from penstock.handover.held_frames import kept_frames
+from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, position_file
 from penstock.logbuffer.subscription import Subscription
 
@@ -26,7 +26,7 @@ def offered(folder: Path, term_length: int = TERM, messages: int = 3) -> int:
     return end
 
 
-def test_it_goes_on_where_it_was_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_buffer_continues_at_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     end = offered(tmp_path)
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
     assert (publication.position, readers[0].position.position) == (end, 0)
@@ -36,7 +36,7 @@ def test_it_goes_on_where_it_was_left(tmp_path: Path, caplog: pytest.LogCaptureF
     assert caplog.messages == []
 
 
-def test_another_term_length_waits_until_all_is_read(tmp_path: Path) -> None:
+def test_new_term_length_waits_until_everything_is_read(tmp_path: Path) -> None:
     end = offered(tmp_path)
     publication, readers = open_buffer(tmp_path, LISTENER, 2 * TERM)
     assert publication.parameters.term_length == TERM
@@ -47,9 +47,7 @@ def test_another_term_length_waits_until_all_is_read(tmp_path: Path) -> None:
     assert (publication.position, readers[0].position.position) == (end, end)
 
 
-def test_a_file_that_cannot_be_used_is_put_aside_and_positions_go_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unusable_file_is_renamed_and_positions_continue(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     end = offered(tmp_path)
     path = buffer_file(tmp_path, "events")
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
@@ -58,22 +56,20 @@ def test_a_file_that_cannot_be_used_is_put_aside_and_positions_go_on(
     path.write_bytes(b"garbage")
     publication, _ = open_buffer(tmp_path, LISTENER, TERM)
     assert publication.position == end
-    assert "put aside" in caplog.messages[0]
+    assert "renamed to" in caplog.messages[0]
     assert [p.read_bytes() for p in tmp_path.glob("*.unusable-*")] == [b"garbage"]
     publication.consumed(end)
     publication.offer(b"new")
     assert [bytes(frame.data) for frame in Subscription(path, end).poll()] == [b"new"]
 
 
-def test_where_the_logs_position_cannot_be_read_all_that_it_may_not_have_is_kept_aside_for_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_log_position_saves_the_unstored_frames(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     end = offered(tmp_path)
     position_file(tmp_path, "events", "log").write_bytes(b"garbage")
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
     position = readers[0].position
     assert (position.stored, position.position) == (0, end)
-    kept, _ = kept_frames(held_file(tmp_path, "events"))
-    assert (kept[0].begin, kept[-1].end) == (0, end)
-    assert "put aside" in caplog.messages[0]
+    remaining, _ = read_held_frames(held_file(tmp_path, "events"))
+    assert (remaining[0].begin, remaining[-1].end) == (0, end)
+    assert "renamed to" in caplog.messages[0]
     publication.close()

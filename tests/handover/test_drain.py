@@ -1,4 +1,4 @@
-"""The drain: frames become synced batches once, whatever happens in between."""
+"""The drain stores frames as synced batches exactly once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.counts import Counts
 from penstock.handover import writer as writing
 from penstock.handover.drain import RECEIPTS, Drain
 from penstock.handover.paths import position_file, state_file
-from penstock.handover.reader import GATHER, FrameGroup
+from penstock.handover.reader import GATHER_S, FrameGroup
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogFull, TopicSettings
 from penstock.records import ANNOTATIONS, EMPTY_BODY, body
@@ -67,9 +67,9 @@ def publish(life: Life, *payloads: bytes) -> None:
 
 
 def spoil(path: Path, written: bytes, spoilt: bytes) -> None:
-    at = path.read_bytes().index(written)
+    frame_index = path.read_bytes().index(written)
     with path.open("r+b") as file:
-        file.seek(at)
+        file.seek(frame_index)
         file.write(spoilt)
 
 
@@ -86,7 +86,7 @@ def counts(log: Log, topic: str = "in") -> Counts:
 
 
 def totals(log: Log) -> Counts:
-    """Those of all minutes together."""
+    """Return the sum of all minutes."""
     total = Counts()
     for name, count in counts(log).items():
         total[name.rpartition("@")[2]] += count
@@ -102,14 +102,16 @@ def test_messages_and_counts_arrive_together(life: Life, log: Log, drained: Call
     assert life.frames() == []
 
 
-def test_counts_without_messages_go_to_their_own_topic(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+def test_counts_without_messages_go_to_the_receipts_topic(
+    life: Life, log: Log, drained: Callable[[], list[str]]
+) -> None:
     publish(life)
     drained()
     assert counts(log, RECEIPTS) == {"empty": 1, "taken": 1}
     assert log.names() == []
 
 
-def test_frames_stored_before_a_crash_are_not_stored_again(
+def test_stored_frames_are_not_stored_again_after_a_crash(
     life: Life, log: Log, drained: Callable[[], list[str]]
 ) -> None:
     publish(life, b"one")
@@ -122,16 +124,14 @@ def test_frames_stored_before_a_crash_are_not_stored_again(
     assert counts(log)["accepted"] == 2
 
 
-def test_a_message_larger_than_the_topic_takes_has_failed(
-    life: Life, log: Log, drained: Callable[[], list[str]]
-) -> None:
+def test_oversized_message_is_counted_as_failed(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
     publish(life, b"one", b"x" * 1001, b"y" * 1000)
     drained()
     assert payloads(log) == [b"one", b"y" * 1000]
     assert counts(log) == {"seen": 3, "accepted": 3, "handler_failed.log": 1}
 
 
-def test_a_frame_that_cannot_be_read_is_told_and_its_messages_are_corrupt(
+def test_unreadable_frame_is_logged_and_counted_as_corrupt(
     life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
 ) -> None:
     publish(life, b"one")
@@ -139,13 +139,13 @@ def test_a_frame_that_cannot_be_read_is_told_and_its_messages_are_corrupt(
     publish(life, b"spoil me", b"me too")
     spoil(tmp_path / "events.logbuffer", b"spoil me", b"Xpoil me")
     publish(life, b"last")
-    (said,) = drained()
-    assert "cannot be read" in said
+    (log_lines,) = drained()
+    assert "cannot be read" in log_lines
     assert payloads(log) == [b"one", b"last"]
     assert counts(log) == {"seen": 4, "accepted": 4, "corrupt": 2}
 
 
-def test_what_the_writer_made_it_miss_is_no_corruption(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+def test_dropped_frames_are_not_corrupt(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
     publish(life, b"first")
     drained()
     for number in range(100):
@@ -153,14 +153,14 @@ def test_what_the_writer_made_it_miss_is_no_corruption(life: Life, log: Log, dra
     publish(life, b"last")
     assert life.position.floor > 0
     drained()
-    kept, total = payloads(log), totals(log)
-    assert kept[-1] == b"last"
+    remaining, total = payloads(log), totals(log)
+    assert remaining[-1] == b"last"
     assert total["accepted"] == 102
-    assert (total["policy_drop.log"], total["corrupt"]) == (102 - len(kept), 0)
+    assert (total["policy_drop.log"], total["corrupt"]) == (102 - len(remaining), 0)
 
 
 @pytest.mark.parametrize(("before", "missed"), [(60, 0), (150, 0), (60, 100), (150, 100)])
-def test_where_its_position_is_lost_what_it_stored_is_not_dropped_and_what_was_dropped_is_not_stored(
+def test_lost_position_neither_drops_stored_nor_stores_dropped_frames(
     tmp_path: Path,
     log: Log,
     drained: Callable[[], list[str]],
@@ -168,7 +168,7 @@ def test_where_its_position_is_lost_what_it_stored_is_not_dropped_and_what_was_d
     before: int,
     missed: int,
 ) -> None:
-    monkeypatch.setattr(writing, "PATIENCE", 0.05)
+    monkeypatch.setattr(writing, "PATIENCE_S", 0.05)
     life = live(tmp_path, LISTENER)
     for number in range(before):
         publish(life, b"%d" % number + b"x" * 990)
@@ -184,16 +184,14 @@ def test_where_its_position_is_lost_what_it_stored_is_not_dropped_and_what_was_d
         publish(heir, b"later %d" % number + b"x" * 980)
     publish(heir, b"last")
     drained()
-    kept, total = payloads(log), totals(log)
-    assert len(kept) == len(set(kept))
-    assert kept[-1] == b"last"
+    remaining, total = payloads(log), totals(log)
+    assert len(remaining) == len(set(remaining))
+    assert remaining[-1] == b"last"
     assert total["accepted"] == before + missed + 101
-    assert (total["policy_drop.log"], total["corrupt"]) == (total["accepted"] - len(kept), 0)
+    assert (total["policy_drop.log"], total["corrupt"]) == (total["accepted"] - len(remaining), 0)
 
 
-def test_what_a_killed_daemon_had_in_its_hands_is_not_lost_with_its_position(
-    tmp_path: Path, log: Log, drained: Callable[[], list[str]]
-) -> None:
+def test_claimed_frames_survive_a_lost_position(tmp_path: Path, log: Log, drained: Callable[[], list[str]]) -> None:
     life = live(tmp_path, LISTENER, drop=False)
     sent = [b"%d" % number + b"x" * 990 for number in range(45)]
     for payload in sent[:10]:
@@ -212,7 +210,7 @@ def test_what_a_killed_daemon_had_in_its_hands_is_not_lost_with_its_position(
     assert totals(log) == Counts({"seen": 46, "accepted": 46})
 
 
-def test_what_was_stored_before_a_full_disk_is_left_behind(
+def test_position_passes_the_frames_stored_before_a_full_disk(
     life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(life, b"one")
@@ -230,14 +228,14 @@ def test_what_was_stored_before_a_full_disk_is_left_behind(
         return future
 
     monkeypatch.setattr(topic, "append", full_at_the_second)
-    (said,) = drained()
-    assert "no space" in said
+    (log_lines,) = drained()
+    assert "no space" in log_lines
     assert (life.position.position, life.position.claim) == (end, end)
     drained()
     assert payloads(log) == [b"one", b"two"]
 
 
-def test_it_goes_on_in_a_buffer_that_was_made_anew(
+def test_drain_continues_in_a_new_buffer(
     life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
 ) -> None:
     publish(life, b"one")
@@ -251,18 +249,18 @@ def test_it_goes_on_in_a_buffer_that_was_made_anew(
 
 
 def tagged(life: Life, **messages: str) -> None:
-    """One frame of messages, each with its tags."""
+    """Write one frame of messages with tags."""
     annotations = pa.array([[("tags", tags)] if tags else None for tags in messages.values()], ANNOTATIONS)
     batch = body([name.encode() for name in messages], annotations=annotations)
     life.publisher.publish(batch, Counts({"seen": len(messages), "accepted": len(messages)}), 0)
 
 
 def requested(log: Log, topic: str = "in") -> list[str | None]:
-    found = [batch.batch.column("annotations") for batch in log.topic(topic).reader().read(0)]
-    return [dict(entry or []).get("kt") for column in found for entry in column.to_pylist()]
+    collected = [batch.batch.column("annotations") for batch in log.topic(topic).reader().read(0)]
+    return [dict(entry or []).get("kt") for column in collected for entry in column.to_pylist()]
 
 
-def test_a_message_goes_to_the_topic_it_asks_for(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
+def test_message_goes_to_its_requested_topic(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
     tagged(life, a="", b="kt:other", c="x\0kt:old\0kt:third", d="kt:in", e="kt:other\0pk:k")
     drained()
     assert payloads(log) == [b"a", b"d"]
@@ -272,16 +270,14 @@ def test_a_message_goes_to_the_topic_it_asks_for(life: Life, log: Log, drained: 
     assert counts(log, "other") == counts(log, "third") == {}
 
 
-def test_counts_of_a_frame_that_goes_elsewhere_whole_are_kept(
-    life: Life, log: Log, drained: Callable[[], list[str]]
-) -> None:
+def test_counts_of_a_completely_split_frame_are_stored(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
     tagged(life, a="kt:other")
     drained()
     assert payloads(log, "other") == [b"a"]
     assert counts(log, RECEIPTS) == {"seen": 1, "accepted": 1}
 
 
-def test_a_request_that_is_no_topic_falls_back_and_is_kept_as_annotation(
+def test_invalid_request_falls_back_and_becomes_an_annotation(
     life: Life, log: Log, drained: Callable[[], list[str]]
 ) -> None:
     tagged(life, a="kt:Not Allowed", b="", c="kt:_ledger", d="kt:", e="kt:..", f="kt:" + "x" * 300)
@@ -291,7 +287,7 @@ def test_a_request_that_is_no_topic_falls_back_and_is_kept_as_annotation(
     assert counts(log)["kt_refused"] == 5
 
 
-def test_with_too_many_topics_the_handlers_own_takes_the_rest(tmp_path: Path, life: Life, wake: int) -> None:
+def test_too_many_topics_fall_back_to_the_handlers_topic(tmp_path: Path, life: Life, wake: int) -> None:
     log = Log(tmp_path / "narrow", max_topics=2)
     tagged(life, a="kt:one", b="kt:two", c="kt:three", d="")
     drain_all(life, log, wake)
@@ -308,7 +304,7 @@ def drain_all(life: Life, log: Log, wake: int) -> None:
     thread.run()
 
 
-def test_a_frame_stored_in_part_before_a_crash_is_split_as_it_was(tmp_path: Path, life: Life, wake: int) -> None:
+def test_partly_stored_frame_is_split_the_same_way(tmp_path: Path, life: Life, wake: int) -> None:
     log = Log(tmp_path / "topics", max_topics=2)
     tagged(life, a="", b="kt:two", c="kt:three")
     begin = life.position.position
@@ -327,7 +323,7 @@ def test_a_frame_stored_in_part_before_a_crash_is_split_as_it_was(tmp_path: Path
     log.close()
 
 
-def test_frames_written_before_the_topic_was_changed_go_to_the_old_one(
+def test_frames_before_a_topic_change_go_to_the_old_topic(
     life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
 ) -> None:
     publish(life, b"one", b"two")
@@ -336,10 +332,10 @@ def test_frames_written_before_the_topic_was_changed_go_to_the_old_one(
     publish(life, b"three")
     life.end()
     life.position.position = begin  # killed in the middle of the group
-    moved = ListenerConfig.model_validate(
+    advanced = ListenerConfig.model_validate(
         {"name": "events", "protocol": "udp", "handlers": [{"type": "log", "topic": "new"}]}
     )
-    heir = live(tmp_path, moved)
+    heir = live(tmp_path, advanced)
     publish(heir, b"four")
     drained()
     assert payloads(log) == [b"one", b"two", b"three"]
@@ -347,9 +343,7 @@ def test_frames_written_before_the_topic_was_changed_go_to_the_old_one(
     assert counts(log)["accepted"] + counts(log, "new")["accepted"] == 4
 
 
-def test_without_a_log_handler_the_counts_are_kept_and_nothing_else(
-    log: Log, tmp_path: Path, drained: Callable[[], list[str]]
-) -> None:
+def test_without_log_handler_only_counts_are_stored(log: Log, tmp_path: Path, drained: Callable[[], list[str]]) -> None:
     discarding = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
     life = live(tmp_path, discarding)
     publish(life, b"one", b"two")
@@ -362,7 +356,7 @@ def test_without_a_log_handler_the_counts_are_kept_and_nothing_else(
     ("handler", "term_length", "longer"),
     [("discard", 64 << 20, True), ("discard", 1 << 20, False), ("log", 64 << 20, False)],
 )
-def test_counts_alone_come_together_for_longer_where_the_buffer_has_room(
+def test_counts_without_messages_are_gathered_longer(
     tmp_path: Path, log: Log, wake: int, handler: str, term_length: int, longer: bool
 ) -> None:
     listener = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": handler}]})
@@ -370,12 +364,10 @@ def test_counts_alone_come_together_for_longer_where_the_buffer_has_room(
     drain = Drain(listener.name, tmp_path, log, wake)
     drain.stop()
     drain.run()
-    assert (drain.gather_time(FrameGroup([], 0, 0, 0), term_length) > GATHER) is longer
+    assert (drain.gather_time(FrameGroup([], 0, 0, 0), term_length) > GATHER_S) is longer
 
 
-def test_counts_that_were_spoilt_are_not_believed_where_nothing_else_is_kept(
-    log: Log, tmp_path: Path, drained: Callable[[], list[str]]
-) -> None:
+def test_damaged_counts_are_not_entered(log: Log, tmp_path: Path, drained: Callable[[], list[str]]) -> None:
     discarding = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
     life = live(tmp_path, discarding)
     publish(life, b"one")
@@ -383,14 +375,12 @@ def test_counts_that_were_spoilt_are_not_believed_where_nothing_else_is_kept(
     publish(life, b"two", b"three")
     spoil(tmp_path / "events.logbuffer", b'"accepted":2', b'"accepted":7')
     publish(life, b"last")
-    (said,) = drained()
-    assert "cannot be read" in said
+    (log_lines,) = drained()
+    assert "cannot be read" in log_lines
     assert counts(log, RECEIPTS) == {"seen": 4, "accepted": 4, "corrupt": 2, "not_routed.log": 2}
 
 
-def test_messages_of_frames_that_were_missed_and_could_not_be_read_are_corrupt(
-    life: Life, log: Log, drained: Callable[[], list[str]]
-) -> None:
+def test_unreadable_missed_frames_are_corrupt(life: Life, log: Log, drained: Callable[[], list[str]]) -> None:
     publish(life, b"first")
     drained()
     publish(life, b"spoil me", b"me too")
@@ -412,13 +402,13 @@ def test_messages_of_frames_that_were_missed_and_could_not_be_read_are_corrupt(
     assert total["policy_drop.log"] == 102 - len(payloads(log))
 
 
-def test_frames_wait_while_nobody_has_said_which_topic_they_are_for(
+def test_frames_wait_until_their_topic_is_known(
     life: Life, log: Log, drained: Callable[[], list[str]], tmp_path: Path
 ) -> None:
     publish(life, b"one")
     page = StatePage(state_file(tmp_path, LISTENER.name))
     page.write(TOPIC_BY_POSITION, [])
-    assert "has still to say which topic" in drained()[0]
+    assert "has not yet written the topic" in drained()[0]
     assert log.names() == []
     page.write(TOPIC_BY_POSITION, [(0, "in")])
     drained()

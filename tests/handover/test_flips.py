@@ -1,7 +1,4 @@
-"""A flipped bit anywhere in what receiver and reader share: it comes up, invents nothing, and what is lost has a name.
-
-Each round of a test damages one file while nobody has it open, then runs the real writer and the real drain.
-"""
+"""A flipped bit in any shared file of receiver and reader: both start, invent nothing, and name each loss."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ class Pipe:
             shutil.rmtree(part)
             shutil.copytree(self.kept / part.name, part)
 
-    def go_on(self) -> tuple[list[bytes], Counts]:
+    def restart_everything(self) -> tuple[list[bytes], Counts]:
         """A new receiver, what it gets, and the drain; what is stored then, and what was counted."""
         life = live(self.folder, LISTENER, TERM)
         if life.publisher.owes:
@@ -82,7 +79,7 @@ class Pipe:
         with self._log() as log:
             drain(self.folder, log)
             stored = log.topic("in", internal=True).reader().read(0)
-            found = [payload for batch in stored for payload in batch.batch.column("payload").to_pylist()]
+            collected = [payload for batch in stored for payload in batch.batch.column("payload").to_pylist()]
             total = Counts()
             for topic in ("in", RECEIPTS):
                 if topic in log.names(internal=True):
@@ -90,7 +87,7 @@ class Pipe:
                         for counts in by_bucket(document.origin.bucket, document.origin.counts).values():
                             total.absorb(counts)
         life.end()
-        return found, total
+        return collected, total
 
     def damage(self, path: Path, bit: int) -> None:
         with path.open("r+b") as file:
@@ -118,25 +115,25 @@ def pipe(tmp_path: Path) -> Pipe:
     return Pipe(tmp_path)
 
 
-def check(pipe: Pipe, what: str) -> int:
+def check(pipe: Pipe, content: str) -> int:
     """Go on; how many messages are lost, each of which has a name then."""
-    found, counts = pipe.go_on()
+    collected, counts = pipe.restart_everything()
     sent = [*STORED, *WAITING, *AFTER]
-    assert [payload for payload in found if payload not in sent] == [], f"{what}: invented"
-    assert len(set(found)) == len(found), f"{what}: doubled"
-    assert found == [payload for payload in sent if payload in found], f"{what}: out of order"
-    assert set(AFTER) <= set(found), f"{what}: what came afterwards is there"
-    lost = len(sent) - len(found)
-    assert counts["corrupt"] == lost, f"{what}: {lost} lost, {counts}"
-    assert counts["accepted"] == len(sent), f"{what}: {counts}"
+    assert [payload for payload in collected if payload not in sent] == [], f"{content}: invented"
+    assert len(set(collected)) == len(collected), f"{content}: doubled"
+    assert collected == [payload for payload in sent if payload in collected], f"{content}: out of order"
+    assert set(AFTER) <= set(collected), f"{content}: what came afterwards is there"
+    lost = len(sent) - len(collected)
+    assert counts["corrupt"] == lost, f"{content}: {lost} lost, {counts}"
+    assert counts["accepted"] == len(sent), f"{content}: {counts}"
     return lost
 
 
-def test_without_damage_all_is_stored_once(pipe: Pipe) -> None:
+def test_undamaged_files_store_everything_once(pipe: Pipe) -> None:
     assert check(pipe, "nothing") == 0
 
 
-def test_no_flipped_bit_of_a_position_costs_anything(pipe: Pipe) -> None:
+def test_flipped_bit_of_a_position_costs_nothing(pipe: Pipe) -> None:
     path, chance = position_file(pipe.folder, "events", "log"), random.Random(1)
     used = [*range(64), *range(8 * 64, 8 * 73), *range(8 * 128, 8 * 137), *chance.sample(range(4096), 10)]
     for byte in used:
@@ -145,9 +142,7 @@ def test_no_flipped_bit_of_a_position_costs_anything(pipe: Pipe) -> None:
         assert check(pipe, f"byte {byte}") == 0
 
 
-def test_a_position_of_before_that_is_flipped_is_told_and_costs_what_is_counted(
-    pipe: Pipe, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_flipped_bit_of_an_old_position_is_logged_and_counted(pipe: Pipe, caplog: pytest.LogCaptureFixture) -> None:
     path, chance = position_file(pipe.folder, "events", "log"), random.Random(6)
     with ReaderPosition(path) as position:
         words = [position.stored, position.floor, position.mark, position.claim, position.floor_mark, position.newest]
@@ -157,25 +152,25 @@ def test_a_position_of_before_that_is_flipped_is_told_and_costs_what_is_counted(
         path.write_bytes(before)
         pipe.damage(path, bit)
         caplog.clear()
-        found, counts = pipe.go_on()
-        lost = len([*STORED, *WAITING, *AFTER]) - len(found)
-        assert len(set(found)) == len(found)
-        assert {*STORED, *AFTER} <= set(found)
+        collected, counts = pipe.restart_everything()
+        lost = len([*STORED, *WAITING, *AFTER]) - len(collected)
+        assert len(set(collected)) == len(collected)
+        assert {*STORED, *AFTER} <= set(collected)
         assert lost == 0 or counts["corrupt"] == lost, f"bit {bit}: {lost} lost, {counts}"
         assert lost == 0 or any("events" in message for message in caplog.messages)
 
 
-def test_no_flipped_bit_of_the_state_costs_a_message(pipe: Pipe) -> None:
+def test_flipped_bit_of_the_state_costs_no_message(pipe: Pipe) -> None:
     path, chance = state_file(pipe.folder, "events"), random.Random(2)
     data = path.read_bytes()
-    used = [at for at in range(len(data)) if data[at]]
+    used = [index for index in range(len(data)) if data[index]]
     for byte in chance.sample(used, min(80, len(used))):
         pipe.restore()
         pipe.damage(path, 8 * byte + chance.randrange(8))
         assert check(pipe, f"byte {byte}") == 0
 
 
-def test_a_flipped_bit_of_the_log_buffers_metadata_costs_nothing(pipe: Pipe) -> None:
+def test_flipped_bit_of_the_buffer_metadata_costs_nothing(pipe: Pipe) -> None:
     path, chance = buffer_file(pipe.folder, "events"), random.Random(3)
     size = path.stat().st_size
     for byte in (*range(size - 4096, size - 4096 + 0x200), *chance.sample(range(size - 4096, size), 5)):
@@ -184,24 +179,24 @@ def test_a_flipped_bit_of_the_log_buffers_metadata_costs_nothing(pipe: Pipe) -> 
         assert check(pipe, f"metadata byte {byte - size + 4096:#x}") == 0
 
 
-def test_no_flipped_bit_of_the_metadata_makes_frames_too_large(pipe: Pipe) -> None:
+def test_flipped_bit_of_the_metadata_keeps_frames_small(pipe: Pipe) -> None:
     path = buffer_file(pipe.folder, "events")
-    at = path.stat().st_size - 4096 + MTU_LENGTH.offset
+    index = path.stat().st_size - 4096 + MTU_LENGTH.offset
     largest = frame_length(TERM) - 2048
     for bit in range(32):
         pipe.restore()
-        pipe.damage(path, 8 * at + bit)
+        pipe.damage(path, 8 * index + bit)
         life = live(pipe.folder, LISTENER, TERM)
         publish(life, b"x" * largest)
         assert [len(payload) for payload in life.payloads()][-1] == largest
         life.end()
 
 
-def test_a_flipped_bit_of_the_frames_costs_at_most_the_frame_and_is_counted(pipe: Pipe) -> None:
+def test_flipped_bit_of_a_frame_costs_at_most_that_frame(pipe: Pipe) -> None:
     path, chance = buffer_file(pipe.folder, "events"), random.Random(4)
     data = path.read_bytes()[: 3 * TERM]
-    end = max(at for at in range(len(data)) if data[at]) + 1
-    headers = [at + byte for at in range(0, end, 32) if data[at : at + 4] != bytes(4) for byte in range(32)]
+    end = max(index for index in range(len(data)) if data[index]) + 1
+    headers = [index + byte for index in range(0, end, 32) if data[index : index + 4] != bytes(4) for byte in range(32)]
     losses = set()
     for byte in chance.sample(range(end), 120) + chance.sample(headers, 80) + chance.sample(range(end, 3 * TERM), 10):
         pipe.restore()
@@ -211,7 +206,7 @@ def test_a_flipped_bit_of_the_frames_costs_at_most_the_frame_and_is_counted(pipe
 
 
 @pytest.mark.parametrize("name", ["position", "state", "logbuffer"])
-def test_a_cut_or_zeroed_file_is_survived(pipe: Pipe, name: str) -> None:
+def test_truncated_or_zeroed_file_is_survived(pipe: Pipe, name: str) -> None:
     paths = {
         "position": position_file(pipe.folder, "events", "log"),
         "state": state_file(pipe.folder, "events"),
@@ -221,15 +216,15 @@ def test_a_cut_or_zeroed_file_is_survived(pipe: Pipe, name: str) -> None:
     size = path.stat().st_size
     for _ in range(25):
         pipe.restore()
-        at = chance.randrange(size) & -512
+        index = chance.randrange(size) & -512
         if chance.random() < 0.5:
-            os.truncate(path, at)
+            os.truncate(path, index)
         else:
             with path.open("r+b") as file:
-                file.seek(at & -4096)
-                file.write(bytes(min(4096, size - (at & -4096))))
-        found, _ = pipe.go_on()
+                file.seek(index & -4096)
+                file.write(bytes(min(4096, size - (index & -4096))))
+        collected, _ = pipe.restart_everything()
         sent = [*STORED, *WAITING, *AFTER]
-        assert [payload for payload in found if payload not in sent] == []
-        assert len(set(found)) == len(found)
-        assert {*STORED, *AFTER} <= set(found)
+        assert [payload for payload in collected if payload not in sent] == []
+        assert len(set(collected)) == len(collected)
+        assert {*STORED, *AFTER} <= set(collected)

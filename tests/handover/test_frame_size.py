@@ -1,19 +1,21 @@
-"""How large frames may be, and must be able to be."""
+"""Sizes of frames."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.config import ListenerConfig, load
-from penstock.handover.frame_size import frame_length, least_frame
+from penstock.handover.frame_size import frame_length, min_frame_length
 
 
-def test_the_default_frame_holds_what_the_default_listeners_may_need() -> None:
+def test_default_frame_fits_the_default_listeners() -> None:
     settings = load(environment={})
-    assert all(least_frame(listener) <= frame_length(settings.buffer.term_length) for listener in settings.listener)
+    assert all(
+        min_frame_length(listener) <= frame_length(settings.buffer.term_length) for listener in settings.listener
+    )
 
 
 @pytest.mark.parametrize(("codec", "fits"), [("plog", False), ("syslog", True), ("raw", True)])
-def test_only_where_fragments_are_put_together_a_frame_holds_the_largest_message(codec: str, fits: bool) -> None:
-    given = {"name": "a", "protocol": "udp", "codec": codec, "defrag": {"max_size": "64MiB"}}
-    assert (least_frame(ListenerConfig.model_validate(given)) <= frame_length(2 << 20)) is fits
+def test_only_defragmenting_listeners_need_room_for_the_largest_message(codec: str, fits: bool) -> None:
+    arguments = {"name": "a", "protocol": "udp", "codec": codec, "defrag": {"max_size": "64MiB"}}
+    assert (min_frame_length(ListenerConfig.model_validate(arguments)) <= frame_length(2 << 20)) is fits

@@ -1,4 +1,4 @@
-"""A log daemon that stands still with frames in its hands: the writer goes on over them, its successor stores them."""
+"""A stopped log daemon with claimed frames: the writer continues, and the successor stores the frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover import writer
 from penstock.handover.drain import Drain
-from penstock.handover.held_frames import kept_frames
+from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import held_file
 from penstock.handover.position import UNKNOWN
 from penstock.log import Log
@@ -31,8 +31,8 @@ LISTENER = ListenerConfig.model_validate(
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts as standing still a little sooner."""
-    monkeypatch.setattr(writer, "PATIENCE", 0.05)
+    """Shorten the time after which a daemon counts as stopped."""
+    monkeypatch.setattr(writer, "PATIENCE_S", 0.05)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def life(tmp_path: Path) -> Life:
-    """Of which the daemon has three messages in its hands when it stops."""
+    """Publish messages; the daemon has claimed three when it stops."""
     life = live(tmp_path, LISTENER)
     publish(life, b"first", b"second")
     publish(life, b"third")
@@ -71,34 +71,34 @@ def drain(folder: Path, log: Log) -> None:
 
 
 def counts(log: Log) -> Counts:
-    """Of all minutes and topics."""
+    """Return the sum over all minutes and topics."""
     total = Counts()
     for topic in log.names(internal=True):
         for stored in log.topic(topic, internal=True).reader().whole_batches():
-            for found in by_bucket(stored.origin.bucket, stored.origin.counts).values():
-                total.absorb(found)
+            for collected in by_bucket(stored.origin.bucket, stored.origin.counts).values():
+                total.absorb(collected)
     return total
 
 
-def test_it_is_kept_aside_and_the_writer_goes_on(life: Life, held: Path) -> None:
+def test_claimed_frames_are_saved_and_the_writer_continues(life: Life, held: Path) -> None:
     claim = life.position.claim
     overflow(life)
-    frames, total = kept_frames(held)
+    frames, total = read_held_frames(held)
     assert (len(frames), frames[0].begin, frames[-1].end, total) == (2, 0, claim, 3)
     assert life.position.floor > claim
 
 
-def test_its_successor_stores_it_and_the_rest_was_dropped_by_policy(tmp_path: Path, life: Life, log: Log) -> None:
+def test_successor_stores_saved_frames_and_the_rest_is_dropped(tmp_path: Path, life: Life, log: Log) -> None:
     overflow(life)
     drain(tmp_path, log)
-    found, total = payloads(log), counts(log)
-    assert found[:3] == [b"first", b"second", b"third"]
-    assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(found), 0)
+    collected, total = payloads(log), counts(log)
+    assert collected[:3] == [b"first", b"second", b"third"]
+    assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(collected), 0)
     assert total["policy_drop.log"] > 50
     assert not held_file(tmp_path, "events").exists()
 
 
-def test_what_it_had_stored_already_is_not_stored_again(tmp_path: Path, log: Log) -> None:
+def test_stored_frames_among_the_saved_are_skipped(tmp_path: Path, log: Log) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"first", b"second")
     drain(tmp_path, log)
@@ -107,42 +107,42 @@ def test_what_it_had_stored_already_is_not_stored_again(tmp_path: Path, log: Log
     life.position.claim = life.publication.position
     overflow(life)
     drain(tmp_path, log)
-    found, total = payloads(log), counts(log)
-    assert found[:3] == [b"first", b"second", b"third"]
-    assert found.count(b"first") == 1
-    assert (total["accepted"], total["policy_drop.log"]) == (153, 153 - len(found))
+    collected, total = payloads(log), counts(log)
+    assert collected[:3] == [b"first", b"second", b"third"]
+    assert collected.count(b"first") == 1
+    assert (total["accepted"], total["policy_drop.log"]) == (153, 153 - len(collected))
 
 
-def test_one_that_goes_on_by_itself_stores_it_once(tmp_path: Path, life: Life, log: Log, held: Path) -> None:
+def test_resumed_daemon_stores_its_frames_once(tmp_path: Path, life: Life, log: Log, held: Path) -> None:
     overflow(life)
-    kept = held.read_bytes()
+    remaining = held.read_bytes()
     drain(tmp_path, log)
     stored = payloads(log)
-    held.write_bytes(kept)  # it was about to be removed
+    held.write_bytes(remaining)  # it was about to be removed
     drain(tmp_path, log)
     assert payloads(log) == stored
 
 
-def test_what_is_damaged_there_is_counted(tmp_path: Path, life: Life, log: Log, held: Path) -> None:
+def test_damaged_saved_frames_are_counted(tmp_path: Path, life: Life, log: Log, held: Path) -> None:
     overflow(life)
     damaged = bytearray(held.read_bytes())
     damaged[-1] ^= 1
     held.write_bytes(damaged)
     drain(tmp_path, log)
-    found, total = payloads(log), counts(log)
-    assert found[:2] == [b"first", b"second"]
+    collected, total = payloads(log), counts(log)
+    assert collected[:2] == [b"first", b"second"]
     assert (total["accepted"], total["corrupt"]) == (153, 1)
-    assert total["policy_drop.log"] == 153 - 1 - len(found)
+    assert total["policy_drop.log"] == 153 - 1 - len(collected)
 
 
-@pytest.mark.parametrize("left", [0, 5, 12, 20])
-def test_of_a_file_cut_short_nothing_is_invented(left: int, life: Life, held: Path) -> None:
+@pytest.mark.parametrize("remaining", [0, 5, 12, 20])
+def test_truncated_file_yields_only_intact_frames(remaining: int, life: Life, held: Path) -> None:
     overflow(life)
-    held.write_bytes(held.read_bytes()[:left])
-    assert kept_frames(held) == ([], UNKNOWN if left < 12 else 3)
+    held.write_bytes(held.read_bytes()[:remaining])
+    assert read_held_frames(held) == ([], UNKNOWN if remaining < 12 else 3)
 
 
-def test_where_it_cannot_be_kept_aside_it_is_waited_for(life: Life, held: Path) -> None:
+def test_writer_waits_if_frames_cannot_be_saved(life: Life, held: Path) -> None:
     held.with_name("events.held.tmp").mkdir()  # as on a full disk
     writing = threading.Thread(target=overflow, args=[life])
     writing.start()
@@ -154,8 +154,8 @@ def test_where_it_cannot_be_kept_aside_it_is_waited_for(life: Life, held: Path) 
     assert not writing.is_alive()
 
 
-def test_a_daemon_that_is_only_slow_is_waited_for(life: Life, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PATIENCE", 30.0)
+def test_writer_waits_for_a_slow_daemon(life: Life, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "PATIENCE_S", 30.0)
     writing = threading.Thread(target=overflow, args=[life])
     writing.start()
     while writing.is_alive():
@@ -166,8 +166,8 @@ def test_a_daemon_that_is_only_slow_is_waited_for(life: Life, held: Path, monkey
 
 
 @given(st.lists(RAW | st.binary(min_size=24, max_size=24), max_size=4).map(b"".join))
-def test_of_a_file_of_any_bytes_nothing_is_invented(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_arbitrary_file_yields_only_intact_frames(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("buffers") / "held"
     path.write_bytes(data)
-    frames, _ = kept_frames(path)
+    frames, _ = read_held_frames(path)
     assert all(not len(frame.data) for frame in frames), "no bytes at all have a checksum of 0"

@@ -1,4 +1,4 @@
-"""Who holds a lock."""
+"""The holder of a lock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 HOLD = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2); print('held', flush=True); time.sleep(60)"
 
 
-def test_the_holder_of_a_lock_is_known(tmp_path: Path) -> None:
+def test_lock_holder_is_identified(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     assert lock_holder(path) is None
@@ -26,7 +26,7 @@ def test_the_holder_of_a_lock_is_known(tmp_path: Path) -> None:
     assert lock_holder(path) is None
 
 
-def test_only_a_process_of_the_module_is_ended(tmp_path: Path) -> None:
+def test_only_a_process_of_the_module_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     with subprocess.Popen([sys.executable, "-c", HOLD, str(path), "my.module"], stdout=subprocess.PIPE) as process:
@@ -39,7 +39,7 @@ def test_only_a_process_of_the_module_is_ended(tmp_path: Path) -> None:
     assert not end_holder(path, "my.module")
 
 
-def test_where_it_has_to_be_stopped_a_process_that_runs_is_left_alone(tmp_path: Path) -> None:
+def test_running_process_is_not_killed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     with subprocess.Popen([sys.executable, "-c", HOLD, str(path), "my.module"], stdout=subprocess.PIPE) as process:
@@ -60,8 +60,8 @@ print(child.wait(20))
 """
 
 
-def test_one_that_was_forked_is_known_also_where_there_is_no_room_for_its_title(tmp_path: Path) -> None:
-    """Where the environment is empty the title has the room of the command line alone."""
+def test_forked_process_is_identified_by_its_short_name(tmp_path: Path) -> None:
+    """With an empty environment the title has only the room of the command line."""
     (tmp_path / "holds.py").write_text(
         "import fcntl, sys, time\ndef main():\n    file = open(sys.argv[1])\n    fcntl.flock(file, 2)\n"
         "    open(sys.argv[1] + '.held', 'w')\n    time.sleep(60)\n"

@@ -1,4 +1,4 @@
-"""The state page: a text is whole or the one before it."""
+"""A state page yields the newest text or the one before it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from hypothesis import strategies as st
 from penstock.handover.state_page import CAPACITY, HALF_HEADER, StatePage
 
 
-def test_each_text_is_what_was_written_last(tmp_path: Path) -> None:
+def test_text_is_the_last_one_written(tmp_path: Path) -> None:
     page = StatePage(tmp_path / "state")
     assert page.read(0) is None
     for number in range(5):
         page.write(0, {"number": number})
         page.write(1, [number])
-    other = StatePage(tmp_path / "state")
-    assert (other.read(0), other.read(1)) == ({"number": 4}, [4])
+    second = StatePage(tmp_path / "state")
+    assert (second.read(0), second.read(1)) == ({"number": 4}, [4])
 
 
-def test_a_text_that_does_not_fit_is_refused_and_the_last_one_stays(tmp_path: Path) -> None:
+def test_too_long_text_is_refused(tmp_path: Path) -> None:
     page = StatePage(tmp_path / "state")
     page.write(0, "before")
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="is too long"):
         page.write(0, "x" * CAPACITY)
     assert page.read(0) == "before"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 4 * CAPACITY - 1), st.integers(0, 255))
-def test_a_changed_byte_leaves_a_whole_text(tmp_path: Path, at: int, byte: int) -> None:
+def test_changed_byte_leaves_an_intact_text(tmp_path: Path, index: int, byte: int) -> None:
     path = tmp_path / "state"
     path.unlink(missing_ok=True)
     page = StatePage(path)
@@ -42,30 +42,30 @@ def test_a_changed_byte_leaves_a_whole_text(tmp_path: Path, at: int, byte: int) 
     page.write(0, "newer")
     page.close()
     data = bytearray(path.read_bytes())
-    data[at] = byte
+    data[index] = byte
     path.write_bytes(data)
     assert StatePage(path).read(0) in ("older", "newer")
 
 
-def test_a_flipped_bit_does_not_bring_an_older_text_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_flipped_bit_does_not_restore_an_older_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     page = StatePage(tmp_path / "state")
     for number in range(4):
         page.write(0, f"text {number}")
-    page.tell_damage()
+    page.log_damage()
     assert caplog.messages == []
     page.close()
     written = (tmp_path / "state").read_bytes()
-    for place, expected in ((0, "text 2"), (1, "text 3")):
+    for offset, expected in ((0, "text 2"), (1, "text 3")):
         for bit in range(8 * 24):
             data = bytearray(written)
-            data[place * CAPACITY + bit // 8] ^= 1 << bit % 8
+            data[offset * CAPACITY + bit // 8] ^= 1 << bit % 8
             (tmp_path / "state").write_bytes(data)
             assert StatePage(tmp_path / "state").read(0) == expected
-    StatePage(tmp_path / "state").tell_damage()
+    StatePage(tmp_path / "state").log_damage()
     assert str(tmp_path / "state") in caplog.messages[0]
 
 
-def test_a_text_of_before_whose_checksum_covers_its_bytes_alone_is_read(tmp_path: Path) -> None:
+def test_text_with_the_old_checksum_is_read(tmp_path: Path) -> None:
     StatePage(tmp_path / "state").close()
     data = bytearray((tmp_path / "state").read_bytes())
     data[:22] = HALF_HEADER.pack(1, 6, crc32c.crc32c(b'"text"')) + b'"text"'
@@ -73,7 +73,7 @@ def test_a_text_of_before_whose_checksum_covers_its_bytes_alone_is_read(tmp_path
     assert StatePage(tmp_path / "state").read(0) == "text"
 
 
-def test_one_that_is_there_is_opened_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_page_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = StatePage(tmp_path / "page")
     page.write(0, {"a": 1})
     page.close()
@@ -82,8 +82,8 @@ def test_one_that_is_there_is_opened_on_a_full_disk(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    again = StatePage(tmp_path / "page")
-    assert again.read(0) == {"a": 1}
-    again.close()
+    repeated = StatePage(tmp_path / "page")
+    assert repeated.read(0) == {"a": 1}
+    repeated.close()
     with pytest.raises(OSError, match="No space"):
         StatePage(tmp_path / "another")

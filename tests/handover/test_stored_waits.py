@@ -1,4 +1,4 @@
-"""Senders are answered once the log has what they sent, and told where it will not."""
+"""Senders are acknowledged once the log has their messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain import Drain
-from penstock.handover.stored_waits import LONGEST, SHORTEST, Fate, StoredWaits
+from penstock.handover.stored_waits import MAX_POLL_S, MIN_POLL_S, Fate, StoredWaits
 from penstock.log import Log, TopicSettings
 from penstock.records import body
 from tests.ingest.ingest_life import Life, live
@@ -36,89 +36,83 @@ def waits(life: Life) -> StoredWaits[str]:
 
 
 def publish(life: Life, *payloads: bytes) -> int:
-    """Where it begins."""
+    """Write a frame and return its start."""
     begin = life.publisher.position
     life.publisher.publish(body(list(payloads)), Counts({"seen": len(payloads), "accepted": len(payloads)}), 0)
     return begin
 
 
-def test_nobody_looks_while_nobody_waits(waits: StoredWaits[str]) -> None:
+def test_no_poll_without_waiting_senders(waits: StoredWaits[str]) -> None:
     assert waits.pause is None
-    assert waits.decided() == []
+    assert waits.take_decided() == []
 
 
-def test_senders_are_answered_in_order_once_the_position_is_past_their_frames(
-    life: Life, waits: StoredWaits[str]
-) -> None:
+def test_senders_are_acknowledged_in_order(life: Life, waits: StoredWaits[str]) -> None:
     waits.expect(publish(life, b"one"), "first")
     between = life.publisher.position
     waits.expect(publish(life, b"two"), "second")
-    assert waits.decided() == []
+    assert waits.take_decided() == []
     life.position.claim = life.publisher.position  # in the log's hands is not stored
-    assert waits.decided() == []
+    assert waits.take_decided() == []
     life.position.position = between
-    assert waits.decided() == [("first", Fate.STORED)]
+    assert waits.take_decided() == [("first", Fate.STORED)]
     life.position.position = life.publisher.position
-    assert waits.decided() == [("second", Fate.STORED)]
+    assert waits.take_decided() == [("second", Fate.STORED)]
     assert len(waits) == 0
 
 
-def test_it_is_answered_only_when_the_log_has_synced_it(tmp_path: Path, life: Life, waits: StoredWaits[str]) -> None:
+def test_sender_is_acknowledged_after_the_sync(tmp_path: Path, life: Life, waits: StoredWaits[str]) -> None:
     waits.expect(publish(life, b"one", b"two"), "sender")
     log, wake = Log(tmp_path / "topics", TopicSettings()), os.eventfd(0, os.EFD_NONBLOCK)
     drain = Drain(LISTENER.name, tmp_path, log, wake)
     drain.stop()
     drain.run()
-    assert waits.decided() == [("sender", Fate.STORED)]
+    assert waits.take_decided() == [("sender", Fate.STORED)]
     assert log.topic("in").end == 2
     log.close()
     os.close(wake)
 
 
-def test_whose_frames_the_log_misses_by_policy_is_told_so_also_where_the_log_goes_on_behind_them(
-    life: Life, waits: StoredWaits[str]
-) -> None:
+def test_sender_of_dropped_frames_is_told_dropped(life: Life, waits: StoredWaits[str]) -> None:
     waits.expect(publish(life, b"missed"), "early")
     while not life.position.floor:
         begin = publish(life, b"x" * 1000)
     waits.expect(begin, "late")
     life.position.position = life.publisher.position
-    assert waits.decided() == [("early", Fate.DROPPED), ("late", Fate.STORED)]
+    assert waits.take_decided() == [("early", Fate.DROPPED), ("late", Fate.STORED)]
 
 
-def test_frames_in_the_hands_of_a_daemon_that_was_moved_on_are_not_stored_by_that(
-    life: Life, waits: StoredWaits[str]
-) -> None:
+def test_move_of_the_reader_is_no_acknowledgement(life: Life, waits: StoredWaits[str]) -> None:
     waits.expect(publish(life, b"in its hands"), "sender")
     life.position.claim = life.publisher.position
     life.position.floor = life.publisher.position
-    assert waits.decided() == []
+    assert waits.take_decided() == []
 
 
-def test_a_sender_is_not_kept_waiting_for_ever(life: Life) -> None:
+def test_wait_ends_at_the_timeout(life: Life) -> None:
     now = [0.0]
     waits: StoredWaits[str] = StoredWaits(life.publisher, life.readers, patience=20.0, clock=lambda: now[0])
     waits.expect(publish(life, b"one"), "sender")
     now[0] = 19.9
-    assert waits.decided() == []
+    assert waits.take_decided() == []
     now[0] = 20.0
-    assert waits.decided() == [("sender", Fate.LATE)]
+    assert waits.take_decided() == [("sender", Fate.LATE)]
 
 
-def test_looks_become_rarer_while_nothing_happens(life: Life, waits: StoredWaits[str]) -> None:
+def test_poll_interval_grows_without_progress(life: Life, waits: StoredWaits[str]) -> None:
     waits.expect(publish(life, b"one"), "sender")
-    assert waits.pause == SHORTEST
+    assert waits.pause == MIN_POLL_S
     pauses = []
     for _ in range(30):
-        waits.decided()
+        waits.take_decided()
         pauses.append(waits.pause or 0.0)
     assert pauses == sorted(pauses)
-    assert pauses[-1] == LONGEST
+    assert pauses[-1] == MAX_POLL_S
     waits.expect(publish(life, b"two"), "another")
-    assert waits.pause == SHORTEST
+    assert waits.pause == MIN_POLL_S
 
 
-def test_there_is_room_until_the_log_lags_by_a_term(life: Life, waits: StoredWaits[str]) -> None:
+def test_room_ends_when_the_log_lags_by_a_term(life: Life, waits: StoredWaits[str]) -> None:
     while waits.has_room(2000):
         publish(life, b"x" * 1000)
     assert life.publisher.position > 1 << 15
@@ -127,22 +121,22 @@ def test_there_is_room_until_the_log_lags_by_a_term(life: Life, waits: StoredWai
     assert waits.has_room(2000)
 
 
-def test_where_messages_do_not_go_to_the_log_the_other_handlers_are_waited_for(tmp_path: Path) -> None:
+def test_without_log_handler_the_other_handlers_acknowledge(tmp_path: Path) -> None:
     listener = ListenerConfig.model_validate(
         {"name": "events", "protocol": "tcp", "handlers": [{"type": "discard"}, {"type": "console"}]}
     )
     life = live(tmp_path, listener)
     waits: StoredWaits[str] = StoredWaits(life.publisher, life.readers)
     waits.expect(publish(life, b"one"), "sender")
-    log, *others = (reader.position for reader in life.readers)
-    log.position = others[0].position = life.publisher.position
-    assert waits.decided() == []
-    others[1].position = life.publisher.position
-    assert waits.decided() == [("sender", Fate.STORED)]
+    log, *rest = (reader.position for reader in life.readers)
+    log.position = rest[0].position = life.publisher.position
+    assert waits.take_decided() == []
+    rest[1].position = life.publisher.position
+    assert waits.take_decided() == [("sender", Fate.STORED)]
     life.end()
 
 
-def test_a_running_log_answers_many_senders(tmp_path: Path) -> None:
+def test_running_log_acknowledges_many_senders(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, drop=False)
     log, wake = Log(tmp_path / "topics", TopicSettings()), os.eventfd(0, os.EFD_NONBLOCK)
     drain = Drain(LISTENER.name, tmp_path, log, wake)
@@ -152,11 +146,11 @@ def test_a_running_log_answers_many_senders(tmp_path: Path) -> None:
     for number in range(200):
         waits.expect(publish(life, b"%d" % number), number)
         os.eventfd_write(wake, 1)
-        answered += waits.decided()
+        answered += waits.take_decided()
     until = time.monotonic() + 60
     while waits.pause is not None and time.monotonic() < until:
         threading.Event().wait(waits.pause)
-        answered += waits.decided()
+        answered += waits.take_decided()
     assert answered == [(number, Fate.STORED) for number in range(200)]
     assert log.topic("in").end == 200
     drain.stop()

@@ -1,4 +1,4 @@
-"""Topics asked for, on whole batches."""
+"""Requested topics of whole batches."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def expected(tags: list[str]) -> str | None:
 
 
 @given(st.lists(TAGS, min_size=1, max_size=20))
-def test_the_last_kt_tag_is_the_request(tags: list[list[str]]) -> None:
+def test_last_kt_tag_is_the_request(tags: list[list[str]]) -> None:
     requested = requested_topics(batch_of(tags))
     assert (requested.to_pylist() if requested is not None else [None] * len(tags)) == [expected(each) for each in tags]
 
 
-def test_without_tags_nothing_is_looked_for() -> None:
+def test_batch_without_tags_has_no_requests() -> None:
     assert requested_topics(body([b"a", b"b"])) is None
 
 
 @given(st.lists(st.tuples(TAGS, st.none() | st.text(max_size=5)), min_size=1, max_size=20))
-def test_requests_become_an_annotation_and_nothing_else_changes(rows: list[tuple[list[str], str | None]]) -> None:
+def test_refused_requests_become_annotations(rows: list[tuple[list[str], str | None]]) -> None:
     batch = batch_of([tags for tags, _ in rows])
     requested = with_refused_requests(batch, pa.array([request for _, request in rows], pa.string()))
     requested.validate(full=True)
     assert requested.column("payload").equals(batch.column("payload"))
-    found = [dict(entry or []) for entry in requested.column("annotations").to_pylist()]
+    collected = [dict(entry or []) for entry in requested.column("annotations").to_pylist()]
     before = [dict(entry or []) for entry in batch.column("annotations").to_pylist()]
-    assert [entry.pop(TOPIC_REQUEST, None) for entry in found] == [request for _, request in rows]
-    assert found == before
+    assert [entry.pop(TOPIC_REQUEST, None) for entry in collected] == [request for _, request in rows]
+    assert collected == before

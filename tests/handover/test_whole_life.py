@@ -1,6 +1,6 @@
 """A listener's whole life, killed wherever a file has changed, and cut from its power there.
 
-Receiver and daemon make, fill and empty a log buffer, go over what a daemon that died had in its hands, and start anew.
+Receiver and daemon make, fill and empty a log buffer, go over what a daemon that died had in its hands, and restart.
 What they have mapped changes without a call that could be made to fail: so each of their lines is watched, and what the
 files are is kept whenever that is new. A kill leaves just that. A power cut leaves of what is mapped any page as it
 was at some time before.
@@ -48,16 +48,16 @@ Pages = tuple[bytes, ...]
 
 
 class Moment(NamedTuple):
-    """What the files are, and how many messages are accepted at least and at most, and which are stored."""
+    """The files, the bounds of accepted messages, and the stored messages at one moment."""
 
     files: dict[Path, Pages]
     accepted: int
-    begun: int
+    started: int
     stored: frozenset[bytes]
 
 
 class Witness:
-    """Keeps every moment of ``folder`` at which a file has changed; within ``with`` nobody else changes one."""
+    """Records every moment at which a file of ``folder`` changed; only one thread changes files within ``with``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.moments = folder, list[Moment]()
@@ -151,8 +151,8 @@ class WatchedIntegers(MappedIntegers):
 
 
 def publish(life: Life, *messages: bytes) -> None:
-    told = Counts({"seen": len(messages), "accepted": len(messages)})
-    life.publisher.publish(body(list(messages)) if messages else EMPTY_BODY, told, 0)
+    log_text = Counts({"seen": len(messages), "accepted": len(messages)})
+    life.publisher.publish(body(list(messages)) if messages else EMPTY_BODY, log_text, 0)
 
 
 def send(witness: Witness, life: Life, count: int, size: int = 10) -> None:
@@ -172,7 +172,7 @@ def settle(folder: Path, log: Log, life: Life) -> None:
 def witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Witness]:
     """A life as it should be, from its beginning to its end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writer, "PATIENCE", 0.05)
+        patch.setattr(writer, "PATIENCE_S", 0.05)
         witness = Witness(tmp_path_factory.mktemp("life"))
         buffers = witness.folder / "buffers"
         buffers.mkdir()
@@ -209,7 +209,7 @@ def restore(folder: Path, files: dict[Path, Pages]) -> None:
             file.write(b"".join(pages))
 
 
-def gone_on(folder: Path) -> tuple[list[bytes], Counts]:
+def restart_everything(folder: Path) -> tuple[list[bytes], Counts]:
     """A new receiver, what it gets, and a new daemon: what is stored then, and what was counted."""
     life = live(folder / "buffers", LISTENER, TERM)
     log = Log(folder / "topics", fs=UNSYNCED, committers=1)
@@ -223,22 +223,24 @@ def gone_on(folder: Path) -> tuple[list[bytes], Counts]:
         log.close()
 
 
-def check(witness: Witness, moment: Moment, found: list[bytes]) -> None:
-    """What holds whatever happened."""
+def check(witness: Witness, moment: Moment, collected: list[bytes]) -> None:
+    """Check the invariants that hold after any crash."""
     sent = [*witness.sent, *AFTER]
-    assert found == [message for message in sent if message in set(found)], "nothing invented, doubled or out of order"
-    assert moment.stored <= set(found)
-    assert set(AFTER) <= set(found)
+    assert collected == [message for message in sent if message in set(collected)], (
+        "nothing invented, doubled or out of order"
+    )
+    assert moment.stored <= set(collected)
+    assert set(AFTER) <= set(collected)
 
 
 def survived_kill(witness: Witness, moment: Moment) -> None:
     restore(witness.folder, moment.files)
-    found, total = gone_on(witness.folder)
-    check(witness, moment, found)
+    collected, total = restart_everything(witness.folder)
+    check(witness, moment, collected)
     accepted = total["accepted"] - len(AFTER)
     assert moment.accepted <= accepted <= moment.begun
     assert total["corrupt"] == 0
-    assert accepted + len(AFTER) == len(found) + total["policy_drop.log"]
+    assert accepted + len(AFTER) == len(collected) + total["policy_drop.log"]
 
 
 def survived_power_cut(witness: Witness, number: int, dice: random.Random) -> None:
@@ -248,37 +250,35 @@ def survived_power_cut(witness: Witness, number: int, dice: random.Random) -> No
         before = [old.files.get(name, ()) for old in witness.moments[since : number + 1]]
         versions = [pages for pages in before if len(pages) == len(files[name])]
         pages = enumerate(files[name])
-        files[name] = tuple(dice.choice(versions)[at] if dice.random() < 0.5 else page for at, page in pages)
+        files[name] = tuple(dice.choice(versions)[index] if dice.random() < 0.5 else page for index, page in pages)
     restore(witness.folder, files)
-    found, total = gone_on(witness.folder)
-    check(witness, moment, found)
-    assert total["accepted"] >= len(found)
+    collected, total = restart_everything(witness.folder)
+    check(witness, moment, collected)
+    assert total["accepted"] >= len(collected)
 
 
-def test_the_life_is_one_with_everything_in_it(witness: Witness) -> None:
+def test_recorded_life_contains_every_step(witness: Witness) -> None:
     restore(witness.folder, witness.moments[-1].files)
-    found, total = gone_on(witness.folder)
+    collected, total = restart_everything(witness.folder)
     assert total["policy_drop.log"] > 0
-    assert total["accepted"] == len(found) + total["policy_drop.log"] == len(witness.sent) + len(AFTER)
+    assert total["accepted"] == len(collected) + total["policy_drop.log"] == len(witness.sent) + len(AFTER)
     assert any(path.name == "events.held" for moment in witness.moments for path in moment.files)
     assert len(witness.moments) > 200
 
 
-def test_killed_anywhere_each_message_is_stored_once_or_counted(witness: Witness) -> None:
+def test_kill_at_any_file_change_loses_no_message(witness: Witness) -> None:
     for moment in random.Random(1).sample(witness.moments, 120):
         survived_kill(witness, moment)
 
 
 @pytest.mark.soak
-def test_killed_everywhere_each_message_is_stored_once_or_counted(witness: Witness) -> None:
+def test_kill_at_every_file_change_loses_no_message(witness: Witness) -> None:
     for moment in witness.moments:
         survived_kill(witness, moment)
 
 
 @pytest.mark.parametrize("rounds", [80, pytest.param(1500, marks=pytest.mark.soak)])
-def test_without_power_what_was_stored_is_there_and_nothing_is_invented(
-    witness: Witness, rounds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_power_failure_keeps_stored_messages(witness: Witness, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buffer, "boot_id", lambda: "after the power cut")
     dice = random.Random(2)
     for _ in range(rounds):

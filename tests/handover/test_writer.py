@@ -1,4 +1,4 @@
-"""The publisher: counts ride with their data, readers that lag miss frames by policy, and nothing is told twice."""
+"""The writer: counts travel with their data, and lagging readers miss frames by policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def publish(life: Life, *payloads: bytes, reserved: int = 0) -> None:
     life.publisher.publish(body(list(payloads)) if payloads else EMPTY_BODY, counts, reserved)
 
 
-def test_a_batch_and_its_counts_are_one_frame(tmp_path: Path) -> None:
+def test_batch_and_counts_form_one_frame(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"one", b"two", reserved=reserved_value(5, 2))
     ((payloads, receipt),) = life.frames()
@@ -35,7 +35,7 @@ def test_a_batch_and_its_counts_are_one_frame(tmp_path: Path) -> None:
     assert receipt.origin.counts == {"seen": 2, "accepted": 2}
 
 
-def test_a_successor_goes_on_with_totals_and_knows_what_was_published(tmp_path: Path) -> None:
+def test_successor_continues_totals_and_published_slots(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"one", b"two", reserved=reserved_value(5, 2))
     life.end()
@@ -47,7 +47,7 @@ def test_a_successor_goes_on_with_totals_and_knows_what_was_published(tmp_path: 
     assert receipts[0].epoch == receipts[1].epoch != ""
 
 
-def test_frames_that_a_lagging_reader_misses_are_counted_in_a_frame_it_reads(tmp_path: Path) -> None:
+def test_missed_frames_are_counted_in_a_later_frame(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     for number in range(200):
         publish(life, b"%d" % number + b"x" * 1000)
@@ -71,7 +71,7 @@ def test_missed_counts_survive_the_receiver(tmp_path: Path) -> None:
     assert heir.totals()["accepted"] == published
 
 
-def test_a_reader_that_is_using_its_frames_is_waited_for(tmp_path: Path) -> None:
+def test_writer_waits_for_a_reader_that_uses_its_frames(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     with life.position.lock():
         writer = threading.Thread(target=lambda: [publish(life, b"x" * 1000) for _ in range(100)])
@@ -83,7 +83,7 @@ def test_a_reader_that_is_using_its_frames_is_waited_for(tmp_path: Path) -> None
     assert life.position.floor > 0
 
 
-def test_a_reader_that_may_not_miss_frames_blocks_the_writer(tmp_path: Path) -> None:
+def test_blocking_reader_blocks_the_writer(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, drop=False)
     writer = threading.Thread(target=lambda: [publish(life, b"x" * 1000) for _ in range(100)])
     writer.start()
@@ -98,13 +98,13 @@ def test_a_reader_that_may_not_miss_frames_blocks_the_writer(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("drop", [True, False])
-def test_a_new_reader_begins_where_the_buffer_begins(tmp_path: Path, drop: bool) -> None:
+def test_new_reader_starts_at_the_start_of_the_buffer(tmp_path: Path, drop: bool) -> None:
     life = live(tmp_path, LISTENER, drop=drop)
     assert life.frames() == []
     assert life.publisher.before.total == 0
 
 
-def test_frames_that_a_dead_reader_may_have_stored_are_not_missed_before_it_says(tmp_path: Path) -> None:
+def test_claimed_frames_of_a_dead_reader_are_not_dropped(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"first")
     life.position.claim = life.publication.position  # and then it is killed
@@ -118,7 +118,7 @@ def test_frames_that_a_dead_reader_may_have_stored_are_not_missed_before_it_says
     assert not writer.is_alive()
 
 
-def test_a_receiver_that_is_to_end_gives_up_waiting(tmp_path: Path) -> None:
+def test_stopping_receiver_gives_up_waiting(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, drop=False)
     life.publisher.give_up_at = time.monotonic() + 0.2
     full = [b"x" * 1000] * 50
@@ -127,7 +127,7 @@ def test_a_receiver_that_is_to_end_gives_up_waiting(tmp_path: Path) -> None:
         [publish(life, *full[:6]) for _ in range(20)]
 
 
-def test_totals_go_on_when_the_buffer_is_lost(tmp_path: Path) -> None:
+def test_totals_continue_after_a_lost_buffer(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"one", b"two")
     StatePage(state_file(tmp_path, "events")).write(STATISTICS, {"total": 2})

@@ -10,9 +10,9 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.frame import decode_frame
+from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.paths import buffer_file, state_file
 from penstock.handover.position import ReaderPosition
-from penstock.handover.receipt import Receipt
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import FrameWriter
 from penstock.logbuffer import Publication, Subscription
@@ -29,7 +29,7 @@ class Life:
     folder: Path
     readers: list[HandlerPosition]
 
-    def frames(self) -> list[tuple[list[bytes], Receipt]]:
+    def frames(self) -> list[tuple[list[bytes], FrameMetadata]]:
         """Payloads and receipt of all frames from the reader's position on."""
         found = []
         with Subscription(buffer_file(self.folder, self.listener.name), self.position.position) as frames:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.handover.dropped_frames import MOST_BUCKETS
+from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.balance import UnlandedTail, balance, minutes
 from penstock.ledger.book import Book
@@ -158,5 +158,5 @@ def test_handlers_of_their_own_have_their_days_too(tmp_path: Path) -> None:
     assert (day.accepted, day.delivered, day.unaccounted) == (4, 4, 0)
     (both,) = routes(tmp_path, [standing], accepted, minutes(7200), DAY)
     assert (both.delivered, both.unaccounted) == (6, 0)
-    folded = replace(standing, fates={60 * n: Counts({"delivered": 1}) for n in range(MOST_BUCKETS)})
+    folded = replace(standing, fates={60 * n: Counts({"delivered": 1}) for n in range(MAX_BUCKETS)})
     assert routes(tmp_path, [folded], accepted, 3600, DAY) == [], "its oldest bucket has earlier days too"

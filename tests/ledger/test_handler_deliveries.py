@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.counts import Counts
-from penstock.handover.dropped_frames import MOST_BUCKETS
+from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.handler_deliveries import HandlerDelivery, routes
 
 FATES = {minute * 60: Counts({"delivered": minute, "policy_drop": 1}) for minute in range(1, 5)}
@@ -29,5 +29,5 @@ def test_a_stretch_without_any_messages_has_no_route(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_by_the_minute_is_not_claimed(tmp_path: Path) -> None:
-    full = replace(STANDING, fates={minute * 60: Counts({"delivered": 1}) for minute in range(MOST_BUCKETS)})
+    full = replace(STANDING, fates={minute * 60: Counts({"delivered": 1}) for minute in range(MAX_BUCKETS)})
     assert routes(tmp_path, [full], ACCEPTED, range(600)) == []

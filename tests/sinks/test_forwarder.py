@@ -305,7 +305,7 @@ def test_a_writer_that_is_killed_while_it_moves_a_handler_on_leaves_no_route_neg
     life = start(tmp_path)
     page = StatePage(state_file(tmp_path, "events"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DroppedFrameCounts, "skipped", killed)
+        patch.setattr(DroppedFrameCounts, "confirm_skip", killed)
         with pytest.raises(Killed):
             lagged(tmp_path, life, 150)
     assert page.read(SKIPPED)["skip"], "where it was killed"

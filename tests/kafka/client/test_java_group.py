@@ -43,7 +43,7 @@ def test_a_group_committed_by_java_is_resumed(topics: Topics) -> None:
     assert all(text.startswith(own) for text, own in zip(texts, ["mine", "18", "other's"], strict=True))
 
 
-class Told:
+class LastKnown:
     """A partition as librdkafka may tell of it."""
 
     def __init__(self, raw: bytes | None) -> None:
@@ -59,7 +59,7 @@ class Told:
     [(None, None), (b"18,", "18,"), (b"18,\xb7\xb7", "18,"), (b"18,mine\xff", "18,mine"), (b"\xb7", "")],
 )
 def test_what_precedes_bytes_that_are_no_text_is_taken(raw: bytes | None, text: str | None) -> None:
-    assert stored_metadata(Told(raw)) == text  # type: ignore[arg-type]
+    assert stored_metadata(LastKnown(raw)) == text  # type: ignore[arg-type]
 
 
 def test_metadata_of_a_partition_are_taken_as_they_are() -> None:

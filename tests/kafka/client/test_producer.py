@@ -20,7 +20,7 @@ from penstock.kafka.large.headers import decode_large_message_header, decode_lon
 from penstock.kafka.large.segments import HEADER_SIZE, decode_segment
 from tests.kafka.kafka_helpers import DEADLINE, Topics, header, large, offsets, read, uid
 
-Told = list[tuple[KafkaError | None, Message]]
+LastKnown = list[tuple[KafkaError | None, Message]]
 
 
 def producer(topics: Topics, segment_bytes: int = 200, **config: Any) -> Producer:

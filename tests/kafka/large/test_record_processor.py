@@ -194,7 +194,7 @@ def test_null_value() -> None:
     broker.write(b"")
     messages = Consumer(broker).poll()
     assert [message.value() for message in messages] == [None, b""]
-    assert [m.value() for m in Consumer(broker, auditor=Told()).poll()] == [None, b""]
+    assert [m.value() for m in Consumer(broker, auditor=LastKnown()).poll()] == [None, b""]
 
 
 def test_deserialization_exception() -> None:
@@ -243,7 +243,7 @@ def test_keys_and_values_are_deserialized_once_a_message() -> None:
     assert seen == [("topic", b"A" * 20, headers)]
 
 
-class Told(Auditor):
+class LastKnown(Auditor):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
@@ -267,7 +267,7 @@ class Told(Auditor):
 
 
 def test_each_message_is_audited_once_with_its_whole_size() -> None:
-    broker, auditor = Broker(), Told()
+    broker, auditor = Broker(), LastKnown()
     for value in (b"plain", _part(0, 0), _part(0, 1), None):
         broker.write(value, key=b"key")
     Consumer(broker, auditor=auditor).poll()
@@ -281,7 +281,7 @@ def test_what_nobody_gets_is_audited_by_topic_and_reason() -> None:
             raise Skip("not this one")
         return value
 
-    broker, auditor = Broker(), Told()
+    broker, auditor = Broker(), LastKnown()
     for number in range(3):
         broker.write(_part(number, 0))
     for value in (b"skip", b"skip", *[b"plain"] * 10):
@@ -312,7 +312,7 @@ LOGS = st.lists(st.tuples(VALUES, HEADERS, st.sampled_from([TP, ("topic", 1)]), 
 @given(LOGS, st.integers(1, 12), st.integers(-1, 9))
 def test_a_batch_at_once_gives_what_its_records_give_one_by_one(log: Any, at_once: int, stored: int) -> None:
     results = []
-    for auditor in (NoOpAuditor(), Told()):  # with an auditor every record is looked at
+    for auditor in (NoOpAuditor(), LastKnown()):  # with an auditor every record is looked at
         broker = Broker()
         if stored >= 0:
             broker.committed[TP] = Committed(0, f"{stored},")

@@ -20,7 +20,7 @@ def on_a_thread(name: str, request: Request) -> dict[str, str]:
 
 
 async def in_the_loop(request: Request) -> dict[str, str]:
-    """Told to people."""
+    """LastKnown to people."""
     return {"thread": threading.current_thread().name}
 
 
@@ -72,7 +72,7 @@ def test_the_document_tells_what_a_route_says_of_itself() -> None:
     assert (one["tags"], one["summary"], one["operationId"]) == (["things"], "One", "on_a_thread_one__name__get")
     assert [(each["name"], each["in"], each["required"]) for each in one["parameters"]] == [("name", "path", True)]
     assert "requestBody" not in one
-    assert loop["description"] == "Told to people."
+    assert loop["description"] == "LastKnown to people."
     assert [(each["name"], each["in"]) for each in loop["parameters"]] == [("tier", "query")]
     assert "timeout" in loop["requestBody"]["content"]["application/json"]["schema"]["properties"]
     assert text["responses"]["202"]["content"] == {"text/plain": {"schema": {"type": "string"}}}

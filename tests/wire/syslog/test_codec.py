@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from penstock.counts import open_books
-from penstock.handover.frame_size import MESSAGE_COST
+from penstock.handover.frame_size import MESSAGE_OVERHEAD_BYTES
 from penstock.wire.codecs import CODECS
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.growth import FIELDS
@@ -196,7 +196,7 @@ def check(messages: list[bytes]) -> None:
         assert names[:2] == ["facility", "severity"]
         assert len(set(names)) == len(names)
     for message, found in zip(batch["payload"].to_pylist(), batch["annotations"].to_pylist(), strict=True):
-        room = len(message) + min(2 * len(message), CODECS["syslog"].growth) + MESSAGE_COST
+        room = len(message) + min(2 * len(message), CODECS["syslog"].growth) + MESSAGE_OVERHEAD_BYTES
         assert sum(len(name.encode()) + len(value.encode()) + 8 for name, value in found) < room - SOURCE_COST
 
 

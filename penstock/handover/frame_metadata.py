@@ -1,4 +1,4 @@
-"""The receipt of a frame: where its messages come from, and the receiver's books after it."""
+"""The metadata of a frame: the origin of its messages, and the receiver's totals after it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from penstock.records import BadBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
-    """A receive round, or a part of it: where it comes from, and the receiver's books after it.
+class FrameMetadata:
+    """The metadata of a receive round, or of a part of it.
 
-    ``total`` is the number of messages accepted into this buffer since it was made, this frame
-    included: a reader that finds it grown by more than the frame holds has lost a frame.
-    ``open_messages`` and ``open_fragments`` wait for their rest. ``drops`` is the kernel's drop counter
-    (modulo 2^32) of socket ``socket_id`` as last read. ``missed`` is the number of the last counts of
-    missed frames that rode (``skipped.SkippedFrames``). Positions of one ``epoch`` are never used twice.
-    ``slots``: the round, and the slot before which it is published; None in frames of before 0.2.
+    ``total`` counts the messages accepted into this buffer since its creation, including this frame: a reader that sees
+    it grow by more than the frame's messages has missed a frame. ``open_messages`` and ``open_fragments`` are
+    incomplete. ``drops`` is the kernel's drop counter (modulo 2^32) of socket ``socket_id``. ``missed`` is the number
+    of the last counts of missed frames that a frame carried (``dropped_frames``). Positions of one ``epoch`` are never
+    reused. ``slots``: the round, and the slot before which it is published; None in frames from before 0.2.
     """
 
     origin: Origin
@@ -34,7 +33,7 @@ class Receipt:
     slots: tuple[int, int] | None = None
 
     def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping."""
+        """Return a mapping for JSON."""
         return {
             "v": 1,
             **self.origin.document(),
@@ -48,8 +47,8 @@ class Receipt:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Receipt:
-        """From ``document``. Raises BadBatch when it is not one of a frame."""
+    def from_document(cls, document: Mapping[str, Any]) -> FrameMetadata:
+        """Return the metadata of a document. Raises BadBatch for any other document."""
         try:
             messages, fragments = document["open"]
             socket_id, drops = document["socket"]
@@ -67,4 +66,4 @@ class Receipt:
                 (int(slots[0]), int(slots[1])) if slots else None,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise BadBatch(f"not a receipt: {error!r}") from None
+            raise BadBatch(f"invalid frame metadata: {error!r}") from None
