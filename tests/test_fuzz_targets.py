@@ -220,6 +220,8 @@ TARGETS = {
     "wire/bulk.py": "wire/test_bulk.py::test_any_bytes_are_items_or_refused",
     "wire/datagrams.py": "wire/test_datagrams.py::test_payloads_are_the_datagrams_wherever_they_lie",
     "wire/decoded.py": ("wire/test_decoded.py::test_tags_are_those_of_plog_without_empty_ones_and_the_last_key_counts"),
+    "wire/compressed_streams.py": "wire/test_compressed_streams.py::test_other_connections_are_split_as_before",
+    "wire/json_text.py": "wire/test_hec.py::test_any_bytes_are_events_or_refused",
     "wire/hec.py": "wire/test_hec.py::test_any_bytes_are_events_or_refused",
     "wire/json_documents.py": "wire/test_json_documents.py::test_any_bytes_are_documents_or_refused",
     "wire/loki.py": "wire/test_loki.py::test_any_bytes_are_a_push_or_refused",
