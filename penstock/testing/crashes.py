@@ -115,6 +115,7 @@ class CrashingFileSystem:
 
     def _crash_image(self, node: _Node) -> bytes:
         """Return a possible content of a file after a crash: all, none or some sectors of the unsynced changes."""
+        # All and nothing are drawn explicitly: with a uniform chance per sector they would almost never occur.
         chance = self._random.choice([0.0, 1.0, self._random.random()])
         image = bytearray(node.synced)
         for change in node.changes:
@@ -130,6 +131,7 @@ class CrashingFileSystem:
         if self.stop_after is not None:
             self._stopped = self._stopped or self.stop_after <= 0
             self.stop_after -= 1
+        # A file that was open at the crash belongs to an older era and must not write to the folder any more.
         if self._stopped or era is not self._era:
             raise Crashed(errno.EIO, "the machine has stopped")
         if code := self.failures.get(operation):
@@ -196,6 +198,7 @@ class CrashingFileSystem:
     def sync_directory(self, path: Path) -> None:
         self.check(self._era, "sync_directory")
         for changed, node in self._entries:
+            # fsync of a folder makes only its own entries durable, not those of its subfolders.
             if changed.parent == path:
                 _set_entry(self._on_disk, changed, node)
         self._entries = [entry for entry in self._entries if entry[0].parent != path]
@@ -242,6 +245,7 @@ class _File:
     def write(self, parts: Sequence[Bytes], position: int) -> int:
         data = b"".join(bytes(memoryview(part)) for part in parts)
         if self._fs.stops_now(self._era):
+            # The crash hits this write: any of its sectors may be on the disk although the caller gets an error.
             self._node.changes.append((position, data))  # the disk may have received it
         self._fs.check(self._era, "write")
         free = self._fs.free

@@ -125,6 +125,7 @@ class Pipe:
         if self.process is None or self.process.poll() is not None:
             raise PipeFailed(self.output.read_text())
         with contextlib.suppress(httpx.TransportError):
+            # Connection errors only mean that the daemon has not opened its port yet.
             return httpx.get(f"http://{self.http}/topics", timeout=5).is_success
         return False
 

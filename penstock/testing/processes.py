@@ -61,6 +61,7 @@ def descendants(pid: int) -> list[int]:
     """Return the children of all threads of a process, and their descendants."""
     children: list[int] = []
     with contextlib.suppress(OSError):
+        # The kernel lists children per thread, and only those of the thread that forked them.
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
                 children += [int(child) for child in (thread / "children").read_text().split()]
