@@ -41,12 +41,11 @@ def write_document(path: Path, document: Mapping[str, Any], fs: FileSystem = OS)
 
 
 def read_document(path: Path, fs: FileSystem = OS) -> dict[str, Any]:
-    """Return the object of a file; files from before 0.2 begin with ``{`` and have no checksum.
+    """Return the object of a file.
 
     Raises FileNotFoundError and other OSErrors, and DamagedFile and UnknownFormat, which name the file.
     """
-    data = fs.read(path)
-    document = _parse(data) if data.startswith(b"{") else decode(data, path)
+    document = decode(fs.read(path), path)
     if document is None:
         raise DamagedFile(f"{path} is damaged")
     return document

@@ -1,8 +1,7 @@
 """Journals: append-only files of JSON objects, one per line, each with a checksum and a format version.
 
-A line is eight hexadecimal digits (CRC32C of the rest), the object with ``"v"`` first, and a newline. Lines that begin
-with ``{`` are from before 0.2 and have no checksum. A damaged line costs that line only; the owner of the file cuts a
-damaged end. Both are reported with the name of the file.
+A line is eight hexadecimal digits (CRC32C of the rest), the object with ``"v"`` first, and a newline. A damaged line
+costs that line only; the owner of the file cuts a damaged end. Both are reported with the name of the file.
 """
 
 from __future__ import annotations
@@ -55,17 +54,6 @@ Report = Callable[[Damage], None]
 def log_damage(damage: Damage) -> None:
     """Log a damaged range."""
     _LOGGER.warning("%s", damage)
-
-
-UncheckedParser = Callable[[bytes], dict[str, Any] | None]
-
-
-def parse_unchecked(text: bytes) -> dict[str, Any] | None:
-    """Return the object of a line without a checksum; None when it is damaged."""
-    with contextlib.suppress(ValueError):
-        document = parse_object(text)
-        return None if "v" in document else document
-    return None
 
 
 def encode_line(document: Mapping[str, Any]) -> bytes:
@@ -125,16 +113,15 @@ def read_lines(
     *,
     repair: bool = False,
     damaged: Report = log_damage,
-    older: UncheckedParser = parse_unchecked,
     fs: FileSystem = OS,
 ) -> Iterator[T]:
     """Yield the objects of a journal, each converted by ``convert``; nothing when the file is missing.
 
     ``damaged`` is called for each damaged line and, with ``repair`` (for the owner of the file), for an end that was
-    cut. ``older`` reads lines that begin with ``{``. KeyError, TypeError, ValueError and AttributeError from
+    cut. KeyError, TypeError, ValueError and AttributeError from
     ``convert`` mark a line as damaged. Raises OSError and UnknownFormat.
     """
-    for _, document in read_lines_from(path, convert, repair=repair, damaged=damaged, older=older, fs=fs):
+    for _, document in read_lines_from(path, convert, repair=repair, damaged=damaged, fs=fs):
         yield document
 
 
@@ -145,14 +132,13 @@ def read_lines_from(
     *,
     repair: bool = False,
     damaged: Report = log_damage,
-    older: UncheckedParser = parse_unchecked,
     fs: FileSystem = OS,
 ) -> Iterator[tuple[int, T]]:
     """Yield the same from a byte position on, each object with the position after its line, to continue there."""
     valid_end, pending_damage, torn = position, list[Damage](), False
     for begin, line in _numbered_lines(path, position):
         position = begin + len(line)
-        documents = list(_intact_documents(line, path, older))
+        documents = list(_intact_documents(line, path))
         if documents:
             valid_end = position
             for damage in pending_damage:
@@ -191,23 +177,21 @@ def _convert(convert: Callable[[dict[str, Any]], T], document: dict[str, Any]) -
         return None
 
 
-def _intact_documents(line: bytes, path: Path, older: UncheckedParser) -> Iterator[dict[str, Any]]:
+def _intact_documents(line: bytes, path: Path) -> Iterator[dict[str, Any]]:
     """Yield the object of a line; several objects when the newline between them is damaged."""
-    document = _document(line, path, older)
+    document = _document(line, path)
     if document is not None:
         yield document
         return
     for begin, end in pairwise([*(match.start() for match in _LINE_START.finditer(line)), len(line)]):
-        if (document := _document(line[begin : end - 1] + b"\n", path, older)) is not None:
+        if (document := _document(line[begin : end - 1] + b"\n", path)) is not None:
             yield document
 
 
-def _document(line: bytes, path: Path, older: UncheckedParser) -> dict[str, Any] | None:
+def _document(line: bytes, path: Path) -> dict[str, Any] | None:
     """Return the object of a complete line; None when damaged. Raises UnknownFormat."""
     if not line.endswith(b"\n"):
         return None
-    if line.startswith(b"{"):
-        return older(line[:-1])
     text = line[_DIGITS:-1]
     if line[:_DIGITS] != b"%08x" % crc32c(text):
         return None

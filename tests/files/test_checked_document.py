@@ -52,14 +52,6 @@ def test_decode_names_a_later_format() -> None:
         decode(b"%08x" % crc32c(text) + text, PATH)
 
 
-def test_document_without_checksum_is_read_and_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "d.json"
-    path.write_text('{"topic": "in"}')
-    assert read_document(path) == {"topic": "in"}
-    write_document(path, {"topic": "out"})
-    assert read_document(path) == {"format": 1, "topic": "out"}
-
-
 @given(st.binary())
 def test_error_names_a_damaged_file(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

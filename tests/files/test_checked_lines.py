@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -41,12 +40,6 @@ def test_reading_continues_at_a_position(tmp_path: Path) -> None:
     position = [position for position, _ in read_lines_from(tmp_path / "j", dict)][-1]
     append_lines(tmp_path / "j", WRITTEN[2:3])
     assert [document for _, document in read_lines_from(tmp_path / "j", dict, position)] == WRITTEN[2:3]
-
-
-def test_lines_without_checksum_are_read(tmp_path: Path) -> None:
-    (tmp_path / "j").write_text("".join(json.dumps(document) + "\n" for document in WRITTEN[:3]))
-    append_lines(tmp_path / "j", WRITTEN[3:])
-    assert list(read_lines(tmp_path / "j", dict)) == WRITTEN
 
 
 def test_damaged_line_is_skipped_and_logged_with_the_file_name(

@@ -136,7 +136,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         documents("version", "window", "batch", "number", "runs"),
         lambda layout, _: (mapped_runs(layout.keys, 1), LandedKeys.load(layout.keys, 1)),
     ),
-    "rows that are to be sent": ("rows.arrow", RAW, lambda _, p: read_body(p, None)),
+    "rows that are to be sent": ("rows.arrow", RAW, lambda _, p: read_body(p, crc32c(p.read_bytes()))),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -48,12 +47,6 @@ def test_a_damaged_request_is_named_in_one_line(tmp_path: Path) -> None:
     flip(tmp_path / "000001.json", 200)
     with pytest.raises(DamagedFile, match=r"000001\.json is damaged"):
         requests.requests(tmp_path)
-
-
-def test_a_request_of_before_without_a_checksum_is_read(tmp_path: Path) -> None:
-    told = {"topic": "in", "runs": [[0, 5]], "again": False, "owed": []}
-    (tmp_path / "000001.json").write_text(json.dumps(told))
-    assert requests.requests(tmp_path)["in@1"].rows == 5
 
 
 def test_watermarks_that_cannot_be_read_are_told_and_made_anew(

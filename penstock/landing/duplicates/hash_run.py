@@ -23,7 +23,6 @@ from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.key_filter import Array, filter_bytes, filter_of, maybe_there
 
 VERSION = 2
-"""Of version 1, which is read too, the filter was another."""
 _ALIGNED = 64
 _SIZE = struct.Struct("<Q")
 _COLUMNS: dict[str, np.dtype[Any]] = {
@@ -105,12 +104,12 @@ class HashRun:
     def _of(cls, mapped: Array) -> HashRun:
         (size,) = _SIZE.unpack(mapped[: _SIZE.size].tobytes())
         told = json.loads(mapped[_SIZE.size :][:size].tobytes())
-        if told["version"] not in (1, VERSION):
+        if told["version"] != VERSION:
             raise ValueError("of another version")
         (*places, filter_place), _ = _layout(_SIZE.size + size, int(told["rows"]))
         columns = [_part(mapped, *place) for place in places]
         high, low, micros, topic = (one.view(kind) for one, kind in zip(columns, _COLUMNS.values(), strict=True))
-        bitmap = _part(mapped, *filter_place) if told["version"] == VERSION else filter_of(high, low)
+        bitmap = _part(mapped, *filter_place)
         return cls(high, low, micros, topic, tuple(map(str, told["topics"])), bitmap)
 
 

@@ -70,7 +70,7 @@ class Resender:
                 continue
             name, number = plan["producer"]
             taken = self._has is not None and self._has(plan["topic"], (name, number), plan["at"])
-            self._append(plan, None if taken else read_body(self._body_file(plan), plan.get("crc32c")))
+            self._append(plan, None if taken else read_body(self._body_file(plan), plan["crc32c"]))
 
     def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch) -> None:
         """Send rows (as ``records.BODY``) that have these keys."""
@@ -123,7 +123,13 @@ def _plan_or_end(line: dict[str, Any]) -> dict[str, Any]:
     if "ended" in line:
         return {"ended": int(line["ended"])}
     name, number = line["producer"]
-    return {**line, "sequence": int(line["sequence"]), "producer": [str(name), int(number)], "keys": list(line["keys"])}
+    return {
+        **line,
+        "crc32c": int(line["crc32c"]),
+        "sequence": int(line["sequence"]),
+        "producer": [str(name), int(number)],
+        "keys": list(line["keys"]),
+    }
 
 
 def _told(damage: Damage) -> None:
@@ -143,11 +149,11 @@ def _write_body(path: Path, body: pa.RecordBatch) -> int:
     return int(crc32c(data))
 
 
-def read_body(path: Path, crc: int | None) -> pa.RecordBatch:
-    """The rows in a file. Raises DamagedFile. Those of before 0.2 have no ``crc``."""
+def read_body(path: Path, crc: int) -> pa.RecordBatch:
+    """Return the rows in a file. Raises DamagedFile."""
     data = path.read_bytes()
     try:
-        if crc is None or crc == crc32c(data):
+        if crc == crc32c(data):
             return pa.ipc.open_file(data).get_batch(0)
     except pa.ArrowInvalid:
         pass

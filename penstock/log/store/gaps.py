@@ -18,12 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crc32c import crc32c
-
 from penstock.files import errors as file_errors
-from penstock.files.checked_lines import VERSION, Damage, append_lines, encode_line, read_lines_from
+from penstock.files.checked_lines import Damage, append_lines, encode_line, read_lines_from
 from penstock.files.file_system import FileSystem, replace_durably
-from penstock.files.json_values import parse_object
 from penstock.log.errors import UnknownFormat
 
 FILE_NAME, COPY_NAME = "gaps.jsonl", "gaps.copy.jsonl"
@@ -108,23 +105,9 @@ def line(gap: Gap) -> bytes:
 def _read(path: Path, position: int = 0, **more: Any) -> list[tuple[int, Gap]]:
     """The gaps from a byte position on, each with the position after it. Raises OSError, UnknownFormat."""
     try:
-        return list(read_lines_from(path, Gap.of, position, older=_old_line, **more))
+        return list(read_lines_from(path, Gap.of, position, **more))
     except file_errors.UnknownFormat as error:
         raise UnknownFormat(str(error)) from None
-
-
-def _old_line(text: bytes) -> dict[str, Any] | None:
-    """The document of a line as versions before 0.2 wrote them, with its checksum at the end."""
-    tail = len(_BLANK) + 2
-    if text[-tail:-2] != b"%08x" % crc32c(text[:-tail] + _BLANK + text[-2:]):
-        return None
-    try:
-        document = parse_object(text)
-    except ValueError:
-        return None
-    if (version := document.pop("v", VERSION)) != VERSION:
-        raise UnknownFormat(f"{FILE_NAME} has format {version}, this version of Penstock reads {VERSION}")
-    return document
 
 
 def _sorted(gaps: Iterable[Gap]) -> list[Gap]:

@@ -79,8 +79,8 @@ class CommitBarrier:
 
 
 def _whole(word: int) -> int | None:
-    """The number and phase in the file's word; None where it is damaged. Without a check it is one of before 0.2."""
-    return decode_word(word) if word > MAX_WORD else word
+    """Return the number and phase in the file's word; None where it is damaged. 0: nothing was written yet."""
+    return decode_word(word) if word else 0
 
 
 class ReaderGate:

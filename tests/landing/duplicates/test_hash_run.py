@@ -108,17 +108,6 @@ def test_no_other_file_raises_anything_but_that_it_is_no_run(tmp_path: Path, con
         HashRun.open(path)
 
 
-def test_a_run_of_the_version_before_is_read_whatever_its_filter_says(tmp_path: Path) -> None:
-    path, landed = tmp_path / "run", random_events(300)
-    run = HashRun.of(seen(landed))
-    run.write(path)
-    content = path.read_bytes().replace(b'"version": 2', b'"version": 1')
-    path.write_bytes(content[: -len(run.filter)] + bytes(1024))
-    opened = HashRun.open(path)
-    assert answers(opened, landed) == [(row, event.micros) for row, event in enumerate(landed)]
-    assert opened.filter.tobytes() == run.filter.tobytes()
-
-
 def test_a_run_of_a_later_version_is_refused_and_one_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "run"
     HashRun.of(seen(random_events(3))).write(path)

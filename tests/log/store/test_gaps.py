@@ -1,7 +1,6 @@
 """Gaps and their file."""
 
 import errno
-import json
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -33,12 +32,6 @@ def parse(data):
         return found
 
 
-def old_line(gap, version=1):
-    """As versions before 0.2 wrote it."""
-    told = json.dumps({"v": version, **gap.document(), "crc32c": "00000000"}, separators=(",", ":"))
-    return (told.replace("00000000", f"{crc32c(told.encode()):08x}") + "\n").encode()
-
-
 def test_gaps_are_there_when_the_file_is_opened_again(tmp_path):
     gaps = Gaps(OS, tmp_path)
     gaps.add([TWO])
@@ -61,13 +54,6 @@ def test_a_flipped_byte_costs_its_line_only(position, mask):
 @given(RAW | journals("begin", "end", "reason", "counts", "received"))
 def test_any_bytes_are_read_without_an_error(data):
     assert all(isinstance(gap, Gap) for gap in parse(data))
-
-
-@given(st.integers(0, len(old_line(ONE)) - 2), st.integers(1, 255))
-def test_lines_of_before_are_read_and_checked(position, mask):
-    bad = bytearray(old_line(ONE))
-    bad[position] ^= mask
-    assert parse(old_line(ONE) + bytes(bad) + line(TWO)) == [ONE, TWO]
 
 
 @pytest.mark.parametrize("fails", [{"sync"}, {"sync", "truncate"}])
@@ -137,7 +123,7 @@ def test_what_was_received_comes_back():
 
 def test_lines_of_another_format_are_refused_by_its_number(tmp_path):
     text = line(ONE)[8:-1].replace(b'"v":1', b'"v":2')
-    for data in (old_line(ONE, 2), b"%08x%s\n" % (crc32c(text), text)):
+    for data in (b"%08x%s\n" % (crc32c(text), text),):
         (tmp_path / "gaps.jsonl").write_bytes(data)
         for read in (lambda: Gaps(OS, tmp_path), lambda: load(tmp_path / "gaps.jsonl")):
             with pytest.raises(UnknownFormat, match=r"gaps\.jsonl has .*format 2, this version of Penstock reads 1"):

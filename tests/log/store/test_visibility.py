@@ -99,13 +99,6 @@ def test_a_flipped_bit_in_the_word_is_found_and_has_all_topics_opened(tmp_path):
         assert not CommitBarrier(OS, tmp_path).died
 
 
-def test_a_word_of_before_without_a_check_is_read(tmp_path):
-    (tmp_path / "BARRIER").write_bytes((4 * 7 + PUBLISHING).to_bytes(8, "little"))
-    assert CommitBarrier(OS, tmp_path).died
-    (tmp_path / "BARRIER").write_bytes((4 * 7 + FREE).to_bytes(8, "little"))
-    assert not CommitBarrier(OS, tmp_path).died
-
-
 @given(st.binary(max_size=16) | st.binary(min_size=8, max_size=8))
 def test_any_bytes_are_a_word_that_readers_get_past(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("topics")
