@@ -238,7 +238,7 @@ def survived_kill(witness: Witness, moment: Moment) -> None:
     collected, total = restart_everything(witness.folder)
     check(witness, moment, collected)
     accepted = total["accepted"] - len(AFTER)
-    assert moment.accepted <= accepted <= moment.begun
+    assert moment.accepted <= accepted <= moment.started
     assert total["corrupt"] == 0
     assert accepted + len(AFTER) == len(collected) + total["policy_drop.log"]
 
