@@ -1,4 +1,4 @@
-"""What is done to segments after they were written: checked, compacted, expired, removed.
+"""Maintenance of written segments: verification, compaction, retention and deletion.
 
 Read ``maintenance``, ``dropping``, ``compaction``, ``verify``, ``sweeper``. Imports ``files`` and ``log``.
 """

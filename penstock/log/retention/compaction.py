@@ -1,8 +1,9 @@
-"""Rewriting a sealed segment in larger batches, compressed where that is wanted: the same rows, origins and numbers.
+"""Compaction: rewrites a sealed segment in larger, optionally compressed batches with the same rows, origins and
+numbers.
 
-Readers may be at work: those that have the old files open go on with them. The index goes before the data are
-exchanged and comes back after, so that an index never stands beside data that it does not describe; between, and
-after a crash between, the data are read themselves.
+Invariant: an index never describes other data than the file next to it. Therefore the index is removed before the data
+file is replaced, and the new index is put in place last. Without an index, also after a crash in between, readers scan
+the data. Readers that have the old files open continue with them.
 """
 
 from __future__ import annotations
@@ -28,33 +29,34 @@ from penstock.log.store.gaps import Gap, uncovered
 from penstock.log.store.segment import Files
 from penstock.records import concatenated
 
-_FORMS = {"none": index.MERGED, "zstd": index.ZSTD}
+_FORM_OF_COMPRESSION = {"none": index.MERGED, "zstd": index.ZSTD}
 
 
 def is_compacted(fs: FileSystem, files: Files, compression: Compression) -> bool:
-    """Whether a sealed segment has its final form already."""
+    """Report whether a sealed segment has its final form."""
     with contextlib.suppress(FileNotFoundError):
-        return index.form(fs.read(files.index), files.mark) == _FORMS[compression]
+        return index.form(fs.read(files.index), files.mark) == _FORM_OF_COMPRESSION[compression]
     return False
 
 
 def compact(fs: FileSystem, files: Files, compression: Compression, gaps: Sequence[Gap]) -> tuple[int, int]:
-    """Rewrite a sealed segment; its size on the disk before and after.
+    """Rewrite a sealed segment and return its size on the disk before and after.
 
-    Batches that ``gaps`` (all of the topic) cover are left out, and those that cannot be read, which must be gaps
-    already. Raises OSError, and then nothing has changed.
+    Leaves out batches that ``gaps`` (all of the topic) cover, and damaged batches, which must be gaps already. Raises
+    OSError, and then nothing has changed.
     """
     before = size_of(files)
     view = view_of(files)
     data, records = (path.with_name(path.name + ".tmp") for path in (files.data, files.index))
     codec = None if compression == "none" else compression
     try:
-        with _made(fs, data) as file:
+        with _new_file(fs, data) as file:
             packed = index.pack(_Rewriting(view, gaps, file, codec).run())
-        with _made(fs, records) as file:
-            file.write([index.header(_FORMS[compression], files.mark) + packed.tobytes()], 0)
-        _exchange(fs, files, data, records)
+        with _new_file(fs, records) as file:
+            file.write([index.header(_FORM_OF_COMPRESSION[compression], files.mark) + packed.tobytes()], 0)
+        _replace_files(fs, files, data, records)
     except OSError:
+        # The temporary files are useless now; a file that cannot be removed is removed when the topic is opened.
         for path in (data, records):
             with contextlib.suppress(OSError):
                 fs.remove(path)
@@ -63,16 +65,19 @@ def compact(fs: FileSystem, files: Files, compression: Compression, gaps: Sequen
 
 
 @contextlib.contextmanager
-def _made(fs: FileSystem, path: Path) -> Iterator[File]:
-    """A new file, synced at the end."""
+def _new_file(fs: FileSystem, path: Path) -> Iterator[File]:
+    """Create a file, and sync it when the block ends."""
     with contextlib.closing(fs.open(path, create=True)) as file:
         file.truncate(0)
         yield file
         file.sync()
 
 
-def _exchange(fs: FileSystem, files: Files, data: Path, records: Path) -> None:
-    for path in (files.index, *((files.copies,) if files.is_internal else ())):  # its batches lie elsewhere then
+def _replace_files(fs: FileSystem, files: Files, data: Path, records: Path) -> None:
+    # Order: remove the index, sync, replace the data, put the new index in place, sync. Crash: without an index the
+    # data are scanned.
+    for path in (files.index, *((files.copies,) if files.is_internal else ())):
+        # The copies of an internal topic name positions of the old data file.
         with contextlib.suppress(FileNotFoundError):
             fs.remove(path)
     fs.sync_directory(files.directory)
@@ -83,18 +88,18 @@ def _exchange(fs: FileSystem, files: Files, data: Path, records: Path) -> None:
 
 @dataclass(slots=True)
 class _Run:
-    """Batches that follow each other and become one."""
+    """Consecutive batches that become a single batch."""
 
     messages: list[Message] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
-    def takes(self, message: Message, batch: pa.RecordBatch) -> bool:
-        """Whether a batch has the same origin and is not too much."""
-        mine, other = self.messages[0].origin, message.origin
+    def accepts(self, message: Message, batch: pa.RecordBatch) -> bool:
+        """Report whether a batch has the same origin and fits."""
+        first_origin, origin = self.messages[0].origin, message.origin
         fits = self.rows + message.rows <= MERGE_ROWS and self.size + batch.nbytes <= MERGE_BYTES
-        return fits and _key(mine) == _key(other)
+        return fits and _origin_key(first_origin) == _origin_key(origin)
 
     def add(self, message: Message, batch: pa.RecordBatch) -> None:
         self.messages.append(message)
@@ -103,13 +108,13 @@ class _Run:
         self.size += batch.nbytes
 
 
-def _key(origin: Origin) -> tuple[object, ...]:
+def _origin_key(origin: Origin) -> tuple[object, ...]:
     return origin.source, origin.bucket, origin.codec, origin.buffer
 
 
 @dataclass(slots=True)
 class _Rewriting:
-    """One pass over a segment."""
+    """State of a rewrite: the new file, the position in it, and its index records."""
 
     view: SegmentView
     gaps: Sequence[Gap]
@@ -119,24 +124,26 @@ class _Rewriting:
     records: list[tuple[Any, ...]] = field(default_factory=list)
 
     def run(self) -> list[tuple[Any, ...]]:
-        """Write the new data; its index records, still without their checks."""
+        """Write the new data and return its index records, still without their checksums."""
         self._write((batch_format.PREAMBLE,))
         for run in _runs(self.view, self.gaps):
             if isinstance(run, _Run):
-                self._add(run)
+                self._write_run(run)
             else:
+                # A damaged batch has no bytes in the new file: its record has length 0 and only preserves the
+                # numbering.
                 base, rows, last = (int(run[name]) for name in ("base", "rows", "last"))
                 self.records.append(index.bad_record(base, rows, self.position, 0, last))
         return self.records
 
-    def _add(self, run: _Run) -> None:
+    def _write_run(self, run: _Run) -> None:
         batch = concatenated(run.batches)
         origin = joined([message.origin for message in run.messages])
         base, times = run.messages[0].base, (run.messages[0].first, run.messages[-1].last)
-        numbers = tuple(entry for message in run.messages for entry in message.producers)
-        told = batch_format.document(origin, base, run.rows, times, self.position, numbers)
-        framed = batch_format.frame(batch, told, self.compression)
-        message = Message(self.position, framed.length, base, run.rows, *times, framed.crc, origin, numbers)
+        producers = tuple(entry for message in run.messages for entry in message.producers)
+        document = batch_format.document(origin, base, run.rows, times, self.position, producers)
+        framed = batch_format.frame(batch, document, self.compression)
+        message = Message(self.position, framed.length, base, run.rows, *times, framed.crc, origin, producers)
         self.records.append(index.record(message))
         self._write(framed.parts)
 
@@ -145,16 +152,17 @@ class _Rewriting:
 
 
 def _runs(view: SegmentView, gaps: Sequence[Gap]) -> Iterator[_Run | np.void]:
-    """Runs of batches of one origin, and the records of what cannot be read any more.
+    """Yield runs of batches of one origin, and the records of damaged batches.
 
-    What a crash left behind of batches that were dropped must not join others: its counts stand in the gap.
+    Crash: a deletion may have stored its gap and not removed its batches. Such batches must not join others, because
+    their counts are in the gap already.
     """
     run = _Run()
     for record in view.records:
         begin, end = int(record["base"]), int(record["base"] + record["rows"])
         message = view.message(record) if any(uncovered(gaps, begin, end)) else None
         loaded = (message, batch_format.load(view.data, message)) if message is not None else None
-        if run.messages and (loaded is None or not run.takes(*loaded)):
+        if run.messages and (loaded is None or not run.accepts(*loaded)):
             yield run
             run = _Run()
         if loaded is None:

@@ -1,4 +1,4 @@
-"""What is done to a topic's segments after they are written: checked, compacted, expired, removed."""
+"""Maintenance of a topic's segments: verification, compaction, retention and deletion, one operation at a time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,29 @@ from penstock.log.cursors import Cursors
 from penstock.log.errors import write_error
 from penstock.log.resources import Shared
 from penstock.log.retention.compaction import compact, is_compacted
-from penstock.log.retention.dropping import Sealed, Swept, account, drop, sealed, stale, view_of
+from penstock.log.retention.dropping import (
+    Sealed,
+    Swept,
+    account_for_rows,
+    drop,
+    expired_segments,
+    sealed_segments,
+    view_of,
+)
 from penstock.log.retention.verify import Verification
 from penstock.log.store.gaps import DELETED, Gap, Gaps
 from penstock.log.store.segment import Files, first_offsets
 
-ALL = 1 << 63
-"""Beyond any offset."""
-NEVER = -(1 << 62)
-"""Before any entry's time."""
+BEYOND_ALL_OFFSETS = 1 << 63
+"""An offset beyond all offsets."""
+BEFORE_ALL_TIMES = -(1 << 62)
+"""A time before all entries, in microseconds."""
 
 
 class Maintenance:
-    """The topic in ``path``. One thing at a time; the writer is held up for moments only."""
+    """Maintenance operations of the topic in ``path``. Threads: ``_lock`` serializes them; the writer's lock is
+    held briefly.
+    """
 
     def __init__(self, shared: Shared, path: Path, gaps: Gaps, cursors: Cursors, writer: Writer) -> None:
         self._shared = shared
@@ -35,11 +45,11 @@ class Maintenance:
         self._cursors = cursors
         self._writer = writer
         self._lock = threading.Lock()
-        self._final: set[tuple[int, str]] = set()
+        self._compacted: set[tuple[int, str]] = set()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Raises LogFull and WriteFailed for what the file system does not do."""
+    def _exclusively(self) -> Iterator[None]:
+        """Hold the lock. Raises LogFull and WriteFailed instead of OSError."""
         try:
             with self._lock:
                 yield
@@ -47,8 +57,8 @@ class Maintenance:
             raise write_error(error) from error
 
     def verify(self, begin: int, end: int) -> list[Gap]:
-        """Check offsets [begin, end). Raises LogFull, WriteFailed, UnknownFormat."""
-        with self._alone():
+        """Verify offsets [begin, end) and return new gaps. Raises LogFull, WriteFailed, UnknownFormat."""
+        with self._exclusively():
             return self._verify(begin, end)
 
     def _verify(self, begin: int, end: int) -> list[Gap]:
@@ -57,49 +67,56 @@ class Maintenance:
         return check.run(begin, end)
 
     def compact(self) -> tuple[int, int]:
-        """Compact all sealed segments that are not; their bytes before and after. Raises LogFull, WriteFailed."""
+        """Compact all sealed segments that need it; return their bytes before and after. Raises LogFull,
+        WriteFailed.
+        """
         before = after = 0
-        with self._alone():
-            for one in sealed(self._shared.fs, self._path):
-                sizes = self._compact(one)
+        with self._exclusively():
+            for segment in sealed_segments(self._shared.fs, self._path):
+                sizes = self._compact(segment)
                 before, after = before + sizes[0], after + sizes[1]
         return before, after
 
-    def _compact(self, one: Sealed) -> tuple[int, int]:
-        fs, wanted = self._shared.fs, self._writer.settings.compression
-        key = (one.files.first, wanted)
+    def _compact(self, segment: Sealed) -> tuple[int, int]:
+        fs, compression = self._shared.fs, self._writer.settings.compression
+        key = (segment.files.first, compression)
         sizes = (0, 0)
-        if key not in self._final and not is_compacted(fs, one.files, wanted):
-            self._verify(one.files.first, one.end)
-            sizes = compact(fs, one.files, wanted, self._gaps.all())
+        if key not in self._compacted and not is_compacted(fs, segment.files, compression):
+            # Order: verify first, because compaction leaves out damaged batches, which must be gaps by then.
+            self._verify(segment.files.first, segment.end)
+            sizes = compact(fs, segment.files, compression, self._gaps.all())
             self._shared.budget.add(sizes[1] - sizes[0])
-        self._final.add(key)
+        # A cache: is_compacted reads the index from the disk.
+        self._compacted.add(key)
         return sizes
 
     def expire(self) -> list[Swept]:
-        """Drop what retention allows. Raises LogFull, WriteFailed; what was dropped before stays so."""
+        """Drop what retention allows. Raises LogFull, WriteFailed; segments that were dropped before the error stay
+        dropped.
+        """
         clock = self._shared.clock
-        now = clock.micros() if clock.right else NEVER  # by size alone
+        now = clock.micros() if clock.right else BEFORE_ALL_TIMES  # a wrong clock must not drop anything by age
         settings, fs = self._writer.settings, self._shared.fs
-        with self._alone():
-            due = stale(sealed(fs, self._path), settings, self._writer.size, now)
-            self._final -= {key for key in self._final if key[0] in {one.files.first for one in due}}
-            read = list(self._cursors.all().values())
-            swept = list(drop(fs, self._path.name, self._gaps, due, settings, read))
-            # What a reader has still to pass stays in parts: it may count them one by one.
-            with contextlib.suppress(OSError):  # later, then
-                self._gaps.join(min(read, default=ALL))
+        with self._exclusively():
+            due = expired_segments(sealed_segments(fs, self._path), settings, self._writer.size, now)
+            self._compacted -= {key for key in self._compacted if key[0] in {segment.files.first for segment in due}}
+            cursors = list(self._cursors.all().values())
+            swept = list(drop(fs, self._path.name, self._gaps, due, settings, cursors))
+            # Gaps that a reader has not passed stay separate, because the reader may count them one by one.
+            with contextlib.suppress(OSError):  # joining saves space only; the next sweep tries again
+                self._gaps.join(min(cursors, default=BEYOND_ALL_OFFSETS))
             return swept
 
     def remove(self) -> None:
-        """Remove everything but the gaps, which then cover all. Raises LogFull, WriteFailed."""
+        """Remove everything but the gaps, which then cover all offsets. Raises LogFull, WriteFailed."""
         fs = self._shared.fs
-        with self._alone(), self._writer.lock:
+        with self._exclusively(), self._writer.lock:
             self._writer.close()
             firsts = first_offsets(fs.names(self._path))
             for first, following in zip_longest(firsts, firsts[1:]):
                 view = view_of(Files(self._path, first), is_sealed=following is not None)
-                self._gaps.add(account(view, self._gaps, first, following or view.end, DELETED))
+                self._gaps.add(account_for_rows(view, self._gaps, first, following or view.end, DELETED))
+            # Order: the gaps before the mark, so that the counts of the deleted rows are never lost.
             topic_state.mark_deleted(fs, self._path)
-            with contextlib.suppress(OSError):  # the rest is removed when the log is opened
+            with contextlib.suppress(OSError):  # Crash: the mark stays, and the rest is removed when the log is opened
                 topic_state.clear(fs, self._path)

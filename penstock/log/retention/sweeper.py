@@ -1,4 +1,4 @@
-"""Sweeps a log every few minutes."""
+"""The thread that sweeps a log at a fixed interval."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import threading
 
 from penstock.log.log import Log
 
-INTERVAL = 300.0
-"""Seconds between two sweeps: as slogd's."""
+SWEEP_INTERVAL_S = 300.0
+"""Interval between sweeps; the same as slogd's."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class Sweeper:
-    """Sweeps ``log`` on a thread of its own every ``interval`` seconds, until it is stopped."""
+    """A thread that sweeps ``log`` every ``interval`` seconds until it is stopped."""
 
-    def __init__(self, log: Log, interval: float = INTERVAL) -> None:
+    def __init__(self, log: Log, interval_s: float = SWEEP_INTERVAL_S) -> None:
         self._log = log
-        self._interval = interval
+        self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
 
@@ -25,13 +25,13 @@ class Sweeper:
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+        while not self._stop.wait(self._interval_s):
             try:
                 self._log.sweep()
-            except Exception:
-                _LOGGER.exception("the log was not swept")
+            except Exception:  # the next sweep tries again: an exception must not end the thread
+                _LOGGER.exception("retention: the log could not be swept")
 
     def stop(self) -> None:
-        """Return once the sweep that runs is done."""
+        """Return when the current sweep has ended."""
         self._stop.set()
         self._thread.join()

@@ -1,4 +1,4 @@
-"""Checking the stored batches of a topic, and turning bad ones into gaps; wrong indices are made anew."""
+"""Verification of stored batches: damaged batches become gaps, wrong indices are rewritten."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from penstock.log.store.recovery import lost_gaps, set_aside
 
 
 class Verification:
-    """Checks the topic in ``directory``. New gaps are entered under ``lock``, the writer's.
+    """A verification of the topic in ``directory``. It stores new gaps under ``lock``, the writer's.
 
-    ``release`` (called under ``lock``) has the writer close its files: those of the active segment are exchanged.
+    ``release`` (called under ``lock``) makes the writer close its files, because the active segment's index is
+    replaced.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, gaps: Gaps, lock: Lock, release: Callable[[], None]) -> None:
@@ -30,37 +31,41 @@ class Verification:
         self._release = release
 
     def run(self, begin: int, end: int) -> list[Gap]:
-        """New gaps for the batches with rows in [begin, end) that cannot be read. Raises OSError, UnknownFormat.
+        """Return new gaps for damaged batches with rows in [begin, end). Raises OSError, UnknownFormat.
 
-        Their bytes are in ``quarantine/`` before the gaps are synced. An index that is not what the data say is
-        written anew.
+        Rewrites an index that differs from the data.
         """
         firsts = segment.first_offsets(self._fs.names(self._directory))
-        found: list[Gap] = []
+        new_gaps: list[Gap] = []
         for first, following in zip_longest(firsts, firsts[1:]):
             if first < end and (following is None or following > begin):
-                found += self._check(first, following, begin, end)
-        return found
+                new_gaps += self._check_segment(first, following, begin, end)
+        return new_gaps
 
-    def _check(self, first: int, following: int | None, begin: int, end: int) -> list[Gap]:
+    def _check_segment(self, first: int, following: int | None, begin: int, end: int) -> list[Gap]:
         view = SegmentView(self._directory, first)
         view.refresh(sealed=following is not None)
         records = view.records[(view.records["base"] < end) & (view.records["base"] + view.records["rows"] > begin)]
         messages = [view.message(record) for record in records]
+        # A copy of the batch may still exist; with it nothing is lost.
         if None in messages and batch_copies.put_back(self._fs, view.files):
             messages = [view.message(record) for record in records]
         bad = records[np.array([message is None for message in messages], np.bool_)]
         good = records[np.array([message is not None for message in messages], np.bool_)]
-        told = index.pack(index.record(message) for message in messages if message is not None)
-        wrong = view.index_unusable or not np.array_equal(told, good)
+        expected = index.pack(index.record(message) for message in messages if message is not None)
+        wrong = view.index_unusable or not np.array_equal(expected, good)
+        # The lock is taken only here: reading and checking a segment may take seconds, and appends must not wait for
+        # it.
         with self._lock:
-            found = self._enter(view, bad, (max(view.end, begin), min(following or 0, end)))
+            new_gaps = self._add_gaps(view, bad, (max(view.end, begin), min(following or 0, end)))
             if wrong:
                 self._write_index(view, following is not None)
-        return found
+        return new_gaps
 
-    def _enter(self, view: SegmentView, bad: index.IndexRecords, missing: tuple[int, int]) -> list[Gap]:
-        """Make gaps of bad batches and of the offsets ``missing`` behind the segment, where they are none yet."""
+    def _add_gaps(self, view: SegmentView, bad: index.IndexRecords, missing: tuple[int, int]) -> list[Gap]:
+        """Store gaps for damaged batches and for the offsets ``missing`` behind the segment, unless gaps cover them."""
+        # Order: the damaged bytes are in `quarantine/` before the gap is synced, because compaction drops them once
+        # they are a gap.
         for position, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             set_aside(self._fs, view.files, view.data, position, position + length)
         added = lost_gaps(bad, self._gaps.all(), copies=batch_copies.read(view.files).copies)
@@ -70,7 +75,7 @@ class Verification:
         return added + lost
 
     def _write_index(self, view: SegmentView, sealed: bool) -> None:
-        """Write the index anew as the data say, also what came in meanwhile."""
+        """Rewrite the index from the data, including batches that were appended during the check."""
         view.refresh(sealed=sealed)
         records = [index.record(m) if (m := view.message(r)) is not None else tuple(r) for r in view.records]
         if not sealed:

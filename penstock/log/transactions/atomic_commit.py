@@ -1,7 +1,7 @@
-"""Writing to several topics all or nothing, whatever happens: an intent first, its removal is the decision.
+"""Atomic writes to several topics: a write-ahead intent file, whose removal is the decision.
 
-While the intent is there, nothing of the transaction is seen by anybody, and what of it is written is cut off again:
-at once when something fails, else when the log is opened. Once it is gone, all of it is stored and shows itself.
+Invariant: while the intent exists, no reader sees any row of the transaction, and what was written is cut off again:
+at once if something fails, else when the log is opened. Once the intent is removed, all of it is stored and visible.
 """
 
 from __future__ import annotations
@@ -26,50 +26,52 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class AtomicCommit:
-    """Stores ``items`` in several topics at once. Hold the locks of all writers."""
+    """The commit of appends to several topics, used once. The caller holds the locks of all writers."""
 
-    def __init__(self, fs: FileSystem, intent: Path, items: Mapping[Writer, list[QueuedAppend]]) -> None:
+    def __init__(self, fs: FileSystem, intent: Path, appends: Mapping[Writer, list[QueuedAppend]]) -> None:
         self._fs = fs
         self._intent = intent
-        self._items = items
-        self._marks: dict[Writer, tuple[Segment, State]] = {}
+        self._appends = appends
+        self._rollback_points: dict[Writer, tuple[Segment, State]] = {}
         self._lock = threading.Lock()
-        self._settled = False
+        self._is_rolled_back = False
 
     def make(self, barrier: CommitBarrier) -> dict[Writer, list[Prepared]]:
-        """Store and publish; what was stored by each writer. Raises LogError, and then nothing is."""
-        if not self._items:
+        """Store and publish; return what each writer stored. Raises LogError, and then nothing is stored."""
+        if not self._appends:
             return {}
-        for writer in self._items:
+        for writer in self._appends:
             mark = writer.begin_exactly()
-            self._marks[writer] = (writer.active(), mark)
+            self._rollback_points[writer] = (writer.active(), mark)
         try:
-            self._announce()
-            stored = {writer: self._write(writer, items) for writer, items in self._items.items()}
+            self._write_intent()
+            # Order: intent, data, fsync of each topic, removal of the intent, publication.
+            stored = {writer: self._write(writer, appends) for writer, appends in self._appends.items()}
+            # Readers wait during the decision, so that they see the rows of all topics at once.
             with barrier.deciding() as publish:
                 self._decide()
                 publish()
                 for writer in stored:
                     writer.publish()
         except OSError as error:
-            self._take_back()
+            self._roll_back()
             raise write_error(error) from error
         except LogError:
-            self._take_back()
+            self._roll_back()
             raise
-        for writer, many in stored.items():
-            writer.enter(many)
+        for writer, batches in stored.items():
+            writer.enter(batches)
         return stored
 
-    def _announce(self) -> None:
-        places = {
+    def _write_intent(self) -> None:
+        ends = {
             segment.files.directory.name: [segment.files.first, mark.length, mark.batches]
-            for segment, mark in self._marks.values()
+            for segment, mark in self._rollback_points.values()
         }
-        replace_durably(self._fs, self._intent, encode({"places": places}))
+        replace_durably(self._fs, self._intent, encode({"places": ends}))
 
-    def _write(self, writer: Writer, items: list[QueuedAppend]) -> list[Prepared]:
-        stored = writer.append(items)
+    def _write(self, writer: Writer, appends: list[QueuedAppend]) -> list[Prepared]:
+        stored = writer.append(appends)
         writer.active().sync()
         return stored
 
@@ -77,30 +79,32 @@ class AtomicCommit:
         self._fs.remove(self._intent)
         self._fs.sync_directory(self._intent.parent)
 
-    def _take_back(self) -> None:
-        for writer, (_, mark) in self._marks.items():
+    def _roll_back(self) -> None:
+        for writer, (_, mark) in self._rollback_points.items():
             writer.take_back(mark)
         try:
-            self._settle()
+            self._finish_rollback()
         except OSError:
-            for writer in self._marks:
-                writer.owes = self._settle
+            for writer in self._rollback_points:
+                # A topic that cannot be cut now is cut before its next write: `owes` is called first.
+                writer.owes = self._finish_rollback
 
-    def _settle(self) -> None:
-        """Cut off what was written in all topics, then take back the intent. Raises OSError."""
+    def _finish_rollback(self) -> None:
+        """Cut off the transaction's data in all topics, then remove the intent. Raises OSError."""
         with self._lock:
-            if self._settled:
+            if self._is_rolled_back:
                 return
-            for segment, mark in self._marks.values():
+            for segment, mark in self._rollback_points.values():
+                # Order: all topics before the intent. Crash: with the intent, the next start repeats the cuts.
                 segment.roll_back(mark)
             with contextlib.suppress(FileNotFoundError):
                 self._fs.remove(self._intent)
             self._fs.sync_directory(self._intent.parent)
-            self._settled = True
+            self._is_rolled_back = True
 
 
-def undo(fs: FileSystem, intent: Path, topics: Path) -> None:
-    """Take back a transaction that was not decided when the writer died. Raises OSError, UnknownFormat."""
+def undo_undecided(fs: FileSystem, intent: Path, topics: Path) -> None:
+    """Roll back a transaction that was not decided when the writer died. Raises OSError, UnknownFormat."""
     document = decode(fs.read(intent), intent)
     try:
         lengths = [
@@ -108,9 +112,11 @@ def undo(fs: FileSystem, intent: Path, topics: Path) -> None:
             for name, (first, length, batches) in (document or {})["places"].items()
         ]
     except (KeyError, TypeError, ValueError, AttributeError):
-        _LOGGER.error("%s cannot be read; a transaction may be stored in part", intent)
+        _LOGGER.error("log: %s cannot be read; a transaction may be stored in part", intent)
+        # The damaged intent is preserved for inspection; the log must start without it.
         fs.rename(intent, intent.with_suffix(".damaged"))
         return
+    # Order: all cuts before the intent is removed. Crash: the next start repeats them.
     for files, length, batches in lengths:
         _cut(fs, files.data, length)
         _cut(fs, files.index, index.HEADER_SIZE + batches * index.RECORD.itemsize)
@@ -119,7 +125,8 @@ def undo(fs: FileSystem, intent: Path, topics: Path) -> None:
 
 
 def _cut(fs: FileSystem, path: Path, length: int) -> None:
-    if path.exists() and fs.size(path) >= length:  # also where it is cut already: that may not have been synced
+    if path.exists() and fs.size(path) >= length:
+        # Also if the file has this length already: a cut before a crash may not have been synced.
         with contextlib.closing(fs.open(path)) as file:
             file.truncate(length)
             file.sync()

@@ -1,4 +1,4 @@
-"""What a transaction holds before it is committed: appends, aside in a file of their own."""
+"""Appends of an open transaction, in a file of their own until the commit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class Staged:
-    """One open transaction. ``deadline`` in microseconds. Hold ``lock`` for all its methods."""
+    """An open transaction. ``deadline`` is in microseconds. Threads: callers hold ``lock`` for all methods."""
 
     id: str
     path: Path
@@ -50,14 +50,14 @@ class Staged:
     def add(
         self, fs: FileSystem, topic: str, body: pa.RecordBatch, origin: Origin, producer: ProducerSequence | None
     ) -> None:
-        """Put an append aside; one that is there already (the same number of a producer) is not taken twice.
+        """Stage an append. A repeated append (the same number of a producer) is ignored.
 
         Raises MessageTooLarge, OutOfSequence (the same number, other rows), LogFull and WriteFailed.
         """
         if producer is not None:
-            coming = Taken(producer.sequence, -1, body.num_rows, 0, checksum(body))
-            if (before := self._numbers.get((topic, producer))) is not None:
-                check_same(producer, coming.count, coming.checksum, before)
+            numbered = Taken(producer.sequence, -1, body.num_rows, 0, checksum(body))
+            if (earlier := self._numbers.get((topic, producer))) is not None:
+                check_same(producer, numbered.count, numbered.checksum, earlier)
                 return
         data = records.encode(body, {})
         if self._length + len(data) > self.limit:
@@ -67,28 +67,29 @@ class Staged:
             self._file.write([data], self._length)
         except OSError as error:
             raise write_error(error) from error
+        # The file is not synced and may be damaged until the commit; the checksum detects that.
         crc = crc32c(memoryview(data))
         self._entries.append(_Entry(topic, origin, producer, self._length, len(data), crc, body.nbytes))
         self._length += len(data)
         if producer is not None:
-            self._numbers[topic, producer] = coming
+            self._numbers[topic, producer] = numbered
 
     def read(self, fs: FileSystem) -> dict[str, list[QueuedAppend]]:
-        """All appends by topic, in order. Raises WriteFailed when they cannot be read back."""
-        found: dict[str, list[QueuedAppend]] = {}
+        """Return all appends by topic, in order. Raises WriteFailed if they cannot be read back."""
+        appends: dict[str, list[QueuedAppend]] = {}
         data = fs.map(self.path) if self._entries else pa.py_buffer(b"")
         for entry in self._entries:
-            is_there = entry.position + entry.length <= len(data)
-            part = data.slice(entry.position, entry.length) if is_there else data
-            if not is_there or crc32c(memoryview(part)) != entry.crc:
+            is_complete = entry.position + entry.length <= len(data)
+            part = data.slice(entry.position, entry.length) if is_complete else data
+            if not is_complete or crc32c(memoryview(part)) != entry.crc:
                 raise WriteFailed(f"transaction {self.id}: what was staged cannot be read back")
             body, _ = records.decode(part, records.BODY)
-            item = QueuedAppend(body, entry.origin, entry.size, Future(), entry.producer)
-            found.setdefault(entry.topic, []).append(item)
-        return found
+            append = QueuedAppend(body, entry.origin, entry.size, Future(), entry.producer)
+            appends.setdefault(entry.topic, []).append(append)
+        return appends
 
     def drop(self, fs: FileSystem) -> None:
-        """Forget everything. Raises OSError."""
+        """Close and remove the file. Raises OSError."""
         self.open = False
         if self._file is not None:
             self._file.close()

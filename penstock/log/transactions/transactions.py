@@ -29,14 +29,14 @@ from penstock.log.transactions.atomic_commit import AtomicCommit
 from penstock.log.transactions.staging import Staged
 
 PREFIX = "TRANSACTION-"
-"""Of files beside the topics; no topic can have such a name."""
-REMEMBERED = 1000
-"""Transactions whose end is remembered, for callers that did not hear of it."""
+"""Prefix of the files of transactions; no topic can have such a name."""
+MAX_REMEMBERED = 1000
+"""Limit for the ended transactions whose outcome is remembered, so that callers can retry a lost response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of transactions and producers: times in seconds, sizes in bytes."""
+    """Limits of transactions and producers: times in seconds, sizes in bytes."""
 
     timeout: float = 60.0
     max_size: int = 64 << 20
@@ -46,7 +46,7 @@ class Limits:
 
 
 class Topics(Protocol):
-    """What transactions need of a log."""
+    """The part of a log that transactions need."""
 
     directory: Path
 
@@ -55,11 +55,13 @@ class Topics(Protocol):
     def settings(self, name: str) -> TopicSettings: ...
 
     def check_writable(self, name: str) -> None:
-        """Raises InvalidTopicName, and TooManyTopics where it does not exist and cannot be made."""
+        """Raise InvalidTopicName for an invalid name, TooManyTopics if the topic does not exist and cannot be
+        created.
+        """
 
 
 class Transactions:
-    """The transactions of a log. All methods may be called from any thread."""
+    """The transactions of a log. Threads: any thread may call all methods; ``_committing`` serializes commits."""
 
     def __init__(
         self,
@@ -84,26 +86,28 @@ class Transactions:
         self._committed: OrderedDict[str, tuple[str, dict[str, list[Appended]]]] = OrderedDict()
 
     def recover(self) -> None:
-        """Drop what was not committed when the writer died. Before any topic is opened. Raises OSError."""
+        """Drop transactions that were not committed when the writer died. Call before any topic is opened. Raises
+        OSError.
+        """
         for name in sorted(self._fs.names(self._folder)):
             path = self._folder / name
             if name.startswith(PREFIX) and name.endswith(atomic_commit.SUFFIX):
-                atomic_commit.undo(self._fs, path, self._topics.directory)
+                atomic_commit.undo_undecided(self._fs, path, self._topics.directory)
             elif name.startswith(PREFIX) and name.endswith((staging.SUFFIX, ".tmp")):
                 self._fs.remove(path)
 
     def begin(self, timeout: float | None = None, owner: str = "") -> str:
-        """A new transaction; aborted by itself after ``timeout`` seconds. Raises LogFull where too many are open.
+        """Begin a transaction, which is aborted after ``timeout`` seconds. Raises LogFull if too many are open.
 
-        It can be filled, committed and aborted by its ``owner`` alone, who may have ``max_open_per_owner``; "" is
-        bounded by ``max_open`` alone.
+        Only its ``owner`` can fill, commit and abort it. An owner may have ``max_open_per_owner`` open transactions;
+        "" is limited by ``max_open`` alone.
         """
         self.expire()
         seconds = self.limits.timeout if timeout is None else min(timeout, self.limits.timeout)
         with self._lock:
             self._check_room(owner)
             name = self._new_id()
-            deadline = self._passed() + round(seconds * 1e6)
+            deadline = self._monotonic_us() + round(seconds * 1e6)
             path = self._folder / (PREFIX + name + staging.SUFFIX)
             self._open[name] = Staged(name, path, deadline, self.limits.max_size, owner)
             return name
@@ -111,9 +115,9 @@ class Transactions:
     def _check_room(self, owner: str) -> None:
         if len(self._open) >= self.limits.max_open:
             raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open already")
-        own = sum(staged.owner == owner for staged in self._open.values()) if owner else 0
-        if own >= self.limits.max_open_per_owner:
-            raise LogFull(f"transactions.max_open_per_token: {own} transactions of {owner} are open already")
+        open_of_owner = sum(staged.owner == owner for staged in self._open.values()) if owner else 0
+        if open_of_owner >= self.limits.max_open_per_owner:
+            raise LogFull(f"transactions.max_open_per_token: {open_of_owner} transactions of {owner} are open already")
 
     def append(
         self,
@@ -124,7 +128,7 @@ class Transactions:
         producer: ProducerSequence | None = None,
         owner: str = "",
     ) -> None:
-        """Put rows (schema BODY) aside for a topic; their offsets are given by ``commit``.
+        """Stage rows (schema BODY) for a topic; ``commit`` assigns their offsets.
 
         Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut, InvalidTopicName, TooManyTopics,
         MessageTooLarge, LogFull, WriteFailed, and ValueError for a body of another schema.
@@ -134,62 +138,67 @@ class Transactions:
         self._topics.check_writable(topic)
         if (limit := exceeded(topic, self._topics.settings(topic), body, body.nbytes)) is not None:
             raise limit
-        with self._of(transaction, owner) as staged:
+        with self._exclusive(transaction, owner) as staged:
             staged.add(self._fs, topic, body, origin, producer)
 
     def commit(self, transaction: str, owner: str = "") -> dict[str, list[Appended]]:
-        """Store everything, in all topics at once: by topic, what became of each append, in their order.
+        """Store everything, in all topics at once; return the outcome of each append, by topic and in order.
 
-        Committed again, it answers the same. Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut,
+        A repeated commit returns the same answer. Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut,
         OutOfSequence, LogFull, WriteFailed, TooManyTopics; the transaction then stays open, and nothing is stored.
         """
         with self._lock:
-            done = self._committed.get(transaction)
-        if done is not None:
-            _check_owner(done[0], owner)
-            return done[1]
-        with self._of(transaction, owner) as staged:
-            items = staged.read(self._fs)
+            committed = self._committed.get(transaction)
+        if committed is not None:
+            _check_owner(committed[0], owner)
+            return committed[1]
+        with self._exclusive(transaction, owner) as staged:
+            appends = staged.read(self._fs)
             with self._committing:
-                self._store(transaction, items)
-            answer = {topic: [item.future.result() for item in many] for topic, many in items.items()}
+                self._store(transaction, appends)
+            answer = {
+                topic: [append.future.result() for append in appends_of_topic]
+                for topic, appends_of_topic in appends.items()
+            }
             self._end(staged)
         with self._lock:
             self._committed[transaction] = owner, answer
-            if len(self._committed) > REMEMBERED:
+            if len(self._committed) > MAX_REMEMBERED:
                 self._committed.popitem(last=False)
         return answer
 
-    def _store(self, transaction: str, items: dict[str, list[QueuedAppend]]) -> None:
+    def _store(self, transaction: str, appends: dict[str, list[QueuedAppend]]) -> None:
         with contextlib.ExitStack() as stack:
-            topics = [self._topics.topic(name, create=True) for name in sorted(items)]
+            # Lock order: topics by name. Commits are serialized, but a commit must not deadlock with other holders of
+            # two topics.
+            topics = [self._topics.topic(name, create=True) for name in sorted(appends)]
             for topic in topics:
                 stack.enter_context(topic.writer.lock)
                 topic.check_open()
-            fresh = {topic.writer: topic.writer.admit(items[topic.name]) for topic in topics}
+            fresh = {topic.writer: topic.writer.admit(appends[topic.name]) for topic in topics}
             intent = self._folder / (PREFIX + transaction + atomic_commit.SUFFIX)
-            made = AtomicCommit(self._fs, intent, {w: admitted for w, admitted in fresh.items() if admitted})
+            commit = AtomicCommit(self._fs, intent, {w: admitted for w, admitted in fresh.items() if admitted})
             try:
-                _answer(made.make(self._barrier))
+                _resolve_appends(commit.make(self._barrier))
             finally:
                 for topic in topics:
                     topic.announce()
 
-    def _passed(self) -> int:
-        """Microseconds by the monotonic clock: time-outs do not go by one that may jump."""
+    def _monotonic_us(self) -> int:
+        """Return the monotonic time in microseconds. Timeouts do not use the wall clock, which may jump."""
         return round(self._clock.monotonic() * 1e6)
 
     def abort(self, transaction: str, owner: str = "") -> None:
-        """Forget a transaction. Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut."""
-        with self._of(transaction, owner) as staged:
+        """Abort a transaction. Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut."""
+        with self._exclusive(transaction, owner) as staged:
             self._end(staged)
 
     def expire(self) -> None:
-        """Abort what is open for too long."""
-        now = self._passed()
+        """Abort transactions whose deadline has passed."""
+        now = self._monotonic_us()
         with self._lock:
-            late = [staged for staged in self._open.values() if staged.deadline < now]
-        for staged in late:
+            overdue = [staged for staged in self._open.values() if staged.deadline < now]
+        for staged in overdue:
             with staged.lock:
                 if staged.open:
                     self._time_out(staged)
@@ -198,51 +207,51 @@ class Transactions:
         self._end(staged)
         with self._lock:
             self._timed_out[staged.id] = None
-            if len(self._timed_out) > REMEMBERED:
+            if len(self._timed_out) > MAX_REMEMBERED:
                 self._timed_out.popitem(last=False)
 
     def _end(self, staged: Staged) -> None:
-        with contextlib.suppress(OSError):  # a file that stays is removed at the next start
+        with contextlib.suppress(OSError):  # a remaining file is removed at the next start
             staged.drop(self._fs)
         with self._lock:
             self._open.pop(staged.id, None)
 
     @contextlib.contextmanager
-    def _of(self, transaction: str, owner: str) -> Iterator[Staged]:
-        """An open transaction, for one caller at a time.
+    def _exclusive(self, transaction: str, owner: str) -> Iterator[Staged]:
+        """Hold an open transaction for the caller alone.
 
         Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut.
         """
         staged = self._open.get(transaction)
         if staged is None:
-            raise self._not_open(transaction)
+            raise self._not_open_error(transaction)
         _check_owner(staged.owner, owner)
         with staged.lock:
             if not staged.open:
-                raise self._not_open(transaction)
-            if staged.deadline < self._passed():
+                raise self._not_open_error(transaction)
+            if staged.deadline < self._monotonic_us():
                 self._time_out(staged)
-                raise self._not_open(transaction)
+                raise self._not_open_error(transaction)
             yield staged
 
-    def _not_open(self, transaction: str) -> UnknownTransaction | TransactionTimedOut:
+    def _not_open_error(self, transaction: str) -> UnknownTransaction | TransactionTimedOut:
         if transaction in self._timed_out:
             return TransactionTimedOut(f"transaction {transaction} was open for too long and is aborted")
         return UnknownTransaction(f"there is no open transaction {transaction!r}")
 
     def close(self) -> None:
-        """Abort all that are open."""
+        """Abort all open transactions."""
         for staged in list(self._open.values()):
             with staged.lock:
                 self._end(staged)
 
 
-def _check_owner(owner: str, asking: str) -> None:
-    if owner != asking:
-        raise ForeignTransaction("The transaction was begun by somebody else")
+def _check_owner(owner: str, caller: str) -> None:
+    if owner != caller:
+        raise ForeignTransaction("The transaction was begun by another owner")
 
 
-def _answer(stored: dict[Writer, list[Prepared]]) -> None:
-    for many in stored.values():
-        for one in many:
-            resolve(one, "synced")
+def _resolve_appends(stored: dict[Writer, list[Prepared]]) -> None:
+    for batches in stored.values():
+        for batch in batches:
+            resolve(batch, "synced")

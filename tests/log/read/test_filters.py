@@ -18,15 +18,15 @@ Notes = dict[str, str]
 
 
 def batch(rows: list[object]) -> pa.RecordBatch:
-    """Rows with these annotations: a dict, a list of pairs or None."""
+    """Return rows with annotations, each as a dict, a list of pairs or None."""
     pairs = [list(row.items()) if isinstance(row, dict) else row for row in rows]
     payloads = [b"%d" % number for number in range(len(rows))]
     return records.body(payloads, annotations=pa.array(pairs, records.ANNOTATIONS))
 
 
 def matches(text: str, *rows: object) -> list[bool]:
-    result: list[bool] = Filter.parse(text).mask(batch(list(rows))).to_pylist()
-    return result
+    mask: list[bool] = Filter.parse(text).mask(batch(list(rows))).to_pylist()
+    return mask
 
 
 def bad(text: str) -> BadFilter:
@@ -37,19 +37,19 @@ def bad(text: str) -> BadFilter:
     return caught.value
 
 
-def test_the_example_of_the_seed() -> None:
+def test_filter_matches_key_and_value_of_an_annotation() -> None:
     rows = ({"userid": "vip-12"}, {"userid": "vip-"}, {"important": ""}, {"unimportant": "1"}, {}, None)
     assert matches(r"(k:userid v:vip\-[0-9]+) OR (k:important)", *rows) == [True, False, True, False, False, False]
 
 
-def test_patterns_match_the_whole_key_and_the_whole_value() -> None:
+def test_pattern_matches_whole_key_and_whole_value() -> None:
     assert matches("k:userid v:5", {"userid": "5"}, {"userid": "55"}, {"my userid": "5"}) == [True, False, False]
     assert matches("v:5|6", {"a": "5"}, {"a": "6"}, {"a": "56"}, {"a": "5\n"}) == [True, True, False, False]
     assert matches("v:5.*", {"a": "5"}, {"a": "55"}, {"a": "45"}) == [True, True, False]
     assert matches("v:a|b|", {"k": "a"}, {"k": ""}, {"k": "ab"}) == [True, True, False]
 
 
-def test_a_clause_is_one_annotation_and_and_joins_any_two() -> None:
+def test_clause_matches_a_single_annotation_and_joins_any_two() -> None:
     rows = ({"a": "1", "b": "2"}, {"a": "2", "b": "1"}, {"b": "x", "a": "2"})
     assert matches("k:a v:2", *rows) == matches("v:2 k:a", *rows) == [False, True, True]
     assert matches("k:a AND v:2", *rows) == [True, True, True]
@@ -92,20 +92,20 @@ def test_not_binds_before_and_before_or() -> None:
         ("v:..", "ß\U0001f600"),
     ],
 )
-def test_a_pattern_ends_where_it_should(text: str, value: str) -> None:
+def test_pattern_ends_at_space_or_unopened_bracket(text: str, value: str) -> None:
     assert matches(text, {"k": value}, {"k": value + "!"}) == [True, False]
 
 
-def test_a_bracket_that_comes_first_in_a_class_is_one_of_it() -> None:
+def test_first_bracket_in_a_class_is_its_member() -> None:
     assert matches("(v:[^])a]+)", {"k": "xyz"}, {"k": "x)"}, {"k": "]"}) == [True, False, False]
 
 
-def test_spaces_of_all_kinds_stand_between() -> None:
+def test_any_whitespace_separates_clauses() -> None:
     assert matches("\t(k:a\nOR\u00a0k:b )\r\n", {"a": ""}, {"b": ""}, {"c": ""}) == [True, True, False]
 
 
 @pytest.mark.parametrize(
-    ("text", "position", "says"),
+    ("text", "position", "message_part"),
     [
         ("", 0, "empty"),
         (" \n", 0, "empty"),
@@ -134,23 +134,23 @@ def test_spaces_of_all_kinds_stand_between() -> None:
         ("v:a\udc80", 3, "surrogate"),
     ],
 )
-def test_errors_point_at_the_place(text: str, position: int, says: str) -> None:
+def test_error_reports_position_of_the_fault(text: str, position: int, message_part: str) -> None:
     error = bad(text)
     assert error.position == position
-    assert says in error.message
+    assert message_part in error.message
     assert str(error) == f"bad filter at character {position + 1}: {error.message}"
-    shown, caret = error.pointed.rsplit("\n", 1)
-    assert (shown, caret) == (re.sub(r"[\n\udc80]", " ", text), " " * position + "^")
+    excerpt, caret = error.pointed.rsplit("\n", 1)
+    assert (excerpt, caret) == (re.sub(r"[\n\udc80]", " ", text), " " * position + "^")
 
 
-def test_of_a_long_filter_the_part_around_the_error_is_shown() -> None:
+def test_error_in_long_filter_shows_the_part_around_it() -> None:
     text = "k:a OR " * 40 + "here OR " + "k:b OR " * 40
-    shown, caret = bad(text).pointed.split("\n")
-    assert len(shown) == 120
-    assert shown[caret.index("^") :].startswith("here")
+    excerpt, caret = bad(text).pointed.split("\n")
+    assert len(excerpt) == 120
+    assert excerpt[caret.index("^") :].startswith("here")
 
 
-def test_what_it_may_cost_is_bounded() -> None:
+def test_length_depth_and_cost_are_limited() -> None:
     assert matches("(" * (MAX_DEPTH - 1) + "k:a" + ")" * (MAX_DEPTH - 1), {"a": ""}) == [True]
     assert "within each other" in bad("(" * 3000 + "k:a" + ")" * 3000).message
     assert "within each other" in bad("NOT " * 3000 + "k:a").message
@@ -161,22 +161,22 @@ def test_what_it_may_cost_is_bounded() -> None:
     assert bad("v:((a{30}){40})").message == "invalid repetition size: {40} (RE2)"
 
 
-def test_deep_filters_are_read_on_small_stacks_too() -> None:
-    done: list[list[bool]] = []
+def test_deep_filter_is_parsed_on_a_small_stack() -> None:
+    masks: list[list[bool]] = []
     text = "NOT (" * (MAX_DEPTH // 2 - 1) + "k:a" + ")" * (MAX_DEPTH // 2 - 1)
     before = threading.stack_size(256 << 10)
-    thread = threading.Thread(target=lambda: done.append(matches(text, {"a": ""})))
+    thread = threading.Thread(target=lambda: masks.append(matches(text, {"a": ""})))
     thread.start()
     thread.join()
     threading.stack_size(before)
-    assert done == [[False]]
+    assert masks == [[False]]
 
 
 def test_slices_nulls_repeated_keys_and_empty_batches() -> None:
     rows: list[object] = [None, {"a": "1"}, [("a", "1"), ("a", "2")], {}, [("a", None)], {"b": "1"}]
-    whole = batch(rows)
+    all_rows = batch(rows)
     for begin in range(len(rows) + 1):
-        part = whole.slice(begin)
+        part = all_rows.slice(begin)
         assert Filter.parse("k:a").mask(part).to_pylist() == [False, True, True, False, True, False][begin:]
         assert Filter.parse('k:a v:""').mask(part).to_pylist() == [False, False, False, False, True, False][begin:]
         assert Filter.parse("k:a v:2").mask(part).to_pylist() == [False, False, True, False, False, False][begin:]
@@ -184,7 +184,7 @@ def test_slices_nulls_repeated_keys_and_empty_batches() -> None:
     assert Filter.parse("k:a").mask(batch([])).to_pylist() == []
 
 
-def test_a_null_row_has_no_annotations_whatever_lies_below_it() -> None:
+def test_null_row_has_no_annotations_despite_entries_in_its_span() -> None:
     column = pa.MapArray.from_arrays(
         pa.array([0, 1, 2], pa.int32()), pa.array(["a", "a"]), pa.array(["1", "1"]), mask=pa.array([True, False])
     )
@@ -192,7 +192,7 @@ def test_a_null_row_has_no_annotations_whatever_lies_below_it() -> None:
     assert Filter.parse("k:a").mask(rows).to_pylist() == [False, True]
 
 
-def test_apply_keeps_the_rows_that_match() -> None:
+def test_apply_returns_matching_rows() -> None:
     rows = batch([{"a": "1"}, {"b": "1"}, None, {"a": "2"}])
     assert Filter.parse("k:a").apply(rows).column("payload").to_pylist() == [b"0", b"3"]
     assert Filter.parse("NOT k:zzz").apply(rows) is rows
@@ -234,7 +234,7 @@ FILTERS = st.recursive(
     CLAUSES,
     lambda inner: st.one_of(
         st.builds(joined, st.sampled_from(["AND", "OR"]), inner, inner),
-        inner.map(lambda one: (f"NOT ({one[0]})", lambda notes: not one[1](notes))),
+        inner.map(lambda operand: (f"NOT ({operand[0]})", lambda notes: not operand[1](notes))),
     ),
     max_leaves=5,
 )
@@ -242,8 +242,10 @@ FILTERS = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(FILTERS, st.lists(st.none() | st.dictionaries(TEXTS, TEXTS, max_size=3), max_size=8), st.integers(0, 3))
-def test_filters_agree_with_python_row_by_row(one: tuple[str, Oracle], rows: list[Notes | None], begin: int) -> None:
-    text, oracle = one
+def test_filters_agree_with_python_row_by_row(
+    text_and_oracle: tuple[str, Oracle], rows: list[Notes | None], begin: int
+) -> None:
+    text, oracle = text_and_oracle
     expected = [oracle(row or {}) for row in rows][begin:]
     assert Filter.parse(text).mask(batch(list(rows)).slice(begin)).to_pylist() == expected
 
@@ -261,7 +263,7 @@ def test_filters_agree_with_python_row_by_row(one: tuple[str, Oracle], rows: lis
         ).map("".join),
     )
 )
-def test_no_text_raises_anything_but_bad_filter(text: str) -> None:
+def test_any_text_is_parsed_or_raises_bad_filter(text: str) -> None:
     with contextlib.suppress(BadFilter):
         mask = Filter.parse(text).mask(batch([None, {"a": "b"}, {"": ""}, {"k": "a)b"}]))
         assert (len(mask), mask.null_count) == (4, 0)

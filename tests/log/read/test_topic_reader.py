@@ -33,18 +33,18 @@ def topic(tmp_path):
     log.close()
 
 
-def test_a_range_is_read_with_its_first_and_last_batch_cut(topic):
-    found = list(topic.reader().read(4, end=11))
-    assert [(s.base, s.rows, s.end) for s in found] == [(4, 2, 6), (6, 3, 9), (9, 2, 11)]
-    assert [s.batch.num_rows for s in found] == [2, 3, 2]
-    assert [(s.first, s.last) for s in found] == [
+def test_read_cuts_first_and_last_batch_of_a_range(topic):
+    batches = list(topic.reader().read(4, end=11))
+    assert [(s.base, s.rows, s.end) for s in batches] == [(4, 2, 6), (6, 3, 9), (9, 2, 11)]
+    assert [s.batch.num_rows for s in batches] == [2, 3, 2]
+    assert [(s.first, s.last) for s in batches] == [
         (1_000_004, 1_000_005),
         (1_000_006, 1_000_008),
         (1_000_009, 1_000_010),
     ]
 
 
-def test_a_read_is_bounded_by_rows_and_bytes(topic):
+def test_read_stops_at_max_rows_and_max_bytes(topic):
     reader = topic.reader()
     assert sum(s.rows for s in reader.read(1, max_rows=7)) == 7
     assert [s.rows for s in reader.read(0, max_bytes=1)] == [3]
@@ -53,20 +53,20 @@ def test_a_read_is_bounded_by_rows_and_bytes(topic):
     assert len(list(reader.read(-5))) == 10
 
 
-def test_the_first_offset_at_or_after_a_time_is_found(topic):
+def test_at_timestamp_returns_first_offset_at_or_after_it(topic):
     reader = topic.reader()
     assert [reader.at_timestamp(1_000_000 + n) for n in range(30)] == list(range(30))
     assert (reader.at_timestamp(0), reader.at_timestamp(1_000_030)) == (0, 30)
 
 
-def test_documents_tell_origins_without_loading_batches(topic):
-    found = list(topic.reader().whole_batches(7))
-    assert [s.base for s in found] == list(range(6, 30, 3))
-    assert found[0].origin == origin()
-    assert found[0].batch.num_rows == 3
+def test_whole_batches_have_origins_before_they_are_loaded(topic):
+    batches = list(topic.reader().whole_batches(7))
+    assert [s.base for s in batches] == list(range(6, 30, 3))
+    assert batches[0].origin == origin()
+    assert batches[0].batch.num_rows == 3
 
 
-def test_an_open_reader_follows_new_data_and_new_segments(topic):
+def test_open_reader_follows_new_data_and_new_segments(topic):
     reader = topic.reader()
     for n in range(30, 60):
         fill(topic, [b"%d" % n])
@@ -75,14 +75,14 @@ def test_an_open_reader_follows_new_data_and_new_segments(topic):
     assert offsets(reader) == list(range(60))
 
 
-def test_an_open_reader_that_slept_over_several_segments_goes_on(topic):
+def test_open_reader_continues_after_several_new_segments(topic):
     reader = topic.reader()
     assert reader.end == 30
     fill(topic, *([b"x" * 1000] for _ in range(20)))
     assert offsets(reader) == list(range(50))
 
 
-def test_nothing_beyond_the_synced_length_is_seen(topic):
+def test_reader_ignores_data_beyond_the_synced_length(topic):
     files = last_files(topic.path)
     end = topic.end
     with open(files.data, "ab") as file:
@@ -90,7 +90,7 @@ def test_nothing_beyond_the_synced_length_is_seen(topic):
     assert TopicReader(topic.path).end == end
 
 
-def test_a_bad_batch_is_an_error_until_it_is_a_gap(topic):
+def test_damaged_batch_is_an_error_until_it_is_a_gap(topic):
     files = last_files(topic.path)
     base = files.first
     length, _ = segment.read_synced(OS, files)
@@ -111,13 +111,13 @@ def test_a_bad_batch_is_an_error_until_it_is_a_gap(topic):
 
 def test_gaps_are_skipped_and_parts_of_batches_are_served(topic):
     topic._gaps.add([Gap(0, 4, "expired read"), Gap(7, 8, "x"), Gap(10, 16, "y"), Gap(29, 30, "z")])
-    kept = [n for n in range(30) if not (n < 4 or n == 7 or 10 <= n < 16 or n == 29)]
-    assert offsets(topic) == kept
+    remaining = [n for n in range(30) if not (n < 4 or n == 7 or 10 <= n < 16 or n == 29)]
+    assert offsets(topic) == remaining
     assert topic.start == 4
-    assert payloads(topic, 14) == [b"%d" % n for n in kept if n >= 16]
+    assert payloads(topic, 14) == [b"%d" % n for n in remaining if n >= 16]
 
 
-def test_segments_that_go_while_a_reader_is_open_are_passed_over(topic):
+def test_open_reader_skips_segments_that_are_removed(topic):
     reader = topic.reader()
     firsts = sorted(int(p.stem) for p in topic.path.glob("*.arrows"))
     stream = reader.read(0)
@@ -132,7 +132,7 @@ def test_segments_that_go_while_a_reader_is_open_are_passed_over(topic):
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "wrong"])
-def test_without_a_usable_index_the_data_is_read_itself(topic, harm):
+def test_reader_scans_data_if_the_index_is_unusable(topic, harm):
     for file in topic.path.glob("*.index"):
         data = file.read_bytes()
         file.write_bytes({"missing": b"", "cut": data[:-50], "wrong": data[:-60] + b"?" + data[-59:]}[harm])
@@ -144,13 +144,13 @@ def test_without_a_usable_index_the_data_is_read_itself(topic, harm):
     assert reader.end == 31
 
 
-def test_a_folder_that_is_no_topic_is_an_error(tmp_path):
+def test_missing_folder_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         _ = TopicReader(tmp_path / "none").end
     assert (TopicReader(tmp_path).start, TopicReader(tmp_path).end, offsets(TopicReader(tmp_path))) == (0, 0, [])
 
 
-def test_batches_are_views_of_the_file(topic):
+def test_batch_is_a_view_of_the_file(topic):
     before = pa.total_allocated_bytes()
     batches = [s.batch for s in topic.reader().read(0)]
     assert pa.total_allocated_bytes() - before < 1000
@@ -158,11 +158,11 @@ def test_batches_are_views_of_the_file(topic):
 
 
 def run(program, *arguments):
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)], capture_output=True, timeout=60
     )
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode().split()
+    assert process.returncode == 0, process.stderr.decode()
+    return process.stdout.decode().split()
 
 
 def test_a_segment_is_read_by_plain_arrow_without_this_package(topic):
@@ -222,24 +222,24 @@ def test_reading_many_segments_keeps_few_files_open(topic):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(synced=RAW, index=RAW, kept=st.integers(0, 200))
-def test_a_reader_takes_side_files_of_any_bytes_and_finds_nothing_that_is_not_there(topic, synced, index, kept):
+@given(synced=RAW, index=RAW, prefix_length=st.integers(0, 200))
+def test_reader_finds_only_existing_rows_with_random_side_files(topic, synced, index, prefix_length):
     files = last_files(topic.path)
     files.synced.write_bytes(synced)
-    files.index.write_bytes(files.index.read_bytes()[:kept] + index)
-    found = offsets(TopicReader(topic.path))
-    assert found == list(range(len(found)))
-    assert len(found) <= 30
+    files.index.write_bytes(files.index.read_bytes()[:prefix_length] + index)
+    read_offsets = offsets(TopicReader(topic.path))
+    assert read_offsets == list(range(len(read_offsets)))
+    assert len(read_offsets) <= 30
 
 
 def test_batches_are_read_back_from_any_offset(topic):
-    found = list(topic.reader().read_back(11))
-    assert [(s.base, s.rows) for s in found] == [(9, 2), (6, 3), (3, 3), (0, 3)]
+    batches = list(topic.reader().read_back(11))
+    assert [(s.base, s.rows) for s in batches] == [(9, 2), (6, 3), (3, 3), (0, 3)]
     assert next(topic.reader().read_back(99)).end == 30
     assert list(topic.reader().read_back(0)) == []
 
 
-def test_read_back_is_read_the_other_way_round_also_with_gaps(topic):
+def test_read_back_reverses_read_also_with_gaps(topic):
     topic._gaps.add([Gap(0, 4, "expired read"), Gap(7, 8, "x"), Gap(10, 16, "y"), Gap(29, 30, "z")])
     for before in range(32):
         ahead = [(s.base, s.end) for s in topic.reader().read(0, end=before)]
@@ -248,20 +248,20 @@ def test_read_back_is_read_the_other_way_round_also_with_gaps(topic):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
 @given(st.sets(st.integers(0, 31), max_size=12))
-def test_the_extent_is_what_reading_everything_would_say(tmp_path_factory, edges):
+def test_extent_equals_that_of_a_full_read(tmp_path_factory, edges):
     log = Log(tmp_path_factory.mktemp("log"), MANY, fs=UNSYNCED, clock=FakeClock(1.0))
     topic = log.topic("t", create=True)
     fill(topic, *([b"%d" % n for n in range(first, first + 3)] for first in range(0, 30, 3)))
     topic._gaps.add([Gap(begin, end, "x") for begin, end in pairwise(sorted(edges)) if begin % 2])
     reader = topic.reader()
-    stamps = [micros for one in reader.read(0) for micros in one.batch["timestamp"].cast(pa.int64()).to_pylist()]
+    stamps = [micros for stored in reader.read(0) for micros in stored.batch["timestamp"].cast(pa.int64()).to_pylist()]
     extent = reader.extent()
     assert (extent.start, extent.end, extent.gaps) == (reader.start, reader.end, reader.gaps())
     assert (extent.oldest, extent.newest) == ((stamps[0], stamps[-1]) if stamps else (None, None))
     log.close()
 
 
-def test_a_topic_without_rows_has_an_extent_without_times(tmp_path):
+def test_empty_topic_has_an_extent_without_times(tmp_path):
     log = Log(tmp_path, MANY, fs=UNSYNCED)
     extent = log.topic("t", create=True).reader().extent()
     assert (extent.start, extent.end, extent.gaps, extent.oldest, extent.newest) == (0, 0, [], None, None)
@@ -269,17 +269,17 @@ def test_a_topic_without_rows_has_an_extent_without_times(tmp_path):
 
 
 def outcome(read):
-    """Payloads up to the end, or up to the batch that cannot be read, with its offsets."""
-    found, bad = [], None
+    """Return offsets and payloads up to the end or a damaged batch, and that batch's offsets."""
+    payloads_read, bad = [], None
     try:
         for batch in read:
-            found += zip(batch["offset"].to_pylist(), batch["payload"].to_pylist(), strict=True)
+            payloads_read += zip(batch["offset"].to_pylist(), batch["payload"].to_pylist(), strict=True)
     except CorruptBatch as error:
         bad = error.begin, error.end
-    return found, bad
+    return payloads_read, bad
 
 
-def test_small_batches_that_follow_each_other_are_read_as_one(topic):
+def test_contiguous_small_batches_are_joined(topic):
     fill(topic, *([b"x" * 10] for _ in range(20)))
     pieces = [batch.num_rows for batch in topic.reader().read_joined(0)]
     assert sum(pieces) == 50
@@ -287,16 +287,16 @@ def test_small_batches_that_follow_each_other_are_read_as_one(topic):
     assert [batch.num_rows for batch in topic.reader().read_joined(0, room=1)] == [3] * 10 + [1] * 20
 
 
-def test_with_the_end_that_a_reader_told_it_does_not_look_again(topic, monkeypatch):
+def test_read_joined_with_an_earlier_end_does_not_refresh(topic, monkeypatch):
     reader = topic.reader()
     _, end, _ = reader.span()
     fill(topic, [b"behind it"])
-    monkeypatch.setattr(reader, "_refresh", lambda: pytest.fail("it looked"))
+    monkeypatch.setattr(reader, "_refresh", lambda: pytest.fail("the folder was examined"))
     assert sum(batch.num_rows for batch in reader.read_joined(0, end=end)) == end == 30
     assert list(reader.read_joined(30, end=end)) == []
 
 
-def test_a_large_batch_is_a_view_of_the_file_also_among_small_ones(topic):
+def test_large_batch_among_small_ones_is_a_view_of_the_file(topic):
     fill(topic, [b"x" * 100_000])
     before = pa.total_allocated_bytes()
     *_, last = topic.reader().read_joined(29, room=50_000)
@@ -305,7 +305,7 @@ def test_a_large_batch_is_a_view_of_the_file_also_among_small_ones(topic):
 
 
 @pytest.mark.parametrize("harm", ["index", "preamble"])
-def test_without_an_index_or_a_beginning_batches_are_looked_at_one_by_one(topic, harm):
+def test_read_joined_works_without_index_or_preamble(topic, harm):
     for file in topic.path.glob("*.index" if harm == "index" else "*.arrows"):
         flip(file, -1 % file.stat().st_size if harm == "index" else 60)
     assert [offset for offset, _ in outcome(topic.reader().read_joined(0))[0]] == list(range(30))
@@ -319,7 +319,7 @@ def test_without_an_index_or_a_beginning_batches_are_looked_at_one_by_one(topic,
     max_rows=st.none() | st.integers(0, 60),
     room=st.integers(1, 20_000),
 )
-def test_joined_or_not_the_same_rows_are_read_up_to_the_same_damage(
+def test_read_joined_yields_the_rows_of_read_up_to_the_same_damage(
     tmp_path_factory, edges, flips, offset, max_rows, room
 ):
     log = Log(tmp_path_factory.mktemp("log"), TopicSettings(segment_size_limit=6000), fs=UNSYNCED)
@@ -327,15 +327,15 @@ def test_joined_or_not_the_same_rows_are_read_up_to_the_same_damage(
     fill(topic, *([b"%d" % n] * (n % 4 + 1) for n in range(20)))
     topic._gaps.add([Gap(begin, end, "x") for begin, end in pairwise(sorted(edges)) if begin % 2])
     files = sorted(path for kind in ("arrows", "index") for path in topic.path.glob(f"*.{kind}"))
-    for file, place, bit in flips:
+    for file, position, bit in flips:
         path = files[file % len(files)]
-        flip(path, place % path.stat().st_size, 1 << bit)
+        flip(path, position % path.stat().st_size, 1 << bit)
     plain = outcome(stored.batch for stored in topic.reader().read(offset, max_rows=max_rows))
     assert outcome(topic.reader().read_joined(offset, max_rows=max_rows, room=room)) == plain
     log.close()
 
 
-def test_of_compressed_batches_no_more_is_unpacked_than_there_is_room_for(tmp_path, monkeypatch):
+def test_read_joined_unpacks_no_more_compressed_batches_than_requested(tmp_path, monkeypatch):
     monkeypatch.setattr(compaction, "MERGE_ROWS", 1)
     with opened(tmp_path, settings=TopicSettings(segment_size_limit=1 << 20, compression="zstd")) as topic:
         fill(topic, *([b"x" * 100_000] for _ in range(25)))
@@ -343,10 +343,10 @@ def test_of_compressed_batches_no_more_is_unpacked_than_there_is_room_for(tmp_pa
         sealed = min(topic.path.glob("*.arrows"))
         assert sealed.stat().st_size < 20_000
         first = next(topic.reader().read_joined(0, room=250_000))
-        assert first.num_rows == 3, "where there is room for two and a half"
+        assert first.num_rows == 3, "the room holds two and a half"
 
 
-def test_batches_of_a_later_version_are_refused_also_where_they_are_many(topic, monkeypatch):
+def test_read_joined_refuses_batches_of_a_later_version(topic, monkeypatch):
     with monkeypatch.context() as later:
         later.setattr(batch_format, "VERSION", 2)
         fill(topic, [b"a"], [b"b"], [b"c"])

@@ -1,4 +1,4 @@
-"""Compaction: the same rows, origins, counts and numbers in fewer bytes, also while somebody reads."""
+"""Compaction: the same rows, origins, counts and numbers in fewer bytes, also during reads."""
 
 import threading
 
@@ -15,49 +15,49 @@ ZSTD = TopicSettings(segment_size_limit=6000, compression="zstd")
 
 
 def write(topic, count=30, name="p"):
-    """Batches of two sources and two buckets, with counts, buffers and producers."""
+    """Append batches of two sources and two buckets, with counts, buffers and producers."""
     for n in range(count):
         source = "events" if n % 10 < 8 else "other"
-        told = origin(source, bucket=BUCKET + 60 * (n // 15), counts={"accepted": 2, "taken": n})
+        batch_origin = origin(source, bucket=BUCKET + 60 * (n // 15), counts={"accepted": 2, "taken": n})
         producer = ProducerSequence(name, n // 3) if n % 3 == 0 else None
-        topic.append(rows(b"%d" % n * 50, b"%d." % n * 50), told, producer=producer).result(10)
+        topic.append(rows(b"%d" % n * 50, b"%d." % n * 50), batch_origin, producer=producer).result(10)
 
 
-def picture(topic):
-    """All that is to stay as it is."""
+def contents(topic):
+    """Return everything that compaction must not change."""
     reader = topic.reader()
     counts = {}
     for stored in reader.whole_batches():
         key = stored.origin.source, stored.origin.bucket
         counts.setdefault(key, []).append((stored.rows, sum(stored.origin.counts.values())))
-    totals = {key: tuple(map(sum, zip(*many, strict=True))) for key, many in counts.items()}
+    totals = {key: tuple(map(sum, zip(*counts_of_key, strict=True))) for key, counts_of_key in counts.items()}
     table = pa.Table.from_batches([stored.batch for stored in reader.read(0)])
     times = table.column("timestamp").cast(pa.int64()).to_pylist()
-    found = [reader.at_timestamp(time) for time in times]
-    return totals, table.to_pydict(), found, reader.rows_by_origin(0, reader.end)
+    offsets_by_time = [reader.at_timestamp(time) for time in times]
+    return totals, table.to_pydict(), offsets_by_time, reader.rows_by_origin(0, reader.end)
 
 
 @pytest.mark.parametrize("settings", [SMALL, ZSTD], ids=["plain", "zstd"])
-def test_everything_is_as_before_in_fewer_and_smaller_batches(tmp_path, settings):
+def test_compaction_preserves_contents_in_fewer_and_smaller_batches(tmp_path, settings):
     with opened(tmp_path, settings=settings) as topic:
         write(topic)
-        before, batches = picture(topic), len(list(topic.reader().whole_batches()))
+        before, batches = contents(topic), len(list(topic.reader().whole_batches()))
         sizes = topic.compact()
-        assert picture(topic) == before
+        assert contents(topic) == before
         assert len(list(topic.reader().whole_batches())) < batches / 2
         assert sizes[1] < sizes[0] * (0.7 if settings is ZSTD else 0.9)
         assert topic.verify() == []
         assert topic.compact() == (0, 0)
     with opened(tmp_path, settings=settings) as topic:
-        assert picture(topic) == before
-        again = topic.append(rows(b"27" * 50, b"27." * 50), origin(), producer=ProducerSequence("p", 9)).result(10)
-        assert again.first == 54
+        assert contents(topic) == before
+        retried = topic.append(rows(b"27" * 50, b"27." * 50), origin(), producer=ProducerSequence("p", 9)).result(10)
+        assert retried.first == 54
         assert topic.compact()[0] == 0
         fill(topic, [b"new"])
         assert offsets(topic) == list(range(61))
 
 
-def test_plain_arrow_reads_what_was_compressed(tmp_path):
+def test_plain_arrow_reads_compressed_segments(tmp_path):
     with opened(tmp_path, settings=ZSTD) as topic:
         write(topic)
         topic.compact()
@@ -68,7 +68,7 @@ def test_plain_arrow_reads_what_was_compressed(tmp_path):
         assert values == payloads(topic)
 
 
-def test_readers_that_are_open_go_on_whatever_they_have_seen(tmp_path):
+def test_open_readers_continue_after_compaction(tmp_path):
     with opened(tmp_path, settings=ZSTD) as topic:
         write(topic, 10)
         reader, stream = topic.reader(), topic.reader().read(0)
@@ -81,7 +81,7 @@ def test_readers_that_are_open_go_on_whatever_they_have_seen(tmp_path):
         assert offsets(reader) == list(range(60))
 
 
-def test_a_reader_that_saw_a_part_of_what_became_smaller_sees_the_rest(tmp_path):
+def test_reader_continues_in_a_segment_that_became_smaller(tmp_path):
     with opened(tmp_path, settings=TopicSettings(segment_size_limit=50_000, compression="zstd")) as topic:
         write(topic, 25)
         reader = topic.reader()
@@ -94,8 +94,8 @@ def test_a_reader_that_saw_a_part_of_what_became_smaller_sees_the_rest(tmp_path)
         assert offsets(reader) == list(range(61))
 
 
-class Watched(UnsyncedFiles):
-    """Looks at every step of an exchange of files."""
+class WatchedFiles(UnsyncedFiles):
+    """A file system that calls ``look`` at every step of an exchange of files."""
 
     look = staticmethod(lambda: None)
 
@@ -109,8 +109,8 @@ class Watched(UnsyncedFiles):
         self.look()
 
 
-def test_at_every_step_of_the_exchange_new_and_old_readers_see_all(tmp_path):
-    fs = Watched()
+def test_readers_see_all_rows_at_every_step_of_the_exchange(tmp_path):
+    fs = WatchedFiles()
     with opened(tmp_path, settings=ZSTD, fs=fs) as topic:
         write(topic)
         expected, old, steps = payloads(topic), topic.reader(), []
@@ -126,7 +126,7 @@ def test_at_every_step_of_the_exchange_new_and_old_readers_see_all(tmp_path):
         assert len(steps) >= 5
 
 
-def test_readers_are_right_while_it_goes_on(tmp_path):
+def test_readers_see_all_rows_during_compaction(tmp_path):
     with opened(tmp_path, settings=ZSTD) as topic:
         write(topic, 60)
         expected, stop, wrong = payloads(topic), threading.Event(), []
@@ -142,7 +142,7 @@ def test_readers_are_right_while_it_goes_on(tmp_path):
             thread.start()
         for compression in ("zstd", "none") * 3:
             topic.writer.settings = topic.settings.changed({"compression": compression})
-            topic._maintenance._final.clear()
+            topic._maintenance._compacted.clear()
             topic.compact()
         stop.set()
         for thread in threads:
@@ -150,7 +150,7 @@ def test_readers_are_right_while_it_goes_on(tmp_path):
         assert wrong == []
 
 
-def test_a_gap_in_the_middle_stays_one_and_a_bad_batch_becomes_one(tmp_path):
+def test_damaged_batch_becomes_a_gap_of_a_compacted_segment(tmp_path):
     with opened(tmp_path, settings=ZSTD) as topic:
         write(topic)
         first = topic.path / f"{0:020}.arrows"
@@ -168,7 +168,7 @@ def test_a_gap_in_the_middle_stays_one_and_a_bad_batch_becomes_one(tmp_path):
         assert len(offsets(topic)) == 58
 
 
-def test_a_damaged_byte_in_a_compacted_segment_costs_its_batch(tmp_path):
+def test_damaged_byte_in_compacted_segment_loses_only_its_batch(tmp_path):
     with opened(tmp_path, settings=ZSTD) as topic:
         write(topic)
         topic.compact()
@@ -178,7 +178,7 @@ def test_a_damaged_byte_in_a_compacted_segment_costs_its_batch(tmp_path):
         assert len(offsets(topic)) == 60 - (gap.end - gap.begin)
 
 
-def test_the_sweep_compresses_what_is_sealed_where_that_is_configured(tmp_path):
+def test_sweep_compresses_sealed_segments_if_configured(tmp_path):
     log = Log(tmp_path, SMALL, fs=UNSYNCED, clock=FakeClock())
     topic = log.topic("t", create=True)
     write(topic)
@@ -192,22 +192,22 @@ def test_the_sweep_compresses_what_is_sealed_where_that_is_configured(tmp_path):
     log.close()
 
 
-def test_on_a_full_disk_all_stays_as_it_is(tmp_path):
+def test_compaction_on_a_full_disk_changes_nothing(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs, settings=ZSTD) as topic:
         write(topic)
-        before, names = picture(topic), sorted(path.name for path in topic.path.iterdir())
+        before, names = contents(topic), sorted(path.name for path in topic.path.iterdir())
         for free in (0, 500, 1000, 1800, 2500):
             fs.free = free
             with pytest.raises(LogFull):
                 topic.compact()
-            assert (picture(topic), sorted(path.name for path in topic.path.iterdir())) == (before, names)
+            assert (contents(topic), sorted(path.name for path in topic.path.iterdir())) == (before, names)
         fs.free = None
         topic.compact()
-        assert picture(topic) == before
+        assert contents(topic) == before
 
 
-def test_wherever_a_power_cut_comes_all_rows_are_there(tmp_path):
+def test_power_cut_during_compaction_loses_no_row(tmp_path):
     for stop in range(0, 30, 2):
         folder = tmp_path / str(stop)
         folder.mkdir()
@@ -215,7 +215,7 @@ def test_wherever_a_power_cut_comes_all_rows_are_there(tmp_path):
         log = Log(folder, ZSTD, fs=fs)
         topic = log.topic("t", create=True)
         write(topic, 12)
-        expected = picture(topic)
+        expected = contents(topic)
         fs.stop_after = stop
         topic.sweep()
         log.close()
@@ -223,25 +223,25 @@ def test_wherever_a_power_cut_comes_all_rows_are_there(tmp_path):
         log = Log(folder, ZSTD, fs=fs)
         topic = log.topic("t")
         assert topic.gaps() == []
-        assert picture(topic) == expected
+        assert contents(topic) == expected
         assert list(topic.path.glob("*.tmp")) == []
         log.close()
 
 
-def test_what_was_dropped_but_is_still_there_does_not_join_what_came_after_it(tmp_path):
-    """A deletion that came no further than the gap: its counts must not come back with other rows."""
+def test_dropped_batches_that_still_exist_are_not_joined_with_others(tmp_path):
+    """A deletion may end after it stored its gap: its counts must not return with other rows."""
     fs = CrashingFileSystem(tmp_path)
     log = Log(tmp_path, fs=fs)
     topic = log.topic("t", create=True)
-    one = origin(counts={"accepted": 1})
+    batch_origin = origin(counts={"accepted": 1})
     for payload in (b"a", b"b"):
-        topic.append(rows(payload), one).result(10)
+        topic.append(rows(payload), batch_origin).result(10)
     fs.failures["rename"] = 5
     with pytest.raises(WriteFailed):
         log.delete("t")
     fs.failures.clear()
     for payload in (b"c", b"d"):
-        topic.append(rows(payload), one).result(10)
+        topic.append(rows(payload), batch_origin).result(10)
     log.configure("t", {"segment_size_limit": 1})
     fill(topic, [b"e"])
     topic.compact()

@@ -1,31 +1,27 @@
 """The thread that sweeps."""
 
-import time
-
 from penstock.log import Log, Sweeper, TopicSettings
 from penstock.testing import FakeClock
+from penstock.testing.pipe import until
 from tests.log.log_helpers import UNSYNCED, fill
 
 
-def test_it_sweeps_again_and_again_until_it_is_stopped(tmp_path, caplog):
+def test_sweeper_sweeps_until_it_is_stopped(tmp_path, caplog):
     clock = FakeClock()
     log = Log(tmp_path, TopicSettings(stale_after=10), clock=clock, fs=UNSYNCED)
     topic = log.topic("t", create=True)
-    sweeper = Sweeper(log, interval=0.01)
+    sweeper = Sweeper(log, interval_s=0.01)
     sweeper.start()
     for number in range(3):
         fill(topic, [b"%d" % number])
         clock.advance(11)
-        end = time.monotonic() + 10
-        while topic.start != number + 1 and time.monotonic() < end:
-            time.sleep(0.01)
-        assert topic.start == number + 1
+        until(lambda expected=number + 1: topic.start == expected)
     sweeper.stop()
     log.close()
     assert caplog.text == ""
 
 
-def test_a_sweep_that_fails_is_told_and_tried_again(tmp_path, caplog):
+def test_failed_sweep_is_logged_and_repeated(tmp_path, caplog):
     log = Log(tmp_path, fs=UNSYNCED)
     calls = []
 
@@ -34,10 +30,9 @@ def test_a_sweep_that_fails_is_told_and_tried_again(tmp_path, caplog):
         raise RuntimeError("broken")
 
     log.sweep = sweep
-    sweeper = Sweeper(log, interval=0.01)
+    sweeper = Sweeper(log, interval_s=0.01)
     sweeper.start()
-    while len(calls) < 2:
-        time.sleep(0.01)
+    until(lambda: len(calls) >= 2)
     sweeper.stop()
-    assert "the log was not swept" in caplog.text
+    assert "retention: the log could not be swept" in caplog.text
     log.close()

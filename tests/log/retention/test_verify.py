@@ -15,14 +15,14 @@ def damage(topic, first):
     flip(file, file.stat().st_size - 60)
 
 
-def test_a_sound_topic_has_nothing_to_report(tmp_path):
+def test_verify_reports_nothing_for_a_sound_topic(tmp_path):
     with opened(tmp_path, settings=SMALL) as topic:
         fill(topic, [b"a"], [b"b"])
         assert topic.verify(0, topic.end) == []
         assert not (topic.path / "quarantine").exists()
 
 
-def test_bad_batches_become_gaps_once_and_their_bytes_are_kept(tmp_path):
+def test_damaged_batch_becomes_a_gap_and_is_quarantined(tmp_path):
     with opened(tmp_path, settings=SMALL) as topic:
         fill(topic, *([b"%d" % n] * 2 for n in range(6)))
         damage(topic, 4)
@@ -30,10 +30,10 @@ def test_bad_batches_become_gaps_once_and_their_bytes_are_kept(tmp_path):
         assert [(gap.begin, gap.end) for gap in topic.verify(0, 10)] == [(4, 6)]
         assert [(gap.begin, gap.end) for gap in topic.verify(0, 12)] == [(10, 12)]
         assert topic.verify(0, 12) == []
-        kept = sorted((topic.path / "quarantine").iterdir())
+        quarantined = sorted((topic.path / "quarantine").iterdir())
         damaged = topic.path / f"{4:020}.arrows"
-        assert damaged.read_bytes().endswith(kept[0].read_bytes())
-        assert len(kept) == 2
+        assert damaged.read_bytes().endswith(quarantined[0].read_bytes())
+        assert len(quarantined) == 2
         fill(topic, [b"new"])
         assert offsets(topic) == [0, 1, 2, 3, 6, 7, 8, 9, 12]
     with opened(tmp_path) as topic:
@@ -41,7 +41,7 @@ def test_bad_batches_become_gaps_once_and_their_bytes_are_kept(tmp_path):
         assert topic.end == 13
 
 
-def test_the_index_of_a_sealed_segment_is_rebuilt(tmp_path):
+def test_index_of_sealed_segment_is_rebuilt(tmp_path):
     with opened(tmp_path, settings=SMALL) as topic:
         fill(topic, [b"a"], [b"b"])
         index = topic.path / f"{0:020}.index"
@@ -51,18 +51,18 @@ def test_the_index_of_a_sealed_segment_is_rebuilt(tmp_path):
         assert index.read_bytes() == good
 
 
-def test_a_segment_that_lost_its_end_while_it_is_open_becomes_a_gap(tmp_path):
+def test_truncated_end_of_open_segment_becomes_a_gap(tmp_path):
     with opened(tmp_path, settings=TopicSettings(segment_size_limit=2500)) as topic:
         fill(topic, *([b"%d" % n] for n in range(8)))
         first = topic.path / f"{0:020}.arrows"
         with open(first, "r+b") as file:
             file.truncate(first.stat().st_size - 8)
-        found = topic.verify(0, 8)
-        assert sum(gap.end - gap.begin for gap in found) == 1
+        new_gaps = topic.verify(0, 8)
+        assert sum(gap.end - gap.begin for gap in new_gaps) == 1
         assert len(payloads(TopicReader(topic.path))) == 7
 
 
-def test_on_a_full_disk_nothing_is_entered(tmp_path):
+def test_verify_on_a_full_disk_stores_no_gap(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, settings=SMALL, fs=fs) as topic:
         fill(topic, [b"a"], [b"b"])
@@ -76,7 +76,7 @@ def test_on_a_full_disk_nothing_is_entered(tmp_path):
         assert topic.gaps() == TopicReader(topic.path).gaps() == [Gap(0, 1, "corrupt", topic.gaps()[0].counts, {})]
 
 
-def test_a_wrong_index_of_the_segment_that_is_written_is_made_anew_and_appends_go_on(tmp_path):
+def test_wrong_index_of_active_segment_is_rewritten_and_appends_continue(tmp_path):
     with opened(tmp_path) as topic:
         fill(topic, [b"a"], [b"b", b"c"])
         file = topic.path / f"{0:020}.index"
@@ -90,7 +90,7 @@ def test_a_wrong_index_of_the_segment_that_is_written_is_made_anew_and_appends_g
         assert payloads(TopicReader(topic.path)) == [b"a", b"b", b"c", b"d"]
 
 
-def test_an_index_that_is_sound_by_itself_but_not_what_the_data_say_is_made_anew(tmp_path):
+def test_sound_index_that_differs_from_the_data_is_rewritten(tmp_path):
     with opened(tmp_path, settings=SMALL) as topic:
         fill(topic, [b"a"], [b"b"])
         file = topic.path / f"{0:020}.index"

@@ -1,4 +1,4 @@
-"""Transactions: all or nothing over several topics, whatever happens."""
+"""Transactions: all or nothing over several topics, also after crashes."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ from penstock.log import (
     UnknownTransaction,
     WriteFailed,
 )
-from penstock.log.transactions.atomic_commit import SUFFIX, undo
+from penstock.log.transactions.atomic_commit import SUFFIX, undo_undecided
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.fuzzed import documents
 from tests.log.log_helpers import UNSYNCED, UnsyncedFiles, fill, offsets, origin, payloads, rows
@@ -46,44 +46,47 @@ def log(tmp_path, clock):
     log.close()
 
 
-def staged(log):
+def transaction_files(log):
     return sorted(path.name for path in log.directory.glob("TRANSACTION*"))
 
 
-def put(log, transaction, topic, *values, producer=None):
+def stage(log, transaction, topic, *values, producer=None):
     log.transactions.append(transaction, topic, rows(*values), origin(), producer)
 
 
-def test_offsets_are_given_at_commit_and_nothing_is_seen_before(log):
+def test_commit_assigns_offsets_and_publishes_rows(log):
     fill(log.topic("a", create=True), [b"0"])
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1", b"2")
-    put(log, transaction, "b", b"x")
-    put(log, transaction, "a", b"3")
+    stage(log, transaction, "a", b"1", b"2")
+    stage(log, transaction, "b", b"x")
+    stage(log, transaction, "a", b"3")
     assert (payloads(log.topic("a")), log.names()) == ([b"0"], ["a"])
     fill(log.topic("a"), [b"between"])
-    done = log.transactions.commit(transaction)
-    assert [(one.first, one.count, one.durability) for one in done["a"]] == [(2, 2, "synced"), (4, 1, "synced")]
-    assert [one.first for one in done["b"]] == [0]
+    answers = log.transactions.commit(transaction)
+    assert [(appended.first, appended.count, appended.durability) for appended in answers["a"]] == [
+        (2, 2, "synced"),
+        (4, 1, "synced"),
+    ]
+    assert [appended.first for appended in answers["b"]] == [0]
     assert payloads(log.topic("a")) == [b"0", b"between", b"1", b"2", b"3"]
     assert payloads(log.topic("b")) == [b"x"]
-    assert staged(log) == []
+    assert transaction_files(log) == []
 
 
-def test_an_aborted_transaction_leaves_nothing(log):
+def test_abort_leaves_nothing(log):
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1")
-    assert len(staged(log)) == 1
+    stage(log, transaction, "a", b"1")
+    assert len(transaction_files(log)) == 1
     log.transactions.abort(transaction)
-    assert (log.names(), staged(log)) == ([], [])
+    assert (log.names(), transaction_files(log)) == ([], [])
     for call in (log.transactions.commit, log.transactions.abort):
         with pytest.raises(UnknownTransaction):
             call(transaction)
 
 
-def test_a_commit_that_was_not_heard_of_is_answered_again(log):
+def test_repeated_commit_returns_the_same_answer(log):
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1")
+    stage(log, transaction, "a", b"1")
     assert log.transactions.commit(transaction) == log.transactions.commit(transaction)
     assert payloads(log.topic("a")) == [b"1"]
 
@@ -92,53 +95,53 @@ def test_an_empty_transaction_can_be_committed(log):
     assert log.transactions.commit(log.transactions.begin()) == {}
 
 
-def test_what_is_open_for_too_long_is_aborted(log, clock):
+def test_transaction_is_aborted_after_its_timeout(log, clock):
     late, early = log.transactions.begin(), log.transactions.begin(timeout=5)
-    put(log, late, "a", b"1")
-    put(log, early, "a", b"2")
+    stage(log, late, "a", b"1")
+    stage(log, early, "a", b"2")
     clock.advance(6)
     for _ in range(2):
         with pytest.raises(TransactionTimedOut):
-            put(log, early, "a", b"3")
+            stage(log, early, "a", b"3")
     clock.advance(55)
     log.sweep()
-    assert staged(log) == []
+    assert transaction_files(log) == []
     with pytest.raises(TransactionTimedOut):
         log.transactions.commit(late)
     assert log.names() == []
 
 
-def test_a_caller_cannot_ask_for_more_time_than_is_configured(log, clock):
+def test_timeout_is_limited_by_the_configuration(log, clock):
     transaction = log.transactions.begin(timeout=1e9)
     clock.advance(61)
     with pytest.raises(TransactionTimedOut):
         log.transactions.abort(transaction)
 
 
-def test_what_a_topic_does_not_take_is_refused_at_once(log):
+def test_append_that_the_topic_refuses_is_refused_before_the_commit(log):
     transaction = log.transactions.begin()
     with pytest.raises(MessageTooLarge):
-        put(log, transaction, "a", b"x" * 1001)
+        stage(log, transaction, "a", b"x" * 1001)
     for name in ("A", "_ledger"):
         with pytest.raises(InvalidTopicName):
-            put(log, transaction, name, b"x")
+            stage(log, transaction, name, b"x")
     for name in ("a", "b", "c"):
         log.create(name)
     with pytest.raises(TooManyTopics):
-        put(log, transaction, "d", b"x")
+        stage(log, transaction, "d", b"x")
     with pytest.raises(ValueError, match="columns"):
         log.transactions.append(transaction, "a", pa.record_batch({"x": [1]}), origin())
     with pytest.raises(UnknownTransaction):
-        put(log, "none", "a", b"x")
+        stage(log, "none", "a", b"x")
     assert log.transactions.commit(transaction) == {}
 
 
-def test_size_and_number_are_bounded_by_name(tmp_path):
+def test_size_and_number_of_transactions_are_limited(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED, transactions=Limits(max_size=3000, max_open=2))
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"x" * 1500)
+    stage(log, transaction, "a", b"x" * 1500)
     with pytest.raises(MessageTooLarge, match=r"transactions\.max_size"):
-        put(log, transaction, "a", b"x" * 1500)
+        stage(log, transaction, "a", b"x" * 1500)
     log.transactions.begin()
     with pytest.raises(LogFull, match=r"transactions\.max_open"):
         log.transactions.begin()
@@ -147,46 +150,50 @@ def test_size_and_number_are_bounded_by_name(tmp_path):
     log.close()
 
 
-def test_a_retried_append_is_staged_once_and_a_retried_transaction_stored_once(log):
+def test_retried_append_and_retried_transaction_are_stored_once(log):
     first = log.transactions.begin()
     for _ in range(2):
-        put(log, first, "a", b"1", producer=ProducerSequence("p", 0))
-    put(log, first, "a", b"2", producer=ProducerSequence("p", 1))
-    done = log.transactions.commit(first)
+        stage(log, first, "a", b"1", producer=ProducerSequence("p", 0))
+    stage(log, first, "a", b"2", producer=ProducerSequence("p", 1))
+    first_answers = log.transactions.commit(first)
     second = log.transactions.begin()
-    put(log, second, "a", b"1", producer=ProducerSequence("p", 0))
-    put(log, second, "a", b"2", producer=ProducerSequence("p", 1))
-    again = log.transactions.commit(second)
-    assert [one.first for one in done["a"]] == [one.first for one in again["a"]] == [0, 1]
+    stage(log, second, "a", b"1", producer=ProducerSequence("p", 0))
+    stage(log, second, "a", b"2", producer=ProducerSequence("p", 1))
+    second_answers = log.transactions.commit(second)
+    assert (
+        [appended.first for appended in first_answers["a"]]
+        == [appended.first for appended in second_answers["a"]]
+        == [0, 1]
+    )
     assert payloads(log.topic("a")) == [b"1", b"2"]
 
 
-def test_a_number_that_leaves_a_gap_fails_the_commit_as_a_whole(log):
+def test_sequence_number_after_a_hole_fails_the_whole_commit(log):
     log.topic("a", create=True).append(rows(b"0"), origin(), producer=ProducerSequence("p", 0)).result(10)
     transaction = log.transactions.begin()
-    put(log, transaction, "b", b"x")
-    put(log, transaction, "a", b"y", producer=ProducerSequence("p", 5))
+    stage(log, transaction, "b", b"x")
+    stage(log, transaction, "a", b"y", producer=ProducerSequence("p", 5))
     with pytest.raises(OutOfSequence):
         log.transactions.commit(transaction)
     assert (payloads(log.topic("a")), payloads(log.topic("b"))) == ([b"0"], [])
     log.transactions.abort(transaction)
 
 
-def test_subscribers_hear_of_committed_rows(log):
+def test_observers_receive_committed_rows(log):
     seen = []
     log.observe(lambda name, stored: seen.append((name, stored.base, stored.rows)))
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1", b"2")
-    put(log, transaction, "b", b"3")
+    stage(log, transaction, "a", b"1", b"2")
+    stage(log, transaction, "b", b"3")
     assert seen == []
     log.transactions.commit(transaction)
     assert sorted(seen) == [("a", 0, 2), ("b", 0, 1)]
 
 
-def test_a_topic_that_is_deleted_before_the_commit_is_made_again(log):
+def test_commit_creates_a_topic_that_was_deleted(log):
     fill(log.topic("a", create=True), [b"old"])
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"new")
+    stage(log, transaction, "a", b"new")
     log.delete("a")
     with pytest.raises(UnknownTopic):
         log.topic("a")
@@ -194,28 +201,28 @@ def test_a_topic_that_is_deleted_before_the_commit_is_made_again(log):
     assert payloads(log.topic("a")) == [b"new"]
 
 
-def test_what_was_open_is_gone_after_a_restart(tmp_path):
+def test_restart_drops_open_transactions(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED)
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1")
-    left = (tmp_path / staged(log)[0]).read_bytes()
+    stage(log, transaction, "a", b"1")
+    staged_bytes = (tmp_path / transaction_files(log)[0]).read_bytes()
     log.close()
-    (tmp_path / "TRANSACTION-x.staged").write_bytes(left)  # as a kill leaves it
+    (tmp_path / "TRANSACTION-x.staged").write_bytes(staged_bytes)  # the state after a kill
     log = Log(tmp_path, fs=UNSYNCED)
-    assert (staged(log), log.names()) == ([], [])
+    assert (transaction_files(log), log.names()) == ([], [])
     with pytest.raises(UnknownTransaction):
         log.transactions.commit(transaction)
     log.close()
 
 
-def test_on_a_full_disk_a_commit_fails_as_a_whole_and_can_be_tried_again(tmp_path):
+def test_failed_commit_on_a_full_disk_can_be_retried(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     log = Log(tmp_path, fs=fs)
     for name in ("a", "b"):
         fill(log.topic(name, create=True), [b"0"])
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1" * 500)
-    put(log, transaction, "b", b"2" * 500)
+    stage(log, transaction, "a", b"1" * 500)
+    stage(log, transaction, "b", b"2" * 500)
     for free in (0, 100, 700, 1400, 1600, 2000):
         fs.free = free
         with suppress(LogFull):
@@ -231,15 +238,15 @@ def test_on_a_full_disk_a_commit_fails_as_a_whole_and_can_be_tried_again(tmp_pat
 
 
 @pytest.mark.parametrize("broken", ["sync", "truncate", "remove", "sync_directory", "rename", "write"])
-def test_while_a_failed_commit_cannot_be_taken_back_its_topics_wait(tmp_path, broken):
+def test_topics_wait_until_a_failed_commit_is_rolled_back(tmp_path, broken):
     """Else what is appended later would be cut off with it after a crash."""
     fs = CrashingFileSystem(tmp_path)
     log = Log(tmp_path, fs=fs, committers=1)
     for name in ("a", "b", "c"):
         fill(log.topic(name, create=True), [b"0"])
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1")
-    put(log, transaction, "b", b"2")
+    stage(log, transaction, "a", b"1")
+    stage(log, transaction, "b", b"2")
     fs.failures = {broken: 5, "sync_directory": 5} if broken != "sync" else {"sync": 5}
     with pytest.raises(LogError):
         log.transactions.commit(transaction)
@@ -261,8 +268,8 @@ def cut_while_committing(folder, seed, stop):
     log = Log(folder, fs=fs, committers=1)
     fill(log.topic("a", create=True), [b"0"])
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1", b"2")
-    put(log, transaction, "b", b"3")
+    stage(log, transaction, "a", b"1", b"2")
+    stage(log, transaction, "b", b"3")
     log.topic("b", create=True)
     fs.stop_after = stop
     answered = False
@@ -272,27 +279,27 @@ def cut_while_committing(folder, seed, stop):
     log.close()
     fs.crash()
     log = Log(folder, fs=fs)
-    found = payloads(log.topic("a")), payloads(log.topic("b"))
-    assert staged(log) == []
+    stored = payloads(log.topic("a")), payloads(log.topic("b"))
+    assert transaction_files(log) == []
     for name in "ab":
         fill(log.topic(name), [b"after"])
     log.close()
     fs.crash()
     log = Log(folder, fs=fs)
-    assert (payloads(log.topic("a")), payloads(log.topic("b"))) == (found[0] + [b"after"], found[1] + [b"after"])
+    assert (payloads(log.topic("a")), payloads(log.topic("b"))) == (stored[0] + [b"after"], stored[1] + [b"after"])
     log.close()
-    return found, answered
+    return stored, answered
 
 
-def test_wherever_a_power_cut_comes_a_transaction_is_there_as_a_whole_or_not_at_all(tmp_path):
+def test_transaction_is_whole_or_absent_after_any_power_cut(tmp_path):
     outcomes = set()
     for stop in range(34):
         folder = tmp_path / str(stop)
         folder.mkdir()
-        found, answered = cut_while_committing(folder, seed=stop, stop=stop)
-        assert found in (([b"0"], []), ([b"0", b"1", b"2"], [b"3"]))
-        assert found[1] or not answered
-        outcomes.add((bool(found[1]), answered))
+        stored, answered = cut_while_committing(folder, seed=stop, stop=stop)
+        assert stored in (([b"0"], []), ([b"0", b"1", b"2"], [b"3"]))
+        assert stored[1] or not answered
+        outcomes.add((bool(stored[1]), answered))
     assert outcomes == {(False, False), (True, False), (True, True)}
 
 
@@ -309,7 +316,7 @@ class SlowFiles(UnsyncedFiles):
         return SlowWords(path) if path.suffix == ".synced" else MappedIntegers(path)
 
 
-def test_readers_of_files_see_a_transaction_in_all_topics_or_in_none(tmp_path):
+def test_file_readers_see_a_transaction_in_all_topics_or_in_none(tmp_path):
     log = Log(tmp_path, fs=SlowFiles())
     names = ["a", "b", "c"]
     for name in names:
@@ -328,7 +335,7 @@ def test_readers_of_files_see_a_transaction_in_all_topics_or_in_none(tmp_path):
     for number in range(40):
         transaction = log.transactions.begin()
         for name in names:
-            put(log, transaction, name, b"%d" % number)
+            stage(log, transaction, name, b"%d" % number)
         log.transactions.commit(transaction)
     stop.set()
     for thread in threads:
@@ -338,12 +345,12 @@ def test_readers_of_files_see_a_transaction_in_all_topics_or_in_none(tmp_path):
     log.close()
 
 
-def test_many_commits_over_the_same_topics_at_once_all_come_through(log):
+def test_concurrent_commits_over_the_same_topics_succeed(log):
     def call(number):
         for turn in range(5):
             transaction = log.transactions.begin()
             for name in ("a", "b") if number % 2 else ("b", "a"):
-                put(log, transaction, name, b"%d-%d" % (number, turn))
+                stage(log, transaction, name, b"%d-%d" % (number, turn))
             log.transactions.commit(transaction)
             log.topic("a").append(rows(b"single"), origin()).result(10)
 
@@ -359,25 +366,25 @@ def test_many_commits_over_the_same_topics_at_once_all_come_through(log):
 
 
 @given(documents("places"))
-def test_any_bytes_of_an_intent_are_taken_back_or_put_aside(tmp_path_factory, data):
+def test_intent_of_random_bytes_is_rolled_back_or_renamed(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("topics")
     intent = folder / f"TRANSACTION{SUFFIX}"
     intent.write_bytes(data)
     with suppress(UnknownFormat):
-        undo(UNSYNCED, intent, folder)
+        undo_undecided(UNSYNCED, intent, folder)
         assert not intent.exists()
 
 
 @given(st.data())
-def test_what_is_staged_is_committed_as_it_was_or_not_at_all(tmp_path_factory, data):
+def test_damaged_staged_rows_are_committed_unchanged_or_not_at_all(tmp_path_factory, data):
     log = Log(tmp_path_factory.mktemp("log"), fs=UNSYNCED, clock=FakeClock())
     transaction = log.transactions.begin()
-    put(log, transaction, "a", b"1", b"2")
-    put(log, transaction, "a", b"3")
+    stage(log, transaction, "a", b"1", b"2")
+    stage(log, transaction, "a", b"3")
     (path,) = log.directory.glob("TRANSACTION*")
     content = bytearray(path.read_bytes())
-    at = data.draw(st.integers(0, len(content) - 1))
-    content[at] ^= data.draw(st.integers(1, 255))
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] ^= data.draw(st.integers(1, 255))
     path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
     with suppress(WriteFailed):
         log.transactions.commit(transaction)
