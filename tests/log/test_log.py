@@ -253,7 +253,7 @@ def test_a_topic_of_another_format_is_refused_and_told_and_the_others_open(tmp_p
     files.data.write_bytes(bytes(memoryview(batch_format.PREAMBLE)) + b"".join(map(bytes, framed.parts)))
     before = {path: path.read_bytes() for path in (tmp_path / "new").iterdir()}
     log = Log(tmp_path, fs=UNSYNCED)
-    with pytest.raises(UnknownFormat, match=r"topic 'new' is not opened: a batch has format version 2, .* knows 1"):
+    with pytest.raises(UnknownFormat, match=r"topic 'new' is not opened: a batch has format version 2, .* reads 1"):
         log.topic("new")
     assert payloads(log.topic("old")) == [b"a"]
     log.sweep()
