@@ -1,10 +1,12 @@
-"""The receiver of OTLP over gRPC: requests as over HTTP, the bytes of each read only once there is room for them."""
+"""The receiver of OTLP over gRPC: requests as over HTTP, with limits for those that come slowly."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,14 +15,18 @@ import grpc.aio
 from google.rpc.error_details_pb2 import RetryInfo
 
 from penstock.config import ListenerConfig
+from penstock.config.keys.renewed_tls import Pem, renewed_server_credentials
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.admission import check_token, unpacked
+from penstock.ingest.admission import check_token, unpacked, unpacked_if_small
+from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
 from penstock.ingest.sockets import CannotListen
-from penstock.ingest.submissions import Sender, Submissions
+from penstock.ingest.submissions import BUSY, LATE, Sender, Submissions
 from penstock.ingest.tls import admitted_name
+from penstock.process.bounded_calls import BoundedCalls
 from penstock.wire.otlp.door import logs_of, response, status_of
+from penstock.wire.otlp.records import Logs
 from penstock.wire.requests import Answer, Received, Refused
 
 FINISH_TIME = 3.0
@@ -29,6 +35,12 @@ SERVICE = "opentelemetry.proto.collector.logs.v1.LogsService"
 CODEC = "otlp"
 GZIP, ZLIB = b"\x1f\x8b", b"\x78"
 """What packed requests begin with; a request as it is begins with the tag of its only field."""
+MAX_READS = 256
+"""Limit: requests that are being read at once, of all connections; about 30 KB each while nothing of them comes."""
+MAX_STREAMS = 100
+"""Limit: calls of one connection. More wait in the client, or are refused by gRPC before any work is done for them."""
+QUICK_S = 2.0
+"""Time after which a request that is being read counts as slow."""
 _STATUS_DETAILS = "grpc-status-details-bin"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -49,7 +61,9 @@ class OtlpGrpcReceiver:
         self._networks = networks_of(listener)
         self._loop = asyncio.new_event_loop()
         self._server: grpc.aio.Server | None = None
-        self._room = asyncio.Semaphore(max(listener.max_unfinished // listener.max_body, 1))
+        self._reads = Reads(max(listener.max_unfinished // listener.max_body, 1), listener.request_timeout)
+        self._unfinished_bytes = 0
+        self._large = LargeRequests()
 
     def take_over(self) -> None:
         """Begin to take requests: those under way ended with the predecessor, and their senders come again."""
@@ -61,16 +75,18 @@ class OtlpGrpcReceiver:
 
     def tick(self) -> None:
         """Once a second or so."""
+        self._loop.call_soon(self._reads.end_slow)  # it runs at the next receive
         self._submissions.tick()
 
     def finish(self) -> None:
         """Take no more calls, and answer those under way."""
         if self._server is not None:
             self._loop.run_until_complete(self._server.stop(FINISH_TIME))
+        self._large.close()
 
     async def _start(self) -> None:
         server = grpc.aio.server(options=_options(self._listener))
-        # One request at a time, but read by the handler: nothing is read before there is room for it.
+        # A stream although a call has one request, so that the handler limits how long it is read.
         export: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(self._export)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Export": export}),))
         host, port = self._sock.getsockname()[:2]
@@ -87,15 +103,39 @@ class OtlpGrpcReceiver:
     async def _export(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         try:
             sender = self._admitted(context)
-            async with self._room:
-                data = await anext(aiter(requests), b"")
-                logs = logs_of(_plain(data, self._listener.max_body), self._listener.max_line)
+            data = await self._reads.read(anext(aiter(requests), b""), context.peer())
+            with self._unfinished(len(data)):
+                logs = await self._logs(data)
             await self._submissions.stored(Received(logs.body, logs.refused, Answer()), CODEC, sender)
             return response(logs.refused).SerializeToString()
         except Refused as why:
             self._submissions.refused(why.reason)
             await _abort(context, why)
             raise AssertionError from None  # abort does not come back
+
+    @contextlib.contextmanager
+    def _unfinished(self, size: int) -> Iterator[None]:
+        """Count the bytes of a request until its records are read. Raises Refused where others have all the room."""
+        if self._unfinished_bytes and self._unfinished_bytes + size > self._listener.max_unfinished:
+            raise Refused(503, BUSY, "the requests being read exceed max_unfinished; try again")
+        self._unfinished_bytes += size
+        try:
+            yield
+        finally:
+            self._unfinished_bytes -= size
+
+    async def _logs(self, data: bytes) -> Logs:
+        """Return the records of a request: read here where it is small, else on a thread. Raises Refused."""
+        max_body, max_line, max_messages = (
+            self._listener.max_body,
+            self._listener.max_line,
+            self._listener.max_messages,
+        )
+        if len(data) <= INLINE_BYTES:
+            small = unpacked_if_small(data, _packing(data), max_body, INLINE_BYTES)
+            if small is not None:
+                return logs_of(small, max_line, max_messages)
+        return await self._large.run(lambda: logs_of(unpacked(data, _packing(data), max_body), max_line, max_messages))
 
     def _admitted(self, context: grpc.aio.ServicerContext[Any, Any]) -> Sender:
         """Who sends. Raises Refused where it is not let in."""
@@ -117,16 +157,65 @@ class OtlpGrpcReceiver:
         return name
 
 
+class Reads:
+    """The requests that are being read, none of which blocks the others.
+
+    gRPC does not say how many bytes of a request have come. So all are read at once, MAX_READS of them; ``slow`` of
+    them may take longer than QUICK_S, because each may hold ``max_body`` bytes.
+    """
+
+    def __init__(self, slow: int, timeout_s: float) -> None:
+        self._slow, self._timeout_s = slow, timeout_s
+        self._open: dict[_Read, float] = {}
+        self._bounded = BoundedCalls(MAX_READS, "too many requests are being read; try again")
+
+    async def read(self, message: Awaitable[bytes], peer: str) -> bytes:
+        """Return ``message`` once it has come. Raises Refused where it comes too slowly, or others need the room."""
+        read = _Read(peer.encode(), asyncio.timeout(self._timeout_s))
+        try:
+            async with read.deadline:
+                self._open[read] = time.monotonic()
+                self._bounded.progress(read)
+                return await message
+        except TimeoutError:
+            if read.reason:
+                raise Refused(503, BUSY, read.reason) from None
+            raise Refused(408, LATE, f"the request did not come in {self._timeout_s:g} s (request_timeout)") from None
+        finally:
+            self._bounded.discard(read)
+            self._open.pop(read, None)
+
+    def end_slow(self) -> None:
+        """End the oldest of the requests that take longer than QUICK_S, where these are too many."""
+        quick_since = time.monotonic() - QUICK_S
+        slow = [read for read, began in self._open.items() if began < quick_since]
+        for read in slow[: max(len(slow) - self._slow, 0)]:
+            del self._open[read]
+            read.cancel(0, "too many requests come slowly (max_unfinished); try again")
+
+
+class _Read:
+    """One request that is being read, in the shape of a call for BoundedCalls."""
+
+    def __init__(self, peer: bytes, deadline: asyncio.Timeout) -> None:
+        self._peer, self.deadline, self.reason = peer, deadline, ""
+
+    def peer(self) -> bytes:
+        return self._peer
+
+    def cancel(self, _: int, reason: str) -> None:
+        self.reason = reason
+        self.deadline.reschedule(0)
+
+
 def address_of(peer: str) -> str:
     """The address in gRPC's name of a peer, such as ``ipv4:127.0.0.1:40000`` or ``ipv6:%5B::1%5D:40000``."""
     return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
-def _plain(data: bytes, most: int) -> bytes:
-    """A request as it is: gRPC leaves unpacking to this, as it has no limit for what comes out."""
-    if data.startswith(GZIP):
-        return unpacked(data, "gzip", most)
-    return unpacked(data, "deflate", most) if data.startswith(ZLIB) else data
+def _packing(data: bytes) -> str:
+    # gRPC leaves unpacking to the handler, because it has no limit for what comes out.
+    return "gzip" if data.startswith(GZIP) else "deflate" if data.startswith(ZLIB) else ""
 
 
 async def _abort(context: grpc.aio.ServicerContext[Any, Any], why: Refused) -> None:
@@ -144,6 +233,7 @@ async def _abort(context: grpc.aio.ServicerContext[Any, Any], why: Refused) -> N
 def _options(listener: ListenerConfig) -> list[tuple[str, int]]:
     return [
         ("grpc.so_reuseport", 1),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.max_receive_message_length", listener.max_body),
         ("grpc.per_message_decompression", 0),
         ("grpc.max_allowed_incoming_connections", listener.max_connections),
@@ -157,9 +247,16 @@ def _options(listener: ListenerConfig) -> list[tuple[str, int]]:
 def _credentials(listener: ListenerConfig) -> grpc.ServerCredentials | None:
     if listener.tls_cert is None or listener.tls_key is None:
         return None
-    authorities = listener.client_ca.read_bytes() if listener.client_ca else None
-    pair = (listener.tls_key.read_bytes(), listener.tls_cert.read_bytes())
-    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
+
+    def load() -> Pem:
+        assert listener.tls_cert
+        assert listener.tls_key
+        # Tried first: gRPC itself would take files that do not fit each other, and refuse every handshake.
+        listener.tls_context()
+        authorities = listener.client_ca.read_bytes() if listener.client_ca else None
+        return listener.tls_key.read_bytes(), listener.tls_cert.read_bytes(), authorities
+
+    return renewed_server_credentials(load, (listener.tls_cert, listener.tls_key, listener.client_ca))
 
 
 def _text(name: bytes | str) -> str:

@@ -2,7 +2,8 @@
 
 Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
 shares loaded code), ``process_end``, ``kernel`` (requests to Linux), ``reporting`` (log lines), ``terminal`` (text that
-is safe to print), ``in_flight_bytes`` and ``http_limits`` (limits of servers). Imports ``errors`` only.
+is safe to print), ``in_flight_bytes``, ``http_limits`` and ``bounded_calls`` (limits of servers). Imports ``errors``
+only.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -15,4 +16,5 @@ __all__ = [  # noqa: RUF022 reading order
     "terminal",
     "in_flight_bytes",
     "http_limits",
+    "bounded_calls",
 ]

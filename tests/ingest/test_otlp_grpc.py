@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +17,16 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.handover import stored_waits
-from penstock.ingest.otlp_grpc import address_of
+from penstock.ingest.otlp_grpc import MAX_READS, MAX_STREAMS, address_of
 from penstock.testing.pipe import until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates
+from tests.server.http2_attacker import Attacker
 from tests.wire.otlp.otlp_requests import request
 
 EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+SLOW_READS = 4
+"""The default ``max_unfinished`` by the default ``max_body``."""
 
 
 @pytest.fixture
@@ -124,6 +128,91 @@ def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path:
                     export(port, data, channel=channel)
                 assert code_of(refused.value).name == "PERMISSION_DENIED"
         assert [row["annotations"]["certificate_name"] for row in running.rows] == ["a.example.com"]
+
+
+def test_silent_streams_do_not_block_honest_senders(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        ended.wait(60)
+        yield from ()
+
+    with requests_to(tmp_path, "otlp_grpc", request_timeout=4) as (running, port):
+        threads = threading.active_count()
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [grpc.insecure_channel(f"127.0.0.1:{port}", options) for _ in range(4)]
+        calls = [channel.stream_unary(EXPORT).future(silent()) for channel in channels for _ in range(MAX_STREAMS)]
+        sent_by = threading.active_count() - threads
+        until(lambda: running.counts["request_refused.busy"] >= len(calls) - MAX_READS)
+        for _ in range(5):
+            began = time.monotonic()
+            export(port, request(1).SerializeToString())
+            assert time.monotonic() - began < 2
+        until(lambda: all(call.done() for call in calls))
+        assert len({code_of(call) for call in calls}) == 2
+        until(lambda: running.counts["request_refused.late"] + running.counts["request_refused.busy"] == len(calls))
+        assert running.counts["request_refused.late"] == SLOW_READS
+        ended.set()
+        assert threading.active_count() <= threads + sent_by + 3
+        for channel in channels:
+            channel.close()
+
+
+def test_connections_that_open_and_reset_streams_do_not_block_honest_senders(tmp_path: Path) -> None:
+    with requests_to(tmp_path, "otlp_grpc") as (running, port):
+        attacker = Attacker(f"127.0.0.1:{port}", EXPORT)
+        attack = threading.Thread(target=attacker.run, args=(8, 2500), kwargs={"reset": True})
+        attack.start()
+        waits = []
+        try:
+            while attack.is_alive() or len(waits) < 5:
+                began = time.monotonic()
+                export(port, request(1).SerializeToString())
+                waits.append(time.monotonic() - began)
+        finally:
+            attack.join()
+            attacker.close()
+        assert max(waits) < 5
+        until(lambda: len(running.rows) == len(waits))
+
+
+def test_request_of_too_many_records_is_refused(tmp_path: Path) -> None:
+    with requests_to(tmp_path, "otlp_grpc", max_messages=2) as (running, port):
+        export(port, request(2).SerializeToString())
+        with pytest.raises(grpc.RpcError) as refused:
+            export(port, request(3).SerializeToString())
+        assert code_of(refused.value).name == "RESOURCE_EXHAUSTED"
+        until(lambda: running.counts["request_refused.messages"] == 1)
+        assert len(running.rows) == 2
+
+
+def test_renewed_certificate_is_shown_and_removed_client_ca_is_not_trusted(tmp_path: Path) -> None:
+    made = {name: certificates.make(tmp_path, name) for name in ("server", "old", "new", "server2")}
+    clients = {name: certificates.make(tmp_path, f"client-{name}", issuer=made[name]) for name in ("old", "new")}
+    files = {name: tmp_path / name for name in ("cert", "key", "ca")}
+
+    def install(server: str, ca: str) -> None:
+        files["cert"].write_bytes(made[server].cert.read_bytes())
+        files["key"].write_bytes(made[server].key.read_bytes())
+        files["ca"].write_bytes(made[ca].cert.read_bytes())
+
+    install("server", "old")
+    tls = {"tls_cert": files["cert"], "tls_key": files["key"], "client_ca": files["ca"]}
+    with requests_to(tmp_path / "life", "otlp_grpc", **tls) as (_, port):
+
+        def send(server: str, client: str, **more: Any) -> None:
+            credentials = grpc.ssl_channel_credentials(
+                made[server].cert.read_bytes(), clients[client].key.read_bytes(), clients[client].cert.read_bytes()
+            )
+            options = [("grpc.ssl_target_name_override", server), ("grpc.use_local_subchannel_pool", 1)]
+            with grpc.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
+                channel.unary_unary(EXPORT)(request(1).SerializeToString(), timeout=20, **more)
+
+        send("server", "old", wait_for_ready=True)
+        install("server2", "new")
+        send("server2", "new")
+        with pytest.raises(grpc.RpcError):
+            send("server2", "old")
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,13 @@ import grpc
 import pyarrow as pa
 import pyarrow.flight as flight
 
+from penstock.process.bounded_calls import BoundedCalls
 from penstock.records import SCHEMA
 from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.flight.actions import ACTIONS, act
 from penstock.server.flight.batch_messages import BadFlightData, BatchEncoder, bytes_field
 from penstock.server.flight.puts import Puts
 from penstock.server.flight.tickets import Scan, Ticket, topic_of_path
-from penstock.server.grpc.bounded_calls import BoundedCalls
 from penstock.server.grpc.call_errors import caller_of
 from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
 from penstock.server.grpc.calls import Call

@@ -1,13 +1,12 @@
 """The gRPC service ``slogd.StructuredLog``, with reflection and health.
 
 Read ``service`` (calls with entries), ``admin_calls``, ``call_errors``, then ``call_server`` and ``calls`` (how calls
-are taken and answered), ``pulled_answers``, ``bounded_calls``, ``reflection`` and ``closed_calls``.
-Imports ``config``, ``log.commit``, ``slogd`` and ``server``.
+are taken and answered), ``pulled_answers``, ``reflection`` and ``closed_calls``.
+Imports ``config``, ``process``, ``log.commit``, ``slogd`` and ``server``.
 """
 
 __all__ = [
     "admin_calls",
-    "bounded_calls",
     "call_errors",
     "call_server",
     "calls",

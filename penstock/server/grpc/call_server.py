@@ -26,7 +26,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.log.commit.committer_threads import Committers, Work
-from penstock.server.grpc.bounded_calls import BoundedCalls
+from penstock.process.bounded_calls import BoundedCalls
 from penstock.server.grpc.calls import UNIMPLEMENTED, Call, LoopCall
 from penstock.server.thread_results import LoopCalls
 from penstock.slogd.errors import Code

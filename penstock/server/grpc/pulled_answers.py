@@ -12,7 +12,7 @@ from typing import Any
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
-from penstock.server.grpc.bounded_calls import BoundedCalls
+from penstock.process.bounded_calls import BoundedCalls
 from penstock.server.grpc.calls import OK, status
 
 _NO_FLAGS = 0
