@@ -1,7 +1,7 @@
 """Arrow Flight: topics in whole batches.
 
 Read ``server``, ``tickets`` (what a reader asks for), ``batch_messages`` and ``puts``, then ``actions``. Imports
-``records``, ``log``, ``slogd`` and ``server``.
+``records``, ``process``, ``log``, ``slogd`` and ``server``.
 """
 
 __all__ = ["actions", "batch_messages", "puts", "server", "tickets"]
