@@ -63,6 +63,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/files/json_values.py": "strict JSON without the dependencies of the file formats",
     "penstock/compact_json.py": "the encoder of every room, below all of them",
     "penstock/log/retention/sweeper.py": "a thread of its own, which imports the whole log",
+    "penstock/process/bounded_calls.py": "one limit of all gRPC servers",
     "penstock/process/in_flight_bytes.py": "one limit of two servers",
     "penstock/process/kernel.py": "the calls of Linux",
     "penstock/process/process_end.py": "a workaround of its own",

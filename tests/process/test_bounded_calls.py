@@ -20,7 +20,7 @@ MAX_NEW_THREADS, MAX_NEW_MIB, MAX_WAIT_S = 20, 150, 3.0
 
 
 class OpenCall:
-    """As much of a call of cygrpc as is used."""
+    """The part of a cygrpc call that BoundedCalls uses."""
 
     def __init__(self, peer: bytes) -> None:
         self._peer, self.reason = peer, ""
