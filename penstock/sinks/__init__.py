@@ -1,9 +1,9 @@
-"""Handlers: where a listener's messages go besides the log, each in a process of its own.
+"""Handlers: destinations of a listener's messages other than the log, each in a process of its own.
 
-A handler of one's own is a class (or any callable) named by an entry point of the group ``penstock.handlers``:
+A user's handler is a class (or any callable) named by an entry point of the group ``penstock.handlers``:
 
     class Mine:
-        class Settings(pydantic.BaseModel):    # what may stand in the configuration beside its type
+        class Settings(pydantic.BaseModel):    # the keys that its configuration may have next to the type
             path: str
 
         def __init__(self, settings: Settings) -> None: ...
@@ -11,9 +11,9 @@ A handler of one's own is a class (or any callable) named by an entry point of t
 
 Without ``Settings`` it is called with the settings as keyword arguments.
 
-Read ``handler`` (what one is), ``handler_factory`` with ``handler_check`` (making one of its configuration),
-Penstock's own (``console``, ``kafka``, ``discard``), then ``forwarder`` (the process). Imports ``config``,
-``process``, ``wire``, ``logbuffer``, ``handover`` and ``kafka``; nothing imports it, the supervisor starts its
+Read ``handler`` (the interface), ``handler_factory`` with ``handler_check`` (creation from the configuration),
+Penstock's own (``console``, ``kafka``), then ``forwarder`` (the process). Imports ``config``,
+``process``, ``wire``, ``logbuffer``, ``handover`` and ``kafka``. No room imports it: the supervisor starts its
 processes by module name.
 """
 

@@ -17,26 +17,28 @@ from penstock.sinks.handler import Delivered
 from penstock.wire.decoded import TAGS
 
 STANDARD_OUTPUT = 1
-WRITE_SIZE = 1 << 20
+WRITE_BYTES = 1 << 20
+"""Size from which collected lines are written."""
 
 
 class Console:
-    """One message a line: its payload, or ``{"listener", "payload_b64", "tags"}`` as JSON."""
+    """Writes a line per message: its payload, or ``{"listener", "payload_b64", "tags"}`` as JSON."""
 
     def __init__(self, listener: str, handler: ConsoleHandler, output: int = STANDARD_OUTPUT) -> None:
         self._listener, self._output = json.dumps(listener), output
-        self._lines = self._json if handler.format == "json" else self._text
+        self._lines = self._json_lines if handler.format == "json" else self._text_lines
 
     def deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
-        """Write ``batch``; nothing is kept back."""
+        """Write ``batch``; nothing is buffered."""
         _write(self._output, self._lines(batch))
         return Delivered(batch.num_rows)
 
-    def _text(self, batch: pa.RecordBatch) -> list[bytes]:
+    def _text_lines(self, batch: pa.RecordBatch) -> list[bytes]:
         lines = [payload or b"" for payload in batch.column("payload").to_pylist()]
+        # Control characters of a sender must not reach a terminal.
         return list(map(visible_bytes, lines)) if os.isatty(self._output) else lines
 
-    def _json(self, batch: pa.RecordBatch) -> list[bytes]:
+    def _json_lines(self, batch: pa.RecordBatch) -> list[bytes]:
         payloads = batch.column("payload").to_pylist()
         return [
             f'{{"listener": {self._listener}, "payload_b64": "{encoded}", "tags": {json.dumps(tags)}}}'.encode()
@@ -45,7 +47,7 @@ class Console:
 
 
 def tags_of(batch: pa.RecordBatch) -> list[list[str]]:
-    """The tags of each message, in the order received."""
+    """Return the tags of each message in the order received."""
     annotations = batch.column("annotations")
     if annotations.null_count == len(annotations):
         return [[] for _ in range(batch.num_rows)]
@@ -58,17 +60,17 @@ def _base64(payload: bytes | None) -> str:
 
 
 def _write(output: int, lines: Sequence[bytes]) -> None:
-    """Whole lines in large pieces: where several handlers write to one file, none cuts another's line."""
-    waiting: list[bytes] = []
+    """Write whole lines in large pieces, so that handlers that share a file do not cut each other's lines."""
+    collected: list[bytes] = []
     size = 0
     for line in lines:
-        waiting.append(line)
+        collected.append(line)
         size += len(line) + 1
-        if size >= WRITE_SIZE:
-            _write_all(output, b"\n".join([*waiting, b""]))
-            waiting, size = [], 0
-    if waiting:
-        _write_all(output, b"\n".join([*waiting, b""]))
+        if size >= WRITE_BYTES:
+            _write_all(output, b"\n".join([*collected, b""]))
+            collected, size = [], 0
+    if collected:
+        _write_all(output, b"\n".join([*collected, b""]))
 
 
 def _write_all(output: int, data: bytes) -> None:

@@ -1,7 +1,8 @@
-"""One handler of one listener as a process: ``python -m penstock.sinks.forwarder``, its task on standard input.
+"""The process that runs one handler of one listener: ``python -m penstock.sinks.forwarder``, its task on standard
+input.
 
-It reads the listener's log buffer as the log daemon does, at its own pace, and keeps an account of what became
-of each message. Killed at any moment it gives the handler a batch again, and counts it once.
+It reads the listener's log buffer independently of the log daemon and keeps an account of each message's fate. Crash:
+a kill at any moment makes it deliver a batch again, but each message is counted once.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
 from penstock.records import BadBatch, concatenated
 from penstock.sinks.handler import Delivered, Handler
-from penstock.sinks.handler_factory import make
+from penstock.sinks.handler_factory import make_handler
 
 GROUP_BYTES = 4 << 20
 GROUP_FRAMES = 256
-"""Frames whose receipts are read while the writer cannot move this reader on."""
-TRIES = 3
-"""How often a batch is given to the handler while it raises, and how often after its process died of it."""
-FIRST_PAUSE = 0.1
-"""Seconds between two tries, doubled each time."""
-STATISTICS_EVERY = 0.5
+"""Limit for the frames whose metadata is read while the writer cannot advance this reader."""
+MAX_ATTEMPTS = 3
+"""Limit for deliveries of a batch that raise, and for deliveries of a batch that end the process."""
+FIRST_RETRY_DELAY_S = 0.1
+"""Delay before the first retry; it doubles with each retry."""
+STATISTICS_INTERVAL_S = 0.5
 _LOGGER = logging.getLogger(__name__)
 
 
 class Forwarder(FrameReader):
-    """Gives ``handler`` what comes by ``listener``, under the name ``name``."""
+    """The reader of ``listener`` that delivers to ``handler``, under the name ``name``. Owns the account's file."""
 
     def __init__(
         self,
@@ -61,16 +62,16 @@ class Forwarder(FrameReader):
         name: str,
         handler: Handler,
         wake: int | None,
-        timeout: float = 60.0,
+        timeout_s: float = 60.0,
     ) -> None:
         super().__init__(folder, listener, name, wake, GROUP_BYTES, GROUP_FRAMES)
-        self._handler, self._timeout = handler, timeout
+        self._handler, self._timeout_s = handler, timeout_s
         self._accounts = Accounts(folder, listener, name)
         self._account = self._accounts.read()
-        self._left_at = 0.0
-        self._hung: IO[bytes] | None = None
+        self._statistics_written_at = 0.0
+        self._traceback_file: IO[bytes] | None = None
 
-    # Place and account
+    # Position and account
 
     def mark(self, position: ReaderPosition) -> int:
         account = self._account
@@ -78,30 +79,35 @@ class Forwarder(FrameReader):
         return max(account.mark, position.floor_mark) if moved_on else account.mark
 
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
-        """Enter what is about to be in the handler's hands, before the writer can know of it."""
+        """Enter the group into the account. Order: before the claim, after which the writer no longer counts these
+        frames.
+        """
         counts, total, shift = Counts(), group.mark, 0
-        for receipt in _receipts(group.frames):
-            own = receipt.origin.counts.get(Name.ACCEPTED, 0)
-            grown = receipt.total - own - total if total != UNKNOWN else 0
-            shift += min(grown, 0)  # the listener's total begins anew
-            counts.absorb(elsewhere(receipt.origin.bucket, {TAKEN: own, CORRUPT: max(grown, 0)}))
-            total = receipt.total
+        for metadata in _read_metadata(group.frames):
+            accepted = metadata.origin.counts.get(Name.ACCEPTED, 0)
+            unexplained = metadata.total - accepted - total if total != UNKNOWN else 0
+            shift += min(unexplained, 0)  # a smaller total: the listener counts from 0 again
+            counts.absorb(elsewhere(metadata.origin.bucket, {TAKEN: accepted, CORRUPT: max(unexplained, 0)}))
+            total = metadata.total
         mark = total - sum(counts.values()) if total != UNKNOWN else UNKNOWN
-        account, taken = self._account, counts.pruned()
+        account, contents = self._account, counts.pruned()
         if account.base == UNKNOWN and mark != UNKNOWN:
             position.mark = mark
-            account = account.start_route(position, self._missed(position))
-        self._try(account.claim_frames(group.begin, group.end, (mark, total), taken, shift))
+            account = account.start_route(position, self._count_missed(position))
+        self._begin_attempt(account.claim_frames(group.begin, group.end, (mark, total), contents, shift))
         position.mark = total
 
-    def _try(self, account: Account) -> None:
-        """Written twice, so that what is in the handler's hands is known also when one text is damaged."""
+    def _begin_attempt(self, account: Account) -> None:
+        """Write the account of a delivery that begins. It is written twice, so that one damaged copy does not lose
+        it.
+        """
         self._account = self._accounts.write(self._accounts.write(account).retry())
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
-        """Bring the place up to the account, and give the handler again what was in its hands."""
+        """Bring the position up to the account, and deliver the batch that was interrupted again."""
         with position.lock():
-            account = self._arrived(position)
+            # The lock keeps the writer from advancing this reader while position, claim and account are compared.
+            account = self._current_route(position)
             interrupted = account.in_hand and position.claim == account.end
             if account.in_hand and not interrupted:
                 account = account.withdraw()
@@ -112,97 +118,106 @@ class Forwarder(FrameReader):
             if account.done > position.position:
                 position.position = account.done
         if interrupted:
-            self._again(path, position)
+            self._retry_interrupted(path, position)
 
-    def _arrived(self, position: ReaderPosition) -> Account:
-        """The account, where the route begins, or begins again."""
+    def _current_route(self, position: ReaderPosition) -> Account:
+        """Return the account; start its route if it is new, resume it if the handler was removed and configured
+        again.
+        """
         account = self._account
         if account.base == UNKNOWN:
-            if position.claim > position.position:  # what is in its hands is said nowhere any more: it comes again
+            if position.claim > position.position:  # the account of claimed frames is lost: deliver them again
                 position.mark = UNKNOWN
-            return account.start_route(position, self._missed(position)) if position.mark != UNKNOWN else account
+            return account.start_route(position, self._count_missed(position)) if position.mark != UNKNOWN else account
         return account.resume_route(position.mark, position.stored) if account.left else account
 
-    def _missed(self, position: ReaderPosition) -> int:
-        """Messages that the writer has dropped for this handler."""
+    def _count_missed(self, position: ReaderPosition) -> int:
+        """Return the number of messages that the writer dropped for this handler."""
         page = StatePage(state_file(self.folder, self.listener))
         try:
             return sum(dropped(page, self.reader, position.floor)[1].values())
         finally:
             page.close()
 
-    def _again(self, path: Path, position: ReaderPosition) -> None:
+    def _retry_interrupted(self, path: Path, position: ReaderPosition) -> None:
         account = self._account
-        group = _read_again(path, account)
-        if group is None or account.attempts >= TRIES:
-            why = "are no longer there" if group is None else "ended its process each time"
-            _LOGGER.error("messages that the handler had not finished %s: they are counted as failed", why)
+        group = _reread_group(path, account)
+        if group is None or account.attempts >= MAX_ATTEMPTS:
+            reason = "have left the log buffer" if group is None else f"ended its process {account.attempts} times"
+            _LOGGER.error("messages that the handler had not finished %s: they are counted as failed", reason)
             self._finish(account.fail(), position)
             return
-        _LOGGER.warning("the handler %s; it gets the batch again", self._end())
-        self._try(account)
+        _LOGGER.warning("the handler %s; it gets the batch again", self._describe_end())
+        self._begin_attempt(account)
         self.handle(group, position)
 
-    def _end(self) -> str:
-        """How its process ended."""
-        hung = hung_file(self.folder, self.listener, self.reader)
-        if not hung.exists() or not hung.stat().st_size:
+    def _describe_end(self) -> str:
+        """Describe how the process ended."""
+        path = hung_file(self.folder, self.listener, self.reader)
+        if not path.exists() or not path.stat().st_size:
             return "ended over a batch"
-        kept = hung.rename(hung.with_suffix(".hung.last"))
-        return f"took longer than {self._timeout:g} s for a batch (where it stood is in {kept})"
+        renamed = path.rename(path.with_suffix(".hung.last"))
+        return f"took longer than {self._timeout_s:g} s for a batch (its stack is in {renamed})"
 
     def _finish(self, account: Account, position: ReaderPosition) -> None:
         self._account = self._accounts.write(account)
+        # Order: the account before the position. Crash: in between, `resume` moves the position up to the account.
         position.mark, position.position = account.mark, account.done
 
     # Delivery
 
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
-        """Have the handler take the group's batches; each message has a fate then."""
+        """Deliver the group's batches, and count a fate for each message."""
         fates = Counts({name: n for name, n in self._account.taken.items() if name.endswith(f"@{CORRUPT}")})
         for batch, origin in self._batches(group, fates):
-            outcome = self._delivered(batch, origin)
+            outcome = self._deliver(batch, origin)
             counts = {DELIVERED: outcome.delivered, FAILED: outcome.failed, DROPPED: outcome.dropped}
             fates.absorb(elsewhere(origin.bucket, counts))
         self._finish(self._account.finish(fates), position)
-        self.leave_statistics()
+        self.write_statistics_if_due()
 
     def _batches(self, group: FrameGroup, fates: Counts) -> Iterator[tuple[pa.RecordBatch, Origin]]:
-        """The messages of the group, those of one minute together; those that cannot be read are entered."""
-        waiting: list[tuple[pa.RecordBatch, Origin]] = []
+        """Yield the messages of the group, joined by minute; count damaged frames in ``fates``."""
+        parts: list[tuple[pa.RecordBatch, Origin]] = []
         for frame in group.frames:
             try:
-                body, receipt = decode_frame(frame.data)
+                body, metadata = decode_frame(frame.data)
             except BadBatch as error:
-                _LOGGER.error("a frame at %d cannot be read: %s", frame.begin, error)
-                for receipt in _receipts([frame]):  # it was taken by that, and only its body is no good
-                    fates.absorb(elsewhere(receipt.origin.bucket, {CORRUPT: receipt.origin.counts[Name.ACCEPTED]}))
+                _LOGGER.error("the frame at position %d cannot be read: %s", frame.begin, error)
+                # Only the body is damaged: the metadata was counted in before_claim. If it is damaged too, the totals
+                # of the next frame cover these messages.
+                for metadata in _read_metadata([frame]):
+                    fates.absorb(elsewhere(metadata.origin.bucket, {CORRUPT: metadata.origin.counts[Name.ACCEPTED]}))
                 continue
-            if waiting and waiting[0][1].bucket != receipt.origin.bucket:
-                yield _joined(waiting)
-                waiting = []
+            if parts and parts[0][1].bucket != metadata.origin.bucket:
+                yield _join(parts)
+                parts = []
             if body.num_rows:
-                waiting.append((body, receipt.origin))
-        if waiting:
-            yield _joined(waiting)
+                parts.append((body, metadata.origin))
+        if parts:
+            yield _join(parts)
 
-    def _delivered(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
-        """One batch to the handler, a few times if it raises; its process ends if it takes too long."""
-        for attempt in range(TRIES):
+    def _deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
+        """Deliver a batch, with retries if the handler raises. The process ends if the handler exceeds the time
+        limit.
+        """
+        for attempt in range(MAX_ATTEMPTS):
             try:
-                with self._limited():
-                    return _whole(self._handler.deliver(batch, origin), batch.num_rows)
+                with self._limit_time():
+                    return _account_for_all(self._handler.deliver(batch, origin), batch.num_rows)
             except Exception as error:  # noqa: BLE001 - a user's handler may raise anything
                 _LOGGER.warning("the handler raised %s: %s", type(error).__name__, error)
-                if attempt + 1 < TRIES:
-                    time.sleep(FIRST_PAUSE * 2**attempt)
+                if attempt + 1 < MAX_ATTEMPTS:
+                    time.sleep(FIRST_RETRY_DELAY_S * 2**attempt)
         return Delivered(0, failed=batch.num_rows)
 
     @contextlib.contextmanager
-    def _limited(self) -> Iterator[None]:
-        if self._hung is None:
-            self._hung = hung_file(self.folder, self.listener, self.reader).open("wb")
-        faulthandler.dump_traceback_later(self._timeout, exit=True, file=self._hung)
+    def _limit_time(self) -> Iterator[None]:
+        if self._traceback_file is None:
+            self._traceback_file = hung_file(self.folder, self.listener, self.reader).open("wb")
+        # A handler may hang in C code, where no Python signal handler runs; faulthandler's thread can still end the
+        # process.
+        faulthandler.dump_traceback_later(self._timeout_s, exit=True, file=self._traceback_file)
         try:
             yield
         finally:
@@ -211,14 +226,14 @@ class Forwarder(FrameReader):
     # Statistics
 
     def idle(self) -> None:
-        self.leave_statistics()
+        self.write_statistics_if_due()
 
-    def leave_statistics(self) -> None:
-        """Leaves the handler's statistics, now and then."""
+    def write_statistics_if_due(self) -> None:
+        """Write the handler's statistics at most every ``STATISTICS_INTERVAL_S``."""
         now = time.monotonic()
-        if now - self._left_at < STATISTICS_EVERY:
+        if now - self._statistics_written_at < STATISTICS_INTERVAL_S:
             return
-        self._left_at = now
+        self._statistics_written_at = now
         stat = getattr(self._handler, "stat", dict)
         totals = Counts()
         for name, count in self._account.fates.items():
@@ -226,15 +241,15 @@ class Forwarder(FrameReader):
         self._accounts.write_statistics({**stat(), **totals.pruned()})
 
 
-def _receipts(frames: Iterable[Frame]) -> Iterator[FrameMetadata]:
-    """Those of frames that are as they were written: of others the next one's total says what they held."""
+def _read_metadata(frames: Iterable[Frame]) -> Iterator[FrameMetadata]:
+    """Yield the metadata of intact frames. The total in the next intact frame covers the messages of damaged frames."""
     for frame in frames:
         with contextlib.suppress(BadBatch):
             if is_intact(frame.data):
                 yield read_frame_metadata(frame.data)
 
 
-def _joined(parts: list[tuple[pa.RecordBatch, Origin]]) -> tuple[pa.RecordBatch, Origin]:
+def _join(parts: list[tuple[pa.RecordBatch, Origin]]) -> tuple[pa.RecordBatch, Origin]:
     bodies, origins = zip(*parts, strict=True)
     first, last = origins[0], origins[-1]
     batch = concatenated(bodies)
@@ -242,52 +257,54 @@ def _joined(parts: list[tuple[pa.RecordBatch, Origin]]) -> tuple[pa.RecordBatch,
     return batch, Origin(first.source, first.bucket, first.first, last.last, first.codec, counts)
 
 
-def _whole(delivered: Delivered, rows: int) -> Delivered:
-    """What a handler does not account for has failed."""
-    known = delivered.delivered + delivered.failed + delivered.dropped
-    if known > rows or min(delivered.delivered, delivered.failed, delivered.dropped) < 0:
-        raise ValueError(f"it accounts for {known} messages of {rows}")
-    return Delivered(delivered.delivered, delivered.failed + rows - known, delivered.dropped)
+def _account_for_all(delivered: Delivered, rows: int) -> Delivered:
+    """Count messages that the handler did not report as failed. Raises ValueError for impossible counts."""
+    reported = delivered.delivered + delivered.failed + delivered.dropped
+    if reported > rows or min(delivered.delivered, delivered.failed, delivered.dropped) < 0:
+        raise ValueError(f"it reports {reported} messages of {rows}")
+    return Delivered(delivered.delivered, delivered.failed + rows - reported, delivered.dropped)
 
 
-def _read_again(path: Path, account: Account) -> FrameGroup | None:
-    """The group that was in the handler's hands, if all of it is still in the log buffer."""
+def _reread_group(path: Path, account: Account) -> FrameGroup | None:
+    """Read the interrupted group again; None if a part of it has left the log buffer."""
     frames: list[Frame] = []
     try:
         with Subscription(path, account.done, in_order=True) as subscription:
             while subscription.position < account.end:
-                before = subscription.position
+                previous = subscription.position
+                # The frames are copied: the writer may reuse their term during the delivery.
                 frames += [f._replace(data=memoryview(bytes(f.data))) for f in subscription.poll(limit_frames=1)]
-                if subscription.position == before:
+                if subscription.position == previous:
                     return None
             begin, end = account.done, subscription.position
     except Lapped:
         return None
     group = FrameGroup(frames, begin, end, account.mark)
-    held = sum(receipt.origin.counts.get(Name.ACCEPTED, 0) for receipt in _receipts(frames))
-    return group if end == account.end and held == account.messages else None
+    accepted = sum(receipt.origin.counts.get(Name.ACCEPTED, 0) for receipt in _read_metadata(frames))
+    return group if end == account.end and accepted == account.messages else None
 
 
 def main() -> None:
-    """Run the task that stands on standard input."""
+    """Run the task on standard input."""
     die_with_parent()
     task: dict[str, Any] = json.load(sys.stdin)
     handler = forwarded_handler(task["handler"])
     configure(f"forwarder {task['listener']} {handler.label}")
     folder = Path(task["folder"])
     with starting(f"cannot start in {folder}"):
-        owned = lock_account(folder, task["listener"], handler.label)
-        made = make(task["listener"], handler)
-        timeout = max(handler.timeout, getattr(made, "patience", 0.0))
-        forwarder = Forwarder(folder, task["listener"], handler.label, made, task["wake"], timeout)
+        # Order: the lock before the account is read, because a predecessor may still be ending.
+        lock = lock_account(folder, task["listener"], handler.label)
+        instance = make_handler(task["listener"], handler)
+        timeout_s = max(handler.timeout, getattr(instance, "patience", 0.0))
+        forwarder = Forwarder(folder, task["listener"], handler.label, instance, task["wake"], timeout_s)
     signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     freeze_loaded_objects()
     forwarder.run()
-    close = getattr(made, "close", None)
+    close = getattr(instance, "close", None)
     if close:
         close()
-    owned.close()
+    lock.close()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a handler is to the forwarder that runs it."""
+"""The interface between a handler and the forwarder that runs it, and the handler ``discard``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.errors import PenstockError
 
 
 class BadSettings(PenstockError, ValueError):
-    """A handler cannot be made with its settings; the text has a line for each bad key."""
+    """A handler cannot be created with its settings; the text has a line for each bad key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of the messages of one batch: together they are its rows.
+    """The outcome of a batch; the three counts add up to its rows.
 
-    ``dropped`` are those that the handler's settings keep from going anywhere.
+    ``dropped`` are messages that the handler's settings exclude from delivery.
     """
 
     delivered: int
@@ -29,15 +29,24 @@ class Delivered:
 
 @runtime_checkable
 class Handler(Protocol):
-    """Takes messages, a batch at a time, in their order.
+    """A destination of messages, called with one batch at a time, in order.
 
-    It may have ``close()``, called before its process ends, and ``stat()``, a JSON-ready mapping that STAT
-    shows. Its own process may hang or die: the same batch comes again then, a few times.
+    It may have ``close()``, called before its process ends, and ``stat()``, which returns a JSON-ready mapping for
+    STAT. Its process may hang or die: then the same batch is delivered again, up to a limit.
     """
 
     def deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
-        """Take ``batch`` (schema ``records.BODY``); ``origin`` says from which listener and minute it is.
+        """Deliver ``batch`` (schema ``records.BODY``); ``origin`` is its listener and minute.
 
-        Returns when its messages need not come again. An exception has the whole batch come again, a few times.
+        Return when its messages need not be delivered again. After an exception the whole batch is delivered again, up
+        to a limit.
         """
         ...
+
+
+class Discard:
+    """A handler that counts messages and drops them."""
+
+    def deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
+        """Report ``batch`` as delivered."""
+        return Delivered(batch.num_rows)

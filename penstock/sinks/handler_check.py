@@ -1,6 +1,7 @@
-"""Whether handlers can be made: ``python -m penstock.sinks.handler_check``, a list of them on standard input.
+"""Checks whether handlers can be created: ``python -m penstock.sinks.handler_check``, with a JSON list on standard
+input.
 
-Prints a line for each key that is bad, and then ends with status 1.
+Prints a line for each bad key, and then ends with status 1.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from typing import Any
 
 from penstock.config.keys.handlers import forwarded_handler
 from penstock.sinks.handler import BadSettings
-from penstock.sinks.handler_factory import make
+from penstock.sinks.handler_factory import make_handler
 
 
-def bad(listener: str, given: Any) -> list[str]:
-    """What is wrong with a handler's settings, a line each."""
-    handler = forwarded_handler(given)
+def find_bad_keys(listener: str, document: Any) -> list[str]:
+    """Return a line for each bad key of a handler's settings."""
+    handler = forwarded_handler(document)
     try:
-        made = make(listener, handler)
+        instance = make_handler(listener, handler)
     except BadSettings as error:
         return [f"listener.{listener}.handlers.{handler.label}.{line}" for line in str(error).splitlines()]
-    close = getattr(made, "close", None)
+    close = getattr(instance, "close", None)
     if close:
         close()
     return []
 
 
 def main() -> None:
-    """Check the handlers that stand on standard input."""
+    """Check the handlers on standard input."""
     is_good = True
     for each in json.load(sys.stdin):
-        for line in bad(each["listener"], each["handler"]):
-            print(line, flush=True)  # at once: a further one may take long
+        for line in find_bad_keys(each["listener"], each["handler"]):
+            print(line, flush=True)  # immediately: the next handler may take long, and the supervisor limits the time
             is_good = False
     sys.exit(0 if is_good else 1)
 

@@ -1,4 +1,4 @@
-"""Handlers made of their configuration: Penstock's own, and users' by their entry points."""
+"""Creates handlers from their configuration: Penstock's own, and users' by their entry points."""
 
 from __future__ import annotations
 
@@ -18,46 +18,44 @@ from penstock.config import (
 )
 from penstock.config.complaints import in_words
 from penstock.config.keys.handlers import ENTRY_POINTS
-from penstock.sinks.handler import BadSettings, Handler
+from penstock.sinks.handler import BadSettings, Discard, Handler
 
 
-def make(listener: str, handler: ForwardedHandler) -> Handler:
-    """The handler of a configuration. Raises BadSettings.
+def make_handler(listener: str, handler: ForwardedHandler) -> Handler:
+    """Create the handler of a configuration. Raises BadSettings.
 
-    What a handler needs is imported here, when it is needed: its process should be small.
+    Handlers are imported here, when they are needed, so that a forwarder's process stays small.
     """
     if isinstance(handler, ConsoleHandler):
         from penstock.sinks.console import Console
 
         return Console(listener, handler)
     if isinstance(handler, DiscardHandler):
-        from penstock.sinks.discard import Discard
-
         return Discard()
     if isinstance(handler, KafkaHandler):
         from penstock.sinks.kafka import Kafka
 
         return Kafka(listener, handler)
-    return _own(handler)
+    return _make_user_handler(handler)
 
 
-def _own(handler: UserHandler) -> Handler:
+def _make_user_handler(handler: UserHandler) -> Handler:
     (entry, *_) = entry_points(group=ENTRY_POINTS, name=handler.type)
     try:
         factory: Callable[..., Any] = entry.load()
     except Exception as error:  # noqa: BLE001 - a user's module may raise anything
         raise BadSettings(f"type: the entry point {handler.type!r} cannot be loaded: {error!r}") from None
-    made = _called(factory, handler.settings)
-    if not isinstance(made, Handler):
+    instance = _call_factory(factory, handler.settings)
+    if not isinstance(instance, Handler):
         raise BadSettings(f"type: what the entry point {handler.type!r} makes has no deliver()")
-    return made
+    return instance
 
 
-def _called(factory: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
+def _call_factory(factory: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
     model = getattr(factory, "Settings", None)
     try:
         if isinstance(model, type) and issubclass(model, BaseModel):
-            _refuse_unknown(model, settings)
+            _refuse_unknown_keys(model, settings)
             return factory(model.model_validate(settings))
         inspect.signature(factory).bind(**settings)
         return factory(**settings)
@@ -70,12 +68,12 @@ def _called(factory: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
         raise BadSettings(f"settings: {error}") from None
 
 
-def _refuse_unknown(model: type[BaseModel], settings: Mapping[str, Any]) -> None:
-    """A key that the model does not know is refused, also where it would not mind."""
+def _refuse_unknown_keys(model: type[BaseModel], settings: Mapping[str, Any]) -> None:
+    """Raise BadSettings for a key that the model does not have, even if the model would ignore it."""
     if model.model_config.get("extra") == "allow":
         return
     aliases = {field.alias for field in model.model_fields.values() if field.alias}
     unknown = sorted(settings.keys() - model.model_fields.keys() - aliases)
     if unknown:
-        known = ", ".join(sorted(model.model_fields))
-        raise BadSettings("\n".join(f"{key}: unknown key (known: {known})" for key in unknown))
+        valid_keys = ", ".join(sorted(model.model_fields))
+        raise BadSettings("\n".join(f"{key}: unknown key (known: {valid_keys})" for key in unknown))

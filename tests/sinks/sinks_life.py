@@ -1,4 +1,4 @@
-"""A listener's writing side with one forwarder, in this process."""
+"""The writing side of a listener with one forwarder, in this process."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LISTENER = ListenerConfig.model_validate(
 TERM = 1 << 16
 
 
-class Taking:
-    """Keeps what it gets; ``before`` is called first, with the payloads."""
+class RecordingHandler:
+    """A handler that stores what it gets; ``before`` is called first, with the payloads."""
 
     def __init__(self, before: Callable[[list[bytes]], None] = lambda payloads: None) -> None:
         self.payloads: list[bytes] = []
@@ -43,20 +43,20 @@ def publish(life: Life, *payloads: bytes) -> None:
 
 
 def forward(folder: Path, handler: Handler) -> Forwarder:
-    """Forward all there is."""
+    """Forward all frames that are present."""
     forwarder = Forwarder(folder, "events", "mine", handler, None)
     forwarder.stop()
     forwarder.run()
     return forwarder
 
 
-def standing(folder: Path) -> HandlerDelivery:
-    (found,) = standings(folder, ["events"])
-    return found
+def delivery_of(folder: Path) -> HandlerDelivery:
+    (delivery,) = standings(folder, ["events"])
+    return delivery
 
 
 def unaccounted(folder: Path) -> int:
-    return standing(folder).route().unaccounted
+    return delivery_of(folder).route().unaccounted
 
 
 def start(folder: Path) -> Life:

@@ -1,4 +1,4 @@
-"""The console handler: whole lines, at once."""
+"""The console handler: it writes whole lines immediately."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from penstock.sinks.console import Console
 ORIGIN = Origin("x", 60, 0, 0)
 
 
-def written(kind: str, batch: pa.RecordBatch) -> bytes:
-    """What the handler writes into a pipe."""
+def written_by_handler(kind: str, batch: pa.RecordBatch) -> bytes:
+    """Return the bytes that the handler writes into a pipe."""
     read, write = os.pipe()
     pieces: list[bytes] = []
 
@@ -40,25 +40,25 @@ def written(kind: str, batch: pa.RecordBatch) -> bytes:
     return pieces[0]
 
 
-def test_text_is_the_payloads() -> None:
-    assert written("text", body([b"one", b"", b"\xff two"])) == b"one\n\n\xff two\n"
+def test_text_format_writes_payloads() -> None:
+    assert written_by_handler("text", body([b"one", b"", b"\xff two"])) == b"one\n\n\xff two\n"
 
 
 @given(st.lists(st.tuples(st.binary(max_size=30), st.lists(st.text("ab:kt ä", min_size=1, max_size=6))), max_size=10))
-def test_json_says_everything(messages: list[tuple[bytes, list[str]]]) -> None:
+def test_json_format_writes_listener_payload_and_tags(messages: list[tuple[bytes, list[str]]]) -> None:
     annotations = pa.array([[("tags", "\0".join(tags))] if tags else None for _, tags in messages], ANNOTATIONS)
     batch = body([payload for payload, _ in messages], annotations=annotations)
-    found = [json.loads(line) for line in written("json", batch).splitlines()]
-    assert [base64.b64decode(each["payload_b64"]) for each in found] == [payload for payload, _ in messages]
-    assert [each["tags"] for each in found] == [tags for _, tags in messages]
-    assert all(each.keys() == {"listener", "payload_b64", "tags"} for each in found)
-    assert {each["listener"] for each in found} <= {"my-listener"}
+    documents = [json.loads(line) for line in written_by_handler("json", batch).splitlines()]
+    assert [base64.b64decode(each["payload_b64"]) for each in documents] == [payload for payload, _ in messages]
+    assert [each["tags"] for each in documents] == [tags for _, tags in messages]
+    assert all(each.keys() == {"listener", "payload_b64", "tags"} for each in documents)
+    assert {each["listener"] for each in documents} <= {"my-listener"}
 
 
-def test_much_is_written_in_whole_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_large_batch_is_written_in_whole_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pieces: list[bytes] = []
     write = os.write
-    monkeypatch.setattr(console, "WRITE_SIZE", 1000)
+    monkeypatch.setattr(console, "WRITE_BYTES", 1000)
     monkeypatch.setattr(console.os, "write", lambda fd, data: pieces.append(bytes(data)) or write(fd, data))
     path = tmp_path / "out"
     with path.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The forwarder: each message has one fate in its account, whatever the handler does and wherever it is killed."""
+"""The forwarder: each message has one fate in its account, regardless of the handler's behaviour and of kills."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from penstock.sinks import Delivered
 from penstock.sinks import forwarder as forwarding
 from penstock.supervise.waiting_frames import see_off
 from tests.ingest.ingest_life import Life, live
-from tests.sinks.sinks_life import LISTENER, TERM, Taking, forward, publish, standing, start, unaccounted
+from tests.sinks.sinks_life import LISTENER, TERM, RecordingHandler, delivery_of, forward, publish, start, unaccounted
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(forwarding, "FIRST_RETRY_DELAY_S", 0.001)
 
 
 def route(folder: Path) -> Route:
-    return standing(folder).route()
+    return delivery_of(folder).route()
 
 
-def test_a_handler_gets_the_messages_in_their_order(tmp_path: Path) -> None:
-    life, handler = start(tmp_path), Taking()
+def test_handler_gets_messages_in_order(tmp_path: Path) -> None:
+    life, handler = start(tmp_path), RecordingHandler()
     publish(life, b"one", b"two")
     publish(life)
     publish(life, b"three")
     forward(tmp_path, handler)
     assert handler.payloads == [b"one", b"two", b"three"]
     assert {(origin.source, origin.codec) for origin in handler.origins} == {("events", "plog")}
-    found = route(tmp_path)
-    assert (found.accepted, found.delivered, found.in_buffer, found.unaccounted) == (3, 3, 0, 0)
+    final_route = route(tmp_path)
+    assert (final_route.accepted, final_route.delivered, final_route.in_buffer, final_route.unaccounted) == (3, 3, 0, 0)
 
 
-def test_what_waits_is_in_the_buffer(tmp_path: Path) -> None:
+def test_undelivered_messages_count_as_in_buffer(tmp_path: Path) -> None:
     life = start(tmp_path)
     publish(life, b"one", b"two")
     assert (route(tmp_path).accepted, route(tmp_path).in_buffer) == (2, 2)
-    forward(tmp_path, Taking())
+    forward(tmp_path, RecordingHandler())
     publish(life, b"three")
     assert (route(tmp_path).accepted, route(tmp_path).in_buffer, unaccounted(tmp_path)) == (3, 1, 0)
 
 
-def test_a_batch_that_raises_is_tried_again_and_then_has_failed(
+def test_batch_that_raises_is_retried_and_then_counted_as_failed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     life, tries = start(tmp_path), []
@@ -67,7 +67,7 @@ def test_a_batch_that_raises_is_tried_again_and_then_has_failed(
             tries.append(1)
             raise ValueError("cannot take it")
 
-    handler = Taking(poison)
+    handler = RecordingHandler(poison)
     publish(life, b"good")
     forward(tmp_path, handler)
     publish(life, b"poison")
@@ -80,8 +80,8 @@ def test_a_batch_that_raises_is_tried_again_and_then_has_failed(
     assert (route(tmp_path).delivered, route(tmp_path).handler_failed, unaccounted(tmp_path)) == (2, 1, 0)
 
 
-class Partly:
-    """Says what it was told to."""
+class FixedOutcome:
+    """A handler that reports a fixed outcome."""
 
     def __init__(self, outcome: Delivered) -> None:
         self.outcome = outcome
@@ -93,80 +93,80 @@ class Partly:
 @pytest.mark.parametrize(
     ("outcome", "fates"),
     [
-        (Delivered(1, failed=1, dropped=2), (1, 2, 1)),  # one is left: it has failed
+        (Delivered(1, failed=1, dropped=2), (1, 2, 1)),  # the message without an outcome has failed
         (Delivered(0, dropped=3), (0, 3, 1)),
         (Delivered(0), (0, 0, 4)),
-        (Delivered(5), (0, 0, 4)),  # more than there were: nothing it says can be true
+        (Delivered(5), (0, 0, 4)),  # more than were delivered: the whole report is invalid
         (Delivered(-1, failed=5), (0, 0, 4)),
     ],
 )
-def test_what_a_handler_does_not_account_for_has_failed(
+def test_messages_that_the_handler_does_not_report_have_failed(
     tmp_path: Path, outcome: Delivered, fates: tuple[int, int, int]
 ) -> None:
     life = start(tmp_path)
     publish(life, b"a", b"b", b"c", b"d")
-    forward(tmp_path, Partly(outcome))
-    found = route(tmp_path)
-    assert (found.delivered, found.policy_drop, found.handler_failed, found.unaccounted) == (*fates, 0)
+    forward(tmp_path, FixedOutcome(outcome))
+    final = route(tmp_path)
+    assert (final.delivered, final.policy_drop, final.handler_failed, final.unaccounted) == (*fates, 0)
 
 
 class Killed(BaseException):
-    """As a SIGKILL: nothing of the process goes on."""
+    """The effect of SIGKILL: nothing of the process continues."""
 
 
-def killed(payloads: list[bytes]) -> None:
+def raise_killed(payloads: list[bytes]) -> None:
     raise Killed
 
 
-def test_a_batch_in_the_hands_of_a_killed_handler_comes_again_and_counts_once(
+def test_batch_of_a_killed_handler_is_delivered_again_and_counted_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     life = start(tmp_path)
     publish(life, b"one", b"two")
     with pytest.raises(Killed):
-        forward(tmp_path, Taking(killed))
+        forward(tmp_path, RecordingHandler(raise_killed))
     assert (route(tmp_path).in_buffer, unaccounted(tmp_path)) == (2, 0)
-    handler = Taking()
+    handler = RecordingHandler()
     forward(tmp_path, handler)
     assert handler.payloads == [b"one", b"two"]
     assert "gets the batch again" in caplog.messages[0]
     assert (route(tmp_path).delivered, unaccounted(tmp_path)) == (2, 0)
 
 
-def test_a_batch_that_kills_its_handler_each_time_has_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_that_kills_its_handler_each_time_has_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     life = start(tmp_path)
     publish(life, b"one", b"two")
     for _ in range(3):
         with pytest.raises(Killed):
-            forward(tmp_path, Taking(killed))
+            forward(tmp_path, RecordingHandler(raise_killed))
     publish(life, b"three")
-    handler = Taking()
+    handler = RecordingHandler()
     forward(tmp_path, handler)
     assert handler.payloads == [b"three"]
     assert "counted as failed" in caplog.messages[-1]
     assert (route(tmp_path).delivered, route(tmp_path).handler_failed, unaccounted(tmp_path)) == (1, 2, 0)
 
 
-def test_a_handler_that_lags_by_the_whole_buffer_misses_messages_and_the_log_none(tmp_path: Path) -> None:
+def test_handler_that_lags_by_the_whole_buffer_misses_messages(tmp_path: Path) -> None:
     life = start(tmp_path)
-    log, mine = life.readers
+    log, forwarder_reader = life.readers
     for number in range(300):
         publish(life, b"%d" % number + b"x" * 1000)
         log.position.position = life.publication.position  # the log keeps up
     assert log.position.floor == 0
-    assert mine.position.floor > 0
+    assert forwarder_reader.position.floor > 0
     assert unaccounted(tmp_path) == 0
-    handler = Taking()
+    handler = RecordingHandler()
     forward(tmp_path, handler)
-    found = route(tmp_path)
-    assert (found.accepted, found.delivered + found.policy_drop) == (300, 300)
-    assert found.policy_drop > 100
+    final_route = route(tmp_path)
+    assert (final_route.accepted, final_route.delivered + final_route.policy_drop) == (300, 300)
+    assert final_route.policy_drop > 100
     assert handler.payloads[-1].startswith(b"299")
     assert not life.publisher.owes
 
 
 @pytest.mark.parametrize("spoilt", [(b"spoil me", b"Xpoil me"), (b'"accepted":2', b'"accepted":7')])
-def test_a_frame_that_cannot_be_read_is_corrupt(
+def test_messages_of_a_damaged_frame_are_corrupt(
     tmp_path: Path, spoilt: tuple[bytes, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     life = start(tmp_path)
@@ -174,18 +174,18 @@ def test_a_frame_that_cannot_be_read_is_corrupt(
     publish(life, b"spoil me", b"me too")
     publish(life, b"last")
     path = buffer_file(tmp_path, "events")
-    at = path.read_bytes().index(spoilt[0])
+    index = path.read_bytes().index(spoilt[0])
     with path.open("r+b") as file:
-        file.seek(at)
+        file.seek(index)
         file.write(spoilt[1])
-    handler = Taking()
+    handler = RecordingHandler()
     forward(tmp_path, handler)
     assert "cannot be read" in caplog.messages[0]
     assert handler.payloads == [b"one", b"last"]
     assert (route(tmp_path).delivered, route(tmp_path).corrupt, unaccounted(tmp_path)) == (2, 2, 0)
 
 
-def test_frames_that_were_skipped_and_could_not_be_read_are_corrupt(tmp_path: Path) -> None:
+def test_skipped_damaged_frames_are_corrupt(tmp_path: Path) -> None:
     life = start(tmp_path)
     publish(life, b"spoil me", b"me too")
     path = buffer_file(tmp_path, "events")
@@ -193,39 +193,39 @@ def test_frames_that_were_skipped_and_could_not_be_read_are_corrupt(tmp_path: Pa
     head = data.rindex(b"\xff\xff\xff\xff", 0, data.index(b"spoil me"))
     with path.open("r+b") as file:
         file.seek(head)
-        file.write(b"\0\0\0\0")  # not even its receipt can be read
+        file.write(b"\0\0\0\0")  # its metadata is unreadable too
     for number in range(100):
         publish(life, b"%d" % number + b"x" * 1000)
         life.readers[0].position.position = life.publication.position
     assert unaccounted(tmp_path) == 0
-    forward(tmp_path, Taking())
-    found = route(tmp_path)
-    assert (found.accepted, found.corrupt, found.unaccounted) == (102, 2, 0)
-    assert found.policy_drop > 0
+    forward(tmp_path, RecordingHandler())
+    final_route = route(tmp_path)
+    assert (final_route.accepted, final_route.corrupt, final_route.unaccounted) == (102, 2, 0)
+    assert final_route.policy_drop > 0
 
 
-def test_a_lost_position_makes_nothing_count_twice(tmp_path: Path) -> None:
+def test_lost_position_counts_no_message_twice(tmp_path: Path) -> None:
     life = start(tmp_path)
     publish(life, b"one", b"two")
-    forward(tmp_path, Taking())
+    forward(tmp_path, RecordingHandler())
     life.end()
     position_file(tmp_path, "events", "mine").write_bytes(b"garbage")
     heir = start(tmp_path)
     publish(heir, b"three")
-    handler = Taking()
+    handler = RecordingHandler()
     forward(tmp_path, handler)
     assert handler.payloads == [b"three"]
     assert (route(tmp_path).delivered, unaccounted(tmp_path)) == (3, 0)
 
 
 def damage_newest_account(folder: Path) -> None:
-    """A zeroed byte in the account that was written last."""
+    """Zero a byte in the account that was written last."""
     path = account_file(folder, "events", "mine")
     if not path.exists():
         return
     data = bytearray(path.read_bytes())
-    place = max((HALF_HEADER.unpack_from(data, at)[0], at) for at in (0, CAPACITY))[1]
-    data[place + HALF_HEADER.size + 5] = 0
+    newest = max((HALF_HEADER.unpack_from(data, half)[0], half) for half in (0, CAPACITY))[1]
+    data[newest + HALF_HEADER.size + 5] = 0
     path.write_bytes(data)
 
 
@@ -258,117 +258,115 @@ DAMAGES: dict[str, list[Callable[[Path], None]]] = {
 }
 
 
-NOT_ALL_TOLD = ("all accounts", "the buffer and all positions")
-"""Nothing is left then that says how many messages there were last."""
+UNKNOWN_TOTAL = ("all accounts", "the buffer and all positions")
+"""Damages after which no file has the number of messages."""
 
 
-def lagged(folder: Path, life: Life, frames: int) -> None:
-    """So many frames come, of which the log keeps up with all."""
+def publish_lagging(folder: Path, life: Life, frames: int) -> None:
+    """Publish frames with which only the log keeps up."""
     for _ in range(frames):
         publish(life, b"x" * 1500)
         life.readers[0].position.position = life.publication.position
 
 
-def damaged(folder: Path, life: Life, what: str) -> Life:
-    """All processes end, ``what`` is damaged, and the receiver begins again."""
+def restart_damaged(folder: Path, life: Life, damage_name: str) -> Life:
+    """End all processes, damage files, and start the receiver again."""
     life.end()
-    for damage in DAMAGES[what]:
+    for damage in DAMAGES[damage_name]:
         damage(folder)
     return start(folder)
 
 
-@pytest.mark.parametrize("what", DAMAGES)
+@pytest.mark.parametrize("damage_name", DAMAGES)
 @pytest.mark.parametrize("between", ["idle", "missing messages", "killed, and missing messages"])
-def test_what_the_writer_dropped_is_not_delivered_too_whatever_is_damaged(
-    tmp_path: Path, what: str, between: str
-) -> None:
-    life, handler = start(tmp_path), Taking()
-    lagged(tmp_path, life, 150)
+def test_dropped_messages_are_not_delivered_after_any_damage(tmp_path: Path, damage_name: str, between: str) -> None:
+    life, handler = start(tmp_path), RecordingHandler()
+    publish_lagging(tmp_path, life, 150)
     forward(tmp_path, handler)
-    lagged(tmp_path, life, 5)
+    publish_lagging(tmp_path, life, 5)
     if between == "idle":
         forward(tmp_path, handler)
     elif between == "killed, and missing messages":
         with pytest.raises(Killed):
-            forward(tmp_path, Taking(killed))
-    lagged(tmp_path, life, 0 if between == "idle" else 150)
-    heir = damaged(tmp_path, life, what)
-    lagged(tmp_path, heir, 1)
+            forward(tmp_path, RecordingHandler(raise_killed))
+    publish_lagging(tmp_path, life, 0 if between == "idle" else 150)
+    heir = restart_damaged(tmp_path, life, damage_name)
+    publish_lagging(tmp_path, heir, 1)
     forward(tmp_path, handler)
-    found = route(tmp_path)
-    assert found.policy_drop > 0
-    assert (found.in_buffer, found.unaccounted) == (0, 0)
-    assert what in NOT_ALL_TOLD or found.accepted == (156 if between == "idle" else 306)
+    final_route = route(tmp_path)
+    assert final_route.policy_drop > 0
+    assert (final_route.in_buffer, final_route.unaccounted) == (0, 0)
+    assert damage_name in UNKNOWN_TOTAL or final_route.accepted == (156 if between == "idle" else 306)
 
 
-def test_a_writer_that_is_killed_while_it_moves_a_handler_on_leaves_no_route_negative(tmp_path: Path) -> None:
+def test_writer_killed_while_it_skips_frames_leaves_no_negative_route(tmp_path: Path) -> None:
     life = start(tmp_path)
     page = StatePage(state_file(tmp_path, "events"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DroppedFrameCounts, "confirm_skip", killed)
+        patch.setattr(DroppedFrameCounts, "confirm_skip", raise_killed)
         with pytest.raises(Killed):
-            lagged(tmp_path, life, 150)
+            publish_lagging(tmp_path, life, 150)
     assert page.read(SKIPPED)["skip"], "where it was killed"
     life.end()
-    forward(tmp_path, Taking())
+    forward(tmp_path, RecordingHandler())
     assert unaccounted(tmp_path) == 0
     heir = start(tmp_path)
-    lagged(tmp_path, heir, 1)
-    forward(tmp_path, Taking())
-    found = route(tmp_path)
-    assert found.policy_drop > 0
-    assert (found.in_buffer, found.unaccounted) == (0, 0)
+    publish_lagging(tmp_path, heir, 1)
+    forward(tmp_path, RecordingHandler())
+    final_route = route(tmp_path)
+    assert final_route.policy_drop > 0
+    assert (final_route.in_buffer, final_route.unaccounted) == (0, 0)
 
 
 STEP = st.one_of(
     st.integers(1, 30).map(lambda frames: ("publish", frames)),
     st.integers(0, 12).map(lambda step: ("killed", step)),
 )
-DAMAGE = st.sampled_from(list(DAMAGES)).map(lambda what: ("damaged", what))
+DAMAGE = st.sampled_from(list(DAMAGES)).map(lambda name: ("damaged", name))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEP | DAMAGE, max_size=14))
-def test_whatever_is_damaged_meanwhile_the_balance_closes(steps: list[tuple[str, Any]]) -> None:
+def test_balance_closes_after_any_damage(steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        life, handler = start(folder), Taking()
-        for kind, which in [*steps, ("publish", 1)]:
+        life, handler = start(folder), RecordingHandler()
+        for kind, argument in [*steps, ("publish", 1)]:
             if kind == "publish":
-                lagged(folder, life, which)
+                publish_lagging(folder, life, argument)
             elif kind == "killed":
-                forward_until_killed(folder, handler, Steps(which))
+                forward_until_killed(folder, handler, Steps(argument))
             else:
-                life = damaged(folder, life, which)
+                life = restart_damaged(folder, life, argument)
         forward(folder, handler)
         life.end()
-        found = route(folder)
-        assert (found.in_buffer, found.unaccounted) == (0, 0)
+        final_route = route(folder)
+        assert (final_route.in_buffer, final_route.unaccounted) == (0, 0)
 
 
 class Steps:
-    """Counts what a forwarder does that others can see, and kills it before one of these."""
+    """Counts the steps of a forwarder that others can see, and kills it before a chosen step."""
 
     def __init__(self, last: int) -> None:
-        self.left = last
+        self.remaining = last
 
-    def one(self, *_: object) -> None:
-        self.left -= 1
-        if self.left < 0:
+    def next_step(self, *_: object) -> None:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise Killed
 
 
-def forward_until_killed(folder: Path, handler: Taking, steps: Steps) -> None:
-    """Accounts are written, positions stored and batches delivered one step after the other; then it is killed."""
+def forward_until_killed(folder: Path, handler: RecordingHandler, steps: Steps) -> None:
+    """Run a forwarder whose writes and deliveries are steps, until it is killed."""
     write = Accounts.write
 
     def stepwise(accounts: Accounts, account: Any) -> Any:
-        steps.one()
+        steps.next_step()
         written = write(accounts, account)
-        steps.one()
+        steps.next_step()
         return written
 
-    handler._before = steps.one
+    handler._before = steps.next_step
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Accounts, "write", stepwise)
         with contextlib.suppress(Killed):
@@ -378,10 +376,10 @@ def forward_until_killed(folder: Path, handler: Taking, steps: Steps) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEP, max_size=14))
-def test_killed_anywhere_and_lagging_at_will_each_message_has_one_fate(steps: list[tuple[str, int]]) -> None:
+def test_each_message_has_one_fate_after_any_kills_and_lags(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        life, handler, sent = start(folder), Taking(), 0
+        life, handler, sent = start(folder), RecordingHandler(), 0
         for kind, number in steps:
             if kind == "publish":
                 for _ in range(number):
@@ -393,15 +391,15 @@ def test_killed_anywhere_and_lagging_at_will_each_message_has_one_fate(steps: li
             assert unaccounted(folder) == 0
         forward(folder, handler)
         life.end()
-        found = route(folder)
-        assert (found.accepted, found.in_buffer, found.unaccounted) == (sent, 0, 0)
-        assert found.delivered <= len(handler.payloads)
+        final_route = route(folder)
+        assert (final_route.accepted, final_route.in_buffer, final_route.unaccounted) == (sent, 0, 0)
+        assert final_route.delivered <= len(handler.payloads)
 
 
-def test_a_route_whose_listener_began_to_count_anew_gets_nothing_at_a_start(tmp_path: Path) -> None:
+def test_route_of_a_recounting_listener_gains_nothing_at_a_start(tmp_path: Path) -> None:
     life = start(tmp_path)
-    lagged(tmp_path, life, 10)
-    forward(tmp_path, Taking())
+    publish_lagging(tmp_path, life, 10)
+    forward(tmp_path, RecordingHandler())
     life.end()
     accounts = Accounts(tmp_path, "events", "mine")
     account = accounts.read()
@@ -410,18 +408,18 @@ def test_a_route_whose_listener_began_to_count_anew_gets_nothing_at_a_start(tmp_
     accounts.close()
     for starts in range(1, 4):
         heir = start(tmp_path)
-        lagged(tmp_path, heir, 1)
-        forward(tmp_path, Taking())
+        publish_lagging(tmp_path, heir, 1)
+        forward(tmp_path, RecordingHandler())
         heir.end()
-        found = route(tmp_path)
-        assert (found.delivered, found.corrupt, found.unaccounted) == (14 + starts, 0, 0)
+        final_route = route(tmp_path)
+        assert (final_route.delivered, final_route.corrupt, final_route.unaccounted) == (14 + starts, 0, 0)
 
 
-def test_a_handler_that_comes_back_moves_no_buffer_that_was_made_anew_without_it(tmp_path: Path) -> None:
+def test_returning_handler_does_not_advance_a_buffer_created_without_it(tmp_path: Path) -> None:
     life = start(tmp_path)
     for _ in range(200):
-        lagged(tmp_path, life, 1)
-        forward(tmp_path, Taking())
+        publish_lagging(tmp_path, life, 1)
+        forward(tmp_path, RecordingHandler())
     life.end()
     see_off(tmp_path, "events", ["mine"])
     lose_buffer(tmp_path)

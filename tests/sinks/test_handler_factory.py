@@ -1,4 +1,4 @@
-"""Making handlers: Penstock's own, and a user's by the entry points of an installed package."""
+"""Creation of handlers: Penstock's own, and a user's by the entry points of an installed package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Origin
 from penstock.records import body
 from penstock.sinks import BadSettings, Delivered, Handler
-from penstock.sinks.handler_factory import make
+from penstock.sinks.handler_factory import make_handler
 
 SITE = Path(__file__).parent / "site"
 ORIGIN = Origin("x", 60, 0, 0)
@@ -23,33 +23,33 @@ ORIGIN = Origin("x", 60, 0, 0)
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The package with the handlers is where Python looks for packages."""
+    """Put the package with the handlers on Python's path."""
     monkeypatch.syspath_prepend(str(SITE))
     monkeypatch.setenv("PYTHONPATH", str(SITE))
     yield
     sys.modules.pop("wayward", None)
 
 
-def made(**handler: Any) -> Handler:
+def handler_of(**handler: Any) -> Handler:
     listener = {"name": "x", "protocol": "udp", "handlers": [handler]}
     (config,) = ListenerConfig.model_validate(listener).forwarded
-    return make("x", config)
+    return make_handler("x", config)
 
 
-def test_discard_takes_everything() -> None:
-    assert made(type="discard").deliver(body([b"a", b"b"]), ORIGIN) == Delivered(2)
+def test_discard_delivers_everything() -> None:
+    assert handler_of(type="discard").deliver(body([b"a", b"b"]), ORIGIN) == Delivered(2)
 
 
 @pytest.mark.parametrize("kind", ["wayward", "plain"])
-def test_a_handler_of_ones_own_is_made_by_its_entry_point(tmp_path: Path, kind: str) -> None:
+def test_user_handler_is_created_by_its_entry_point(tmp_path: Path, kind: str) -> None:
     (tmp_path / "mode").write_text("good")
-    handler = made(type=kind, folder=str(tmp_path))
+    handler = handler_of(type=kind, folder=str(tmp_path))
     assert handler.deliver(body([b"a", b"b"]), ORIGIN) == Delivered(2)
     assert (tmp_path / "taken").read_bytes() == b"a\nb\n"
 
 
 @pytest.mark.parametrize(
-    ("handler", "said"),
+    ("handler", "complaint"),
     [
         ({"type": "wayward"}, "folder: is missing"),
         ({"type": "wayward", "folder": "x", "limit": "many"}, "limit: 'many' is not a whole number"),
@@ -60,28 +60,28 @@ def test_a_handler_of_ones_own_is_made_by_its_entry_point(tmp_path: Path, kind: 
         ({"type": "missing"}, "cannot be loaded"),
     ],
 )
-def test_settings_that_it_does_not_take_are_named(handler: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadSettings, match=said):
-        made(**handler)
+def test_invalid_settings_are_named(handler: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(BadSettings, match=complaint):
+        handler_of(**handler)
 
 
-def test_an_unknown_type_is_told_with_the_nearest() -> None:
+def test_unknown_type_is_refused_with_a_suggestion() -> None:
     with pytest.raises(ValueError, match=r"unknown handler 'wayword' \(did you mean 'wayward'"):
-        made(type="wayword")
+        handler_of(type="wayword")
 
 
-def test_the_check_before_the_start_names_the_key() -> None:
+def test_handler_check_names_the_bad_key() -> None:
     producer = {"bootstrap.serverz": "127.0.0.1:1", "bootstrap.servers": "127.0.0.1:1"}
     handlers = [
         {"type": "kafka", "default_topic": "a", "producer": producer},
         {"type": "wayward", "folder": "x", "limit": "many"},
         {"type": "discard"},
     ]
-    given = json.dumps([{"listener": "x", "handler": handler} for handler in handlers])
+    document = json.dumps([{"listener": "x", "handler": handler} for handler in handlers])
     command = [sys.executable, "-m", "penstock.sinks.handler_check"]
-    checked = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    checked = subprocess.run(command, input=document, capture_output=True, text=True, check=False)
     assert checked.returncode == 1
-    kafka, own = checked.stdout.strip().splitlines()
+    kafka, wayward = checked.stdout.strip().splitlines()
     assert kafka.startswith("listener.x.handlers.kafka.producer: ")
     assert "bootstrap.serverz" in kafka
-    assert own.startswith("listener.x.handlers.wayward.limit: 'many' is not a whole number")
+    assert wayward.startswith("listener.x.handlers.wayward.limit: 'many' is not a whole number")

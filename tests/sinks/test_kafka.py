@@ -1,4 +1,4 @@
-"""The Kafka handler: against a broker that is not there, and against a real one."""
+"""The Kafka handler: with an unreachable broker and with a real one."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from penstock.sinks.kafka import Kafka
 from tests.kafka.kafka_helpers import Topics
 
 ORIGIN = Origin("events", 60, 0, 0)
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 300}
+UNREACHABLE = {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 300}
 KEY = "0123456789abcdef"
 
 
-def handler(producer: dict[str, Any], **more: Any) -> Kafka:
-    given = {"type": "kafka", "default_topic": "", "producer": producer, **more}
-    return Kafka("events", KafkaHandler.model_validate(given))
+def handler(producer: dict[str, Any], **options: Any) -> Kafka:
+    settings = {"type": "kafka", "default_topic": "", "producer": producer, **options}
+    return Kafka("events", KafkaHandler.model_validate(settings))
 
 
 def messages(*tags: str | None, payloads: list[bytes] | None = None) -> pa.RecordBatch:
-    """A message for each of ``tags``, with the keys that its ``pk:`` tags say."""
+    """Return a message for each of ``tags``, with the key of its ``pk:`` tag."""
     annotations = pa.array([[("tags", each)] if each else None for each in tags], ANNOTATIONS)
     keys = [
         next((tag[3:].encode() for tag in (each or "").split("\0") if tag.startswith("pk:")), None) for each in tags
@@ -43,18 +43,18 @@ def messages(*tags: str | None, payloads: list[bytes] | None = None) -> pa.Recor
     return body(payloads, keys=pa.array(keys).cast(pa.binary()), annotations=annotations)
 
 
-def test_without_a_broker_all_have_failed_in_time() -> None:
-    kafka = handler(NOBODY, default_topic="x")
-    begun = time.monotonic()
+def test_messages_fail_in_time_without_a_broker() -> None:
+    kafka = handler(UNREACHABLE, default_topic="x")
+    start = time.monotonic()
     assert kafka.deliver(messages(None, "kt:y", None), ORIGIN) == Delivered(0, failed=3)
-    assert time.monotonic() - begun < kafka.patience
-    told = kafka.stat()
-    assert told["failed_to_send"] == told["kafka"]["failedSendRate"]["count"] == 3
-    assert told["kafka"]["messageRate"]["count"] == 0
+    assert time.monotonic() - start < kafka.patience
+    statistics = kafka.stat()
+    assert statistics["failed_to_send"] == statistics["kafka"]["failedSendRate"]["count"] == 3
+    assert statistics["kafka"]["messageRate"]["count"] == 0
 
 
-def test_what_has_no_topic_is_dropped() -> None:
-    kafka = handler(NOBODY)
+def test_messages_without_topic_are_dropped() -> None:
+    kafka = handler(UNREACHABLE)
     outcome = kafka.deliver(messages(None, "kt:null", "kt:", "kt:not allowed", "a"), ORIGIN)
     assert outcome == Delivered(0, dropped=5)
     assert kafka.stat()["refused_topics"] == 2
@@ -63,7 +63,7 @@ def test_what_has_no_topic_is_dropped() -> None:
 
 def test_a_message_that_cannot_be_encrypted_has_failed() -> None:
     encryption = {"key": KEY, "transformation": "AES/CBC/NoPadding"}
-    kafka = handler(NOBODY, default_topic="x", encryption=encryption)
+    kafka = handler(UNREACHABLE, default_topic="x", encryption=encryption)
     assert kafka.deliver(messages(None, payloads=[b"no whole block"]), ORIGIN) == Delivered(0, failed=1)
     assert kafka.stat()["kafka"]["serializationErrorRate"]["count"] == 1
 
@@ -71,14 +71,14 @@ def test_a_message_that_cannot_be_encrypted_has_failed() -> None:
 @pytest.mark.parametrize(
     "producer", [{"no.such.setting": "x"}, {"acks": "perhaps"}, {"message.timeout.ms": "soon"}, {"linger.ms": -5}]
 )
-def test_a_setting_that_the_producer_does_not_take_is_bad(producer: dict[str, Any]) -> None:
+def test_invalid_producer_setting_is_refused(producer: dict[str, Any]) -> None:
     with pytest.raises(BadSettings, match="producer"):
         handler({"bootstrap.servers": "127.0.0.1:1", **producer})
 
 
 @pytest.fixture
 def topic(kafka_broker: Broker) -> Callable[[int], str]:
-    """Makes topics of the broker."""
+    """Return a function that creates topics."""
     admin = AdminClient({"bootstrap.servers": kafka_broker.address})
 
     def new(partitions: int) -> str:
@@ -91,22 +91,22 @@ def topic(kafka_broker: Broker) -> Callable[[int], str]:
 
 def stored(broker: Broker, name: str, count: int, partitions: int = 1) -> list[confluent_kafka.Message]:
     topics = Topics(broker, "sinks")
-    found = topics.records(name, count, range(partitions))
+    records_of_topic = topics.records(name, count, range(partitions))
     topics.close()
-    return sorted(found, key=lambda message: (message.value() or b"", message.offset()))
+    return sorted(records_of_topic, key=lambda message: (message.value() or b"", message.offset()))
 
 
-def test_messages_arrive_with_their_keys_where_they_ask_to(kafka_broker: Broker, topic: Callable[[int], str]) -> None:
-    own, requested = topic(1), topic(1)
-    kafka = handler({"bootstrap.servers": kafka_broker.address}, default_topic=own)
+def test_messages_arrive_with_keys_in_the_requested_topic(kafka_broker: Broker, topic: Callable[[int], str]) -> None:
+    default, requested = topic(1), topic(1)
+    kafka = handler({"bootstrap.servers": kafka_broker.address}, default_topic=default)
     batch = messages(None, f"kt:{requested}\0pk:k", "pk:other", f"kt:{requested}", "kt:not allowed")
     assert kafka.deliver(batch, ORIGIN) == Delivered(5)
-    own_ones, requested_ones = stored(kafka_broker, own, 3), stored(kafka_broker, requested, 2)
-    assert [(m.value(), m.key()) for m in own_ones] == [(b"0", None), (b"2", b"other"), (b"4", None)]
-    assert [(m.value(), m.key()) for m in requested_ones] == [(b"1", b"k"), (b"3", None)]
-    assert [m.headers() for m in own_ones] == [None, None, [("kt", b"not allowed")]]
-    told = kafka.stat()["kafka"]
-    assert (told["messageRate"]["count"], told["byteRate"]["count"]) == (5, 5)
+    default_records, requested_records = stored(kafka_broker, default, 3), stored(kafka_broker, requested, 2)
+    assert [(m.value(), m.key()) for m in default_records] == [(b"0", None), (b"2", b"other"), (b"4", None)]
+    assert [(m.value(), m.key()) for m in requested_records] == [(b"1", b"k"), (b"3", None)]
+    assert [m.headers() for m in default_records] == [None, None, [("kt", b"not allowed")]]
+    statistics = kafka.stat()["kafka"]
+    assert (statistics["messageRate"]["count"], statistics["byteRate"]["count"]) == (5, 5)
     kafka.close()
 
 
@@ -125,11 +125,11 @@ def test_messages_are_encrypted(kafka_broker: Broker, topic: Callable[[int], str
 @pytest.mark.parametrize("parallelism", [None, 128])
 def test_keys_choose_the_partitions(kafka_broker: Broker, topic: Callable[[int], str], parallelism: int | None) -> None:
     name, keys = topic(4), [b"user-%d" % number for number in range(40)]
-    more = {"max_parallelism": parallelism} if parallelism else {}
-    kafka = handler({"bootstrap.servers": kafka_broker.address}, default_topic=name, **more)
+    options = {"max_parallelism": parallelism} if parallelism else {}
+    kafka = handler({"bootstrap.servers": kafka_broker.address}, default_topic=name, **options)
     batch = messages(*(f"pk:{key.decode()}" for key in keys), payloads=keys)
     assert kafka.deliver(batch, ORIGIN) == Delivered(40)
-    found = {m.key(): m.partition() for m in stored(kafka_broker, name, 40, 4)}
+    partitions = {m.key(): m.partition() for m in stored(kafka_broker, name, 40, 4)}
     flink = partitions_of(keys, 4, parallelism or 1).tolist()
-    assert found == {key: flink[row] if parallelism else partition_of(key, 4) for row, key in enumerate(keys)}
+    assert partitions == {key: flink[row] if parallelism else partition_of(key, 4) for row, key in enumerate(keys)}
     kafka.close()
