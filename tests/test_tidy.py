@@ -33,6 +33,7 @@ REWRITTEN = [
     "log/transactions",
     "process",
     "records",
+    "sinks",
     "testing",
 ]
 """Rooms of the package that follow the rules, with their tests."""
@@ -61,6 +62,8 @@ SHORT_FILES: dict[str, str] = {
     "penstock/files/checked_document.py": "a file format of its own",
     "penstock/files/checked_word.py": "a memory format of its own",
     "penstock/files/json_values.py": "strict JSON without the dependencies of the file formats",
+    "penstock/sinks/handler_check.py": "the command of a process of its own",
+    "penstock/sinks/handler.py": "the interface of handlers, without their dependencies",
     "penstock/compact_json.py": "the encoder of every room, below all of them",
     "penstock/log/retention/sweeper.py": "a thread of its own, which imports the whole log",
     "penstock/process/bounded_calls.py": "one limit of all gRPC servers",
@@ -94,6 +97,8 @@ TESTED_BY: dict[str, str] = {
     "penstock/log/retention/maintenance.py": "tests/log/retention/test_dropping.py",
     "penstock/log/transactions/atomic_commit.py": "tests/log/transactions/test_transactions.py",
     "penstock/log/transactions/staging.py": "tests/log/transactions/test_transactions.py",
+    "penstock/sinks/handler.py": "tests/sinks/test_handler_factory.py",
+    "penstock/sinks/handler_check.py": "tests/sinks/test_handler_factory.py",
     "penstock/testing/pipe.py": "tests/system/configured_pipe.py",
     "penstock/process/http_limits.py": "tests/server/http/test_body_limits.py",
 }
