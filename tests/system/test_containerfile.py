@@ -31,7 +31,7 @@ def test_it_does_not_start_before_it_was_said_who_may_come(tmp_path: Path) -> No
 
 def test_everything_listens_on_all_addresses_of_the_container_at_ports_that_are_exposed(tmp_path: Path) -> None:
     settings = configured(tmp_path, **INSECURE)
-    served = [settings.log.http, settings.log.grpc, settings.log.flight, settings.console.http]
+    served = [settings.log.http, settings.log.grpc, settings.console.http]
     assert {address.rpartition(":")[0] for address in served} == {"0.0.0.0"}
     assert {listener.host for listener in settings.listener} == {"0.0.0.0"}
     wanted = {address.rpartition(":")[2] for address in served}

@@ -146,13 +146,13 @@ def _free_ports(data_dir: Path) -> list[str]:
     """Overrides that keep out of everybody's way; the listeners' ports are the kernel's choice."""
     from penstock.testing.pipe import free_ports  # it needs httpx, which is slow to import
 
-    ports = free_ports(3)
+    ports = free_ports(2)
     listeners = ["events-udp", "events-tcp", "syslog-udp", "syslog-tcp"]
     return [
         f"data_dir={data_dir}",
         f"log.http=127.0.0.1:{ports[0]}",
         f"log.grpc=127.0.0.1:{ports[1]}",
-        f"log.flight=127.0.0.1:{ports[2]}",
+        "log.flight=",
         *(f"listener.{name}.port=0" for name in listeners),
     ]
 

@@ -42,7 +42,9 @@ class LogConfig(Section):
 
     grpc: Address = Field("127.0.0.1:8845", description="address of the gRPC server")
     http: Address = Field("127.0.0.1:8844", description="address of the HTTP server")
-    flight: AddressOrOff = Field("127.0.0.1:8846", description='address of the Arrow Flight server; "" = off')
+    flight: AddressOrOff = Field(
+        "", description='address of the Arrow Flight server, by which Spark on other machines reads topics; "" = off'
+    )
     kafka: AddressOrOff = Field("", description='address at which clients of Kafka are served; "" = off')
     kafka_advertised: AddressOrOff = Field(
         "", description='the address that clients of Kafka are told to connect to; "" = where they came'

@@ -55,7 +55,9 @@ class PipelineConfig(Section):
     """The way from topics to tables."""
 
     source: Literal["penstock", "kafka"] = Field("penstock", description="where messages are read")
-    uri: AddressOrOff = Field("", description="Flight server that topics are read from; default: from their folder")
+    uri: AddressOrOff = Field(
+        "", description="Flight server (log.flight) that topics are read from; default: from their folder"
+    )
     token: str = Field("", json_schema_extra=SECRET, description="token shown there; default: the one in data_dir")
     kafka: dict[str, str] = Field(default_factory=dict, description="properties of Kafka's client, with that source")
     expiry_gap: int = Field(1000, ge=1, description="offsets that a large message may span in Kafka")

@@ -160,7 +160,10 @@ class FlightStore:
                 self._client = flight_client(self._connection.link)
             yield self._client
         except (flight.FlightUnavailableError, flight.FlightTimedOutError) as error:
-            raise Unavailable(f"the log daemon's Flight server {where} does not answer ({_short(error)})") from None
+            text = f"the log daemon's Flight server {where} does not answer ({_short(error)}); is log.flight set there?"
+            raise Unavailable(text) from None
+        except pa.ArrowNotImplementedError:
+            raise ClientError(f"{where} is no Flight server: its address is log.flight of the log daemon") from None
         except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError) as error:
             raise NotAllowed(f"{where}: {_short(error)}") from None
         except (pa.ArrowException, OSError) as error:

@@ -15,7 +15,7 @@ OPEN = "log.http=0.0.0.0:8844"
 
 def test_default_addresses_are_loopback() -> None:
     log = load(environment={}).log
-    assert all(is_loopback(address) for address in (log.grpc, log.http, log.flight))
+    assert all(is_loopback(address) for address in (log.grpc, log.http))
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "192.0.2.1:1", "[::]:1", "log.example:1"])
@@ -47,8 +47,9 @@ def test_console_is_limited_to_loopback() -> None:
     assert load(None, [away, "security.insecure=true"], {}).console.http == "0.0.0.0:8840"
 
 
-def test_flight_may_be_off() -> None:
-    assert load(None, ["log.flight="], {}).log.flight == ""
+def test_flight_is_off_unless_it_is_set() -> None:
+    assert load(environment={}).log.flight == ""
+    assert load(None, ["log.flight=127.0.0.1:8846"], {}).log.flight == "127.0.0.1:8846"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -70,11 +71,24 @@ def test_questions_wait_for_the_server_too(server: Served) -> None:
 
 def test_a_server_that_stays_away_is_an_error_within_the_bound(topics: Path) -> None:
     begun = time.monotonic()
-    with pytest.raises(Unavailable, match=r"Flight server 127.0.0.1:1 does not answer .*; it was tried for 0.5 s"):
+    with pytest.raises(
+        Unavailable, match=r"Flight server 127.0.0.1:1 does not answer .*log.flight.*; it was tried for 0.5 s"
+    ):
         store("127.0.0.1:1", 0.5).views(["*"])
     with pytest.raises(Unavailable, match=r"tried for 0\.1 s"):
         list(store("127.0.0.1:1", 0.1).read(Range("t", 0, 5), OFFSETS))
     assert time.monotonic() - begun < 30
+
+
+def test_address_of_grpc_is_refused_with_the_key_to_use() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with pytest.raises(ClientError, match=rf"127.0.0.1:{port} is no Flight server: .*log.flight"):
+            store(f"127.0.0.1:{port}").views(["*"])
+    finally:
+        server.stop(None)
 
 
 SERVER = """
