@@ -1,9 +1,9 @@
-"""How the supervisor tells the running log daemon of settings and listeners that are new.
+"""The channel by which the supervisor sends new settings, listeners and events to the running log daemon.
 
-A message is a number and, as descriptors, a file in memory with the settings (JSON) and the eventfds that wake the
-daemon for listeners it does not know yet; the answer is the number. Messages are whole or not there, so that a
-daemon that dies in between leaves nothing that its successor could misread. What has happened (events, posts of the
-ledger) goes the same way: a number and the events as JSON, without descriptors.
+A message of settings is a number and, as descriptors, a memory file with the settings (JSON) and the eventfds that
+wake the daemon for listeners that are new to it. A message of events (posts of the ledger) is a number and the events
+as JSON. The answer is the number. Crash: the socket preserves message boundaries, so a daemon that dies leaves its
+successor whole messages only.
 """
 
 from __future__ import annotations
@@ -19,20 +19,18 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-MOST_DESCRIPTORS = 250
-"""In one message (SCM_MAX_FD is 253); where there are more, there are more messages."""
-PATIENCE = 10.0
-"""Seconds that the daemon has to answer."""
-LOOK_EVERY = 0.05
-LONGEST = 64 << 10
-"""Bytes of a message."""
-MOST_EVENTS = 20
-"""In a message."""
+MAX_DESCRIPTORS = 250
+"""Limit for the descriptors of a message, below Linux's SCM_MAX_FD of 253. More eventfds take several messages."""
+ANSWER_TIMEOUT_S = 10.0
+POLL_INTERVAL_S = 0.05
+MAX_MESSAGE_BYTES = 64 << 10
+MAX_EVENTS = 20
+"""Limit for the events of a message; ASCII texts of ``timeline.MAX_TEXT_LENGTH`` fit into ``MAX_MESSAGE_BYTES``."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewSettings:
-    """One message: ``settings`` as dumped, ``wakes`` the eventfds by listener, None where there is no descriptor."""
+    """A message of settings: ``settings`` as dumped, ``wakes`` the eventfds by listener (None: descriptors ran out)."""
 
     number: int
     settings: dict[str, Any]
@@ -41,129 +39,138 @@ class NewSettings:
 
 @dataclass(frozen=True, slots=True)
 class NewEvents:
-    """One message: what has happened."""
+    """A message of events."""
 
     number: int
     events: list[dict[str, Any]]
 
 
 class Channel:
-    """Both ends of the way from the supervisor to the daemon."""
+    """The supervisor's end of the channel, and the daemon's end until the daemon inherits it."""
 
     def __init__(self) -> None:
-        self._mine, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._mine.settimeout(LOOK_EVERY)
+        self._supervisor_end, self._daemon_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._supervisor_end.settimeout(POLL_INTERVAL_S)
         self._number = 0
         self.answered = 0
-        """Messages up to this number were obeyed."""
+        """Messages up to this number are carried out."""
 
     @property
     def descriptor(self) -> int:
-        """The daemon's end."""
-        return self._theirs.fileno()
+        """Descriptor of the daemon's end."""
+        return self._daemon_end.fileno()
 
-    def tell(
-        self, settings: dict[str, Any], wakes: Mapping[str, int], runs: Callable[[], bool], tick: Callable[[], None]
+    def send_settings(
+        self,
+        settings: dict[str, Any],
+        wakes: Mapping[str, int],
+        is_running: Callable[[], bool],
+        tick: Callable[[], None],
     ) -> bool:
-        """Tell the daemon, and wait while it ``runs``, calling ``tick`` meanwhile; whether it has answered.
+        """Send settings and wait for the answer while ``is_running``, calling ``tick``; return whether the daemon
+        answered.
 
-        Raises OSError where it cannot be told now: descriptors have run out, or it has not read for long.
+        Raises OSError if they cannot be sent now: descriptors have run out, or the daemon has not read for long.
         """
-        for sent in _parts(wakes):
-            self._send(settings, sent)
-        until = time.monotonic() + PATIENCE
-        while runs() and time.monotonic() < until:
+        for part in _split(wakes):
+            self._send(settings, part)
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while is_running() and time.monotonic() < deadline:
             tick()
-            if self._hear() == self._number:
+            if self._receive_answer() == self._number:
                 return True
         return False
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> int:
-        """Send events without waiting; the number that is answered once they are kept, 0 where it has to be later."""
+        """Send events without waiting. Return the number of the message, which is answered once they are stored; 0:
+        retry later.
+        """
         data = json.dumps(events).encode()
         try:
-            self._mine.settimeout(0)
-            self._mine.send((self._number + 1).to_bytes(8, "little") + data)
+            self._supervisor_end.settimeout(0)
+            # Without blocking: the supervisor must not wait for a daemon that does not read.
+            self._supervisor_end.send((self._number + 1).to_bytes(8, "little") + data)
         except OSError:
             return 0
         finally:
-            self._mine.settimeout(LOOK_EVERY)
+            self._supervisor_end.settimeout(POLL_INTERVAL_S)
         self._number += 1
         return self._number
 
-    def hear(self) -> int:
-        """What is answered already, without waiting."""
-        self._mine.settimeout(0)
+    def poll_answers(self) -> int:
+        """Return the number of the last answered message, without waiting."""
+        self._supervisor_end.settimeout(0)
         try:
-            before = -1
-            while before != self.answered:
-                before = self.answered
-                self._hear()
+            previous = -1
+            while previous != self.answered:
+                previous = self.answered
+                self._receive_answer()
         finally:
-            self._mine.settimeout(LOOK_EVERY)
+            self._supervisor_end.settimeout(POLL_INTERVAL_S)
         return self.answered
 
     def _send(self, settings: dict[str, Any], wakes: Mapping[str, int]) -> None:
         self._number += 1
         document = json.dumps({"settings": settings, "wakes": list(wakes)}).encode()
+        # Settings may be longer than a message, so they travel in a memory file.
         file = os.memfd_create("penstock-settings")
         try:
             with os.fdopen(os.dup(file), "wb") as writing:
                 writing.write(document)
-            socket.send_fds(self._mine, [self._number.to_bytes(8, "little")], [file, *wakes.values()])
+            socket.send_fds(self._supervisor_end, [self._number.to_bytes(8, "little")], [file, *wakes.values()])
         finally:
             os.close(file)
 
-    def clear(self) -> None:
-        """Forget what no daemon has read."""
-        room = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
+    def discard_unread(self) -> None:
+        """Discard messages that no daemon has read."""
+        room = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
         with contextlib.suppress(BlockingIOError):
-            while True:  # recv_fds of Python 3.11 passes no flags on
-                for _, _, data in self._theirs.recvmsg(8, room, socket.MSG_DONTWAIT)[1]:
+            while True:  # Workaround: socket.recv_fds of Python 3.11 ignores its flags
+                for _, _, data in self._daemon_end.recvmsg(8, room, socket.MSG_DONTWAIT)[1]:
                     for descriptor in memoryview(data).cast("i"):
                         os.close(descriptor)
 
-    def _hear(self) -> int:
+    def _receive_answer(self) -> int:
         with contextlib.suppress(OSError):  # nothing yet
-            self.answered = max(self.answered, int.from_bytes(self._mine.recv(8), "little"))
+            self.answered = max(self.answered, int.from_bytes(self._supervisor_end.recv(8), "little"))
         return self.answered
 
     def close(self) -> None:
         """Close both ends."""
-        self._mine.close()
-        self._theirs.close()
+        self._supervisor_end.close()
+        self._daemon_end.close()
 
 
-def _parts(wakes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """``wakes`` in parts that fit into one message beside its file; one that is empty where there are none."""
-    most, names = MOST_DESCRIPTORS - 1, list(wakes)
-    for begin in range(0, max(len(names), 1), most):
-        yield {name: wakes[name] for name in names[begin : begin + most]}
+def _split(wakes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+    """Split ``wakes`` into parts that fit into a message with its file; yield an empty part if there are none."""
+    per_message, names = MAX_DESCRIPTORS - 1, list(wakes)
+    for begin in range(0, max(len(names), 1), per_message):
+        yield {name: wakes[name] for name in names[begin : begin + per_message]}
 
 
 class DaemonEnd:
-    """The daemon's end."""
+    """The daemon's end of the channel."""
 
     def __init__(self, descriptor: int) -> None:
         self._sock = socket.socket(fileno=descriptor)
         self._sock.settimeout(None)
 
     def receive(self) -> NewSettings | NewEvents | None:
-        """The next message, waited for; None when nobody is at the other end any more."""
-        data, descriptors, _, _ = socket.recv_fds(self._sock, LONGEST, MOST_DESCRIPTORS)
+        """Wait for the next message and return it; None if the supervisor has closed its end."""
+        data, descriptors, _, _ = socket.recv_fds(self._sock, MAX_MESSAGE_BYTES, MAX_DESCRIPTORS)
         number, events = data[:8], data[8:]
         if not number:
             return None
         if events:
             return NewEvents(int.from_bytes(number, "little"), json.loads(events))
         if not descriptors:
-            raise OSError(errno.EMFILE, "new settings cannot be read: no descriptor is left")
+            raise OSError(errno.EMFILE, "new settings cannot be received: no file descriptor is free")
         with os.fdopen(descriptors[0], "rb") as file:
             file.seek(0)
             document = json.load(file)
         wakes: dict[str, int | None] = dict(zip_longest(document["wakes"], descriptors[1:]))
         return NewSettings(int.from_bytes(number, "little"), document["settings"], wakes)
 
-    def answer(self, told: NewSettings | NewEvents) -> None:
-        """The message was obeyed."""
-        self._sock.send(told.number.to_bytes(8, "little"))
+    def answer(self, message: NewSettings | NewEvents) -> None:
+        """Confirm that a message is carried out."""
+        self._sock.send(message.number.to_bytes(8, "little"))

@@ -1,6 +1,6 @@
-"""What the supervisor says of itself, beside the data: addresses and process ids.
+"""Addresses and process ids that the supervisor publishes in a file of the data directory.
 
-The file may be one that a killed supervisor left, or damaged: then it says nothing, until the next one writes it.
+The file may be left by a killed supervisor, or damaged: then it counts as empty until the next supervisor writes it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ ENDPOINTS = "endpoints.json"
 
 
 def endpoints(data_dir: Path) -> dict[str, Any]:
-    """``supervisor`` (a process id), ``pids``, ``listeners`` and the daemon's addresses; empty where nobody says."""
+    """Return ``supervisor`` (a process id), ``pids``, ``listeners`` and the daemon's addresses; empty without a
+    valid file.
+    """
     try:
         document = json.loads((data_dir / ENDPOINTS).read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):  # RecursionError: a damaged file may be nested deeply
         return {}
-    whole = isinstance(document, dict) and isinstance(document.get("supervisor"), int)
+    is_complete = isinstance(document, dict) and isinstance(document.get("supervisor"), int)
     tables = ("pids", "listeners")
-    return document if whole and all(isinstance(document.get(name), dict) for name in tables) else {}
+    return document if is_complete and all(isinstance(document.get(name), dict) for name in tables) else {}

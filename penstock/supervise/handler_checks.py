@@ -1,4 +1,4 @@
-"""Handlers are made once before they are started, in a process of its own: bad settings stop a start or a reload."""
+"""Creates each handler once in a separate process before the start, so that bad settings stop a start or a reload."""
 
 from __future__ import annotations
 
@@ -13,53 +13,56 @@ from pathlib import Path
 from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig
 
 HANDLER_CHECK = "penstock.sinks.handler_check"
-PATIENCE = 20.0
-"""Seconds for all handlers; those in which the process waited for a processor are not counted."""
-LOOK_EVERY = 0.1
+CHECK_TIMEOUT_S = 20.0
+"""Time limit for all handlers, without the time in which their process waited for a processor."""
+POLL_INTERVAL_S = 0.1
 _LOGGER = logging.getLogger(__name__)
 
 
 def check_handlers(listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None) -> None:
-    """Have each handler made, calling ``tick`` meanwhile. Raises ConfigError for settings that a handler does not take.
+    """Create each handler, calling ``tick`` during the wait. Raises ConfigError for settings that a handler refuses.
 
-    One that is slow is no failure: its own process goes on making it.
+    A slow handler is no failure: its own process continues to create it.
     """
-    given = [
+    handlers = [
         {"listener": listener.name, "handler": handler.model_dump(mode="json")}
         for listener in listeners
         for handler in listener.forwarded
         if not isinstance(handler, ConsoleHandler | DiscardHandler)
     ]
-    if not given:
+    if not handlers:
         return
     command = [sys.executable, "-m", HANDLER_CHECK]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as checking:
-        output, errors = _told(checking, json.dumps(given), tick)
-    was_killed = checking.returncode < 0
-    if output.strip() or (checking.returncode and not was_killed):
+    ) as process:
+        output, errors = _run_check(process, json.dumps(handlers), tick)
+    was_killed = process.returncode < 0
+    if output.strip() or (process.returncode and not was_killed):
         raise ConfigError(output.strip() or errors.strip())
     if was_killed:
         names = ", ".join(sorted({handler.label for listener in listeners for handler in listener.forwarded}))
-        _LOGGER.warning("handlers (%s) are not made after %g s; they are started without a check", names, PATIENCE)
+        _LOGGER.warning(
+            "handlers (%s) are not created after %g s; they are started without a check", names, CHECK_TIMEOUT_S
+        )
 
 
-def _told(checking: subprocess.Popen[str], given: str, tick: Callable[[], None]) -> tuple[str, str]:
-    """What it prints; it is killed where it takes too long."""
-    began, task = time.monotonic(), given
-    while time.monotonic() - began - starved(checking.pid) <= PATIENCE:
+def _run_check(process: subprocess.Popen[str], handlers: str, tick: Callable[[], None]) -> tuple[str, str]:
+    """Return the process's output and errors. Kill the process when its time is over."""
+    start_s, task = time.monotonic(), handlers
+    # On a busy machine a good handler may get no processor for long; only its own time counts.
+    while time.monotonic() - start_s - processor_wait_s(process.pid) <= CHECK_TIMEOUT_S:
         try:
-            return checking.communicate(task, LOOK_EVERY)
+            return process.communicate(task, POLL_INTERVAL_S)
         except subprocess.TimeoutExpired:
-            task = ""  # it has it
+            task = ""  # communicate has sent it already
             tick()
-    checking.kill()
-    return checking.communicate()
+    process.kill()
+    return process.communicate()
 
 
-def starved(pid: int) -> float:
-    """Seconds that a process was ready to run and waited for a processor; 0 where the kernel does not say."""
+def processor_wait_s(pid: int) -> float:
+    """Return the seconds that a process was ready and waited for a processor; 0 if the kernel does not report it."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""One listener as the supervisor has it: its socket, what wakes its readers, its receiver and forwarders."""
+"""The processes of a listener, with its socket and the eventfds that wake its readers."""
 
 from __future__ import annotations
 
@@ -22,59 +22,64 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ListenerProcesses:
-    """A listener's processes and what is handed down to them. Raises CannotListen.
+    """A listener's processes and the descriptors that they inherit. Raises CannotListen. Owned by the supervisor.
 
-    ``folder`` is that of the log buffers.
+    ``folder`` has the log buffers.
     """
 
     def __init__(
-        self, listener: ListenerConfig, buffer: BufferConfig, folder: Path, beside: Sequence[socket.socket] = ()
+        self, listener: ListenerConfig, buffer: BufferConfig, folder: Path, old_sockets: Sequence[socket.socket] = ()
     ) -> None:
-        """``beside``: sockets that have the address still; it takes nothing until ``let_in``, when they are closed."""
+        """Open the socket. ``old_sockets`` still have the address: nothing is accepted until ``let_in``, after they
+        are closed.
+        """
         self.listener = listener
         self._buffer, self._folder = buffer, folder
-        self.sock = open_socket(listener, beside)
-        self._check_granted()
+        self.sock = open_socket(listener, old_sockets)
+        self._warn_of_small_buffer()
         self._wakes: dict[str, int] = {}
         self._spare: dict[str, int] = {}
         self.prepare(listener)
         self.forwarders: dict[str, Child] = {}
         self._add_forwarders()
-        self.receiver = self._receiver()
+        self.receiver = self._new_receiver()
 
     @property
     def wake(self) -> int:
-        """The eventfd that wakes the log daemon."""
+        """Eventfd that wakes the log daemon."""
         return self._wakes[LOG]
 
     @property
     def children(self) -> list[Child]:
-        """Its receiver, then its forwarders."""
+        """The receiver, then the forwarders."""
         return [self.receiver, *self.forwarders.values()]
 
-    def is_taking(self) -> bool:
-        """Whether the receiver that runs has said that it takes messages."""
+    def is_accepting(self) -> bool:
+        """Report whether the running receiver has said that it accepts messages."""
         pid, path = self.receiver.pid, state_file(self._folder, self.listener.name)
         if pid is None or not path.exists():
             return False
         page = StatePage(path)
         try:
+            # The page outlives receivers: only the process id shows that the running one wrote it.
             return bool((page.read(STATISTICS) or {}).get("pid") == pid)
         finally:
             page.close()
 
-    def leaving(self, listener: ListenerConfig | None) -> list[Child]:
-        """The forwarders that end when the listener becomes ``listener`` (None: goes)."""
-        wanted = {handler.label: handler for handler in listener.forwarded} if listener else {}
-        known = {handler.label: handler for handler in self.listener.forwarded}
-        return [child for label, child in self.forwarders.items() if wanted.get(label) != known[label]]
+    def ending_forwarders(self, listener: ListenerConfig | None) -> list[Child]:
+        """Return the forwarders that must end if the listener becomes ``listener`` (None: is removed)."""
+        new_handlers = {handler.label: handler for handler in listener.forwarded} if listener else {}
+        current_handlers = {handler.label: handler for handler in self.listener.forwarded}
+        return [child for label, child in self.forwarders.items() if new_handlers.get(label) != current_handlers[label]]
 
     def prepare(self, listener: ListenerConfig) -> None:
-        """Open what ``become`` will need, so that it cannot fail. Raises CannotListen; then all is as before."""
+        """Open everything that ``become`` needs, so that it cannot fail. Raises CannotListen, and then nothing has
+        changed.
+        """
         try:
             for label in [LOG, *(handler.label for handler in listener.forwarded)]:
                 if label not in self._wakes and label not in self._spare:
-                    self._spare[label] = _event()
+                    self._spare[label] = _new_eventfd()
         except OSError as error:
             self.withdraw()
             if not self._wakes:
@@ -85,58 +90,61 @@ class ListenerProcesses:
         share_port(self.sock, listener)
 
     def withdraw(self) -> None:
-        """Close what was prepared and is not needed."""
+        """Close prepared descriptors that are not in use."""
         while self._spare:
             os.close(self._spare.popitem()[1])
 
-    def become(self, listener: ListenerConfig) -> list[Child]:
-        """Be ``listener`` from now on, its socket as it was; the processes to be started.
+    def change_to(self, listener: ListenerConfig) -> list[Child]:
+        """Change to the configuration ``listener`` on the same socket; return the processes that must be started.
 
-        Those of them that ran have ended before this is called. It cannot fail where it was prepared.
+        The caller has ended the processes that change. Cannot fail after ``prepare``.
         """
         self.prepare(listener)
-        gone, restarts = self.leaving(listener), takes(self.listener) != takes(listener)
+        ended_forwarders, restarts = (
+            self.ending_forwarders(listener),
+            receiver_inputs(self.listener) != receiver_inputs(listener),
+        )
         self.listener = listener
-        self._forget(gone)
+        self._remove_forwarders(ended_forwarders)
         started = self._add_forwarders()
         if not restarts:
             return started
         ask_buffer(self.sock, listener.so_rcvbuf)
-        self._check_granted()
-        self.receiver = self._receiver()
+        self._warn_of_small_buffer()
+        self.receiver = self._new_receiver()
         return [self.receiver, *started]
 
     def turn_away(self) -> None:
-        """Have the kernel take nothing more, while what it took can still be read (UDP)."""
+        """Stop accepting; what the kernel has accepted (UDP) can still be read."""
         turn_away(self.sock)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close all descriptors."""
         self.sock.close()
         self.withdraw()
         for wake in self._wakes.values():
             os.close(wake)
 
-    def _forget(self, gone: list[Child]) -> None:
-        """Of a handler that comes back otherwise, the receiver goes on waking the reader by the same eventfd."""
-        wanted = {handler.label for handler in self.listener.forwarded}
-        for label in [label for label, child in self.forwarders.items() if child in gone]:
+    def _remove_forwarders(self, ended_forwarders: list[Child]) -> None:
+        new_labels = {handler.label for handler in self.listener.forwarded}
+        for label in [label for label, child in self.forwarders.items() if child in ended_forwarders]:
             del self.forwarders[label]
-            if label not in wanted:
+            # A handler that only changes keeps its eventfd, because the receiver continues to signal that one.
+            if label not in new_labels:
                 os.close(self._wakes.pop(label))
 
     def _add_forwarders(self) -> list[Child]:
-        """Those that are not there yet."""
+        """Add missing forwarders and return them."""
         added = []
         for handler in self.listener.forwarded:
             if handler.label not in self.forwarders:
                 if handler.label not in self._wakes:
                     self._wakes[handler.label] = self._spare.pop(handler.label)
-                self.forwarders[handler.label] = self._forwarder(handler)
+                self.forwarders[handler.label] = self._new_forwarder(handler)
                 added.append(self.forwarders[handler.label])
         return added
 
-    def _receiver(self) -> Child:
+    def _new_receiver(self) -> Child:
         sock, wakes = self.sock.fileno(), list(self._wakes.values())
         task = {
             "listener": self.listener.model_dump(mode="json"),
@@ -145,10 +153,10 @@ class ListenerProcesses:
             "socket": sock,
             "wakes": wakes,
         }
-        forked = self.listener.codec in CODECS  # an operator's own is loaded anew by each process
+        forked = self.listener.codec in CODECS  # each process loads a user's codec itself
         return Child(f"receiver {self.listener.name}", RECEIVER, task, [sock, *wakes], forked=forked)
 
-    def _forwarder(self, handler: ForwardedHandler) -> Child:
+    def _new_forwarder(self, handler: ForwardedHandler) -> Child:
         wake = self._wakes[handler.label]
         task = {
             "listener": self.listener.name,
@@ -158,19 +166,21 @@ class ListenerProcesses:
         }
         return Child(f"forwarder {self.listener.name} {handler.label}", FORWARDER, task, [wake])
 
-    def _check_granted(self) -> None:
-        granted, asked = granted_buffer(self.sock), self.listener.so_rcvbuf
-        if self.listener.protocol == "udp" and granted < asked:
-            told = f"the kernel grants {granted} bytes of receive buffer instead of {asked}"
-            allow = f"sysctl -w net.core.rmem_max={asked}"
-            _LOGGER.warning("listener %r: %s; allow it with: %s", self.listener.name, told, allow)
+    def _warn_of_small_buffer(self) -> None:
+        granted, requested = granted_buffer(self.sock), self.listener.so_rcvbuf
+        if self.listener.protocol == "udp" and granted < requested:
+            shortage = f"the kernel grants {granted} bytes of receive buffer instead of {requested}"
+            allow = f"sysctl -w net.core.rmem_max={requested}"
+            _LOGGER.warning("listener %r: %s; allow it with: %s", self.listener.name, shortage, allow)
 
 
-def takes(listener: ListenerConfig) -> Any:
-    """What a receiver is started with, as far as it looks at it: of handlers, who reads and what may be dropped."""
+def receiver_inputs(listener: ListenerConfig) -> Any:
+    """Return the part of a configuration that its receiver depends on; of handlers only the readers and what may be
+    dropped.
+    """
     handlers = [(handler.label, handler.overflow, handler in listener.routed) for handler in listener.handlers]
     return listener.model_dump(exclude={"handlers"}), handlers, listener.log
 
 
-def _event() -> int:
+def _new_eventfd() -> int:
     return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -1,7 +1,8 @@
-"""The listeners of a new configuration in the place of the old one's; those that are the same are left alone.
+"""Replaces listeners when the configuration changes; unchanged listeners are not touched.
 
-First whatever can fail is tried, and nothing has changed yet. Then the receivers that go or change end, having
-published all that the kernel had taken for them, then their forwarders, and the new ones start where they were.
+Order: everything that can fail is done first, in the constructor, and changes nothing. Then the receivers that are
+removed or changed end, after they have published all messages that the kernel accepted for them; then their forwarders
+end; then the new processes start on the same addresses.
 """
 
 from __future__ import annotations
@@ -16,119 +17,140 @@ from pathlib import Path
 from penstock.config import BufferConfig, ListenerConfig, Settings
 from penstock.ingest.sockets import CannotListen, cannot_listen, let_in
 from penstock.process.child import Child
-from penstock.supervise.listener_processes import ListenerProcesses, takes
-from penstock.supervise.removed_handlers import settle_removed
+from penstock.supervise.listener_processes import ListenerProcesses, receiver_inputs
+from penstock.supervise.removed_handlers import settle_removed_handlers
 
-LOOK_EVERY = 0.05
+POLL_INTERVAL_S = 0.05
 _LOGGER = logging.getLogger(__name__)
 
 
 class ListenerSwap:
-    """From ``intakes`` to the listeners of ``settings``. Raises CannotListen; then everything is as before."""
+    """The change from ``intakes`` to the listeners of ``settings``. Raises CannotListen, and then nothing has
+    changed.
+    """
 
     def __init__(self, intakes: dict[str, ListenerProcesses], settings: Settings) -> None:
         self._intakes, self._settings = intakes, settings
-        wanted = {listener.name: listener for listener in settings.listener}
-        stay = {
+        configured = {listener.name: listener for listener in settings.listener}
+        same_address = {
             name
-            for name, one in intakes.items()
-            if name in wanted and one.listener.listening_address == wanted[name].listening_address
+            for name, intake in intakes.items()
+            if name in configured and intake.listener.listening_address == configured[name].listening_address
         }
-        self._gone = [one for name, one in intakes.items() if name not in stay]
-        self._changed = [(intakes[n], wanted[n]) for n in intakes if n in stay and intakes[n].listener != wanted[n]]
+        self._removed = [intake for name, intake in intakes.items() if name not in same_address]
+        self._changed = [
+            (intake, configured[name])
+            for name, intake in intakes.items()
+            if name in same_address and intake.listener != configured[name]
+        ]
         self._opened: list[ListenerProcesses] = []
-        self._shut: list[ListenerProcesses] = []
+        self._waiting_for_address: list[ListenerProcesses] = []
         try:
-            self._prepare([listener for name, listener in wanted.items() if name not in stay])
+            self._prepare([listener for name, listener in configured.items() if name not in same_address])
         except CannotListen:
             self._withdraw()
             raise
 
     def _prepare(self, new: list[ListenerConfig]) -> None:
-        """Open whatever descriptors are needed; last the addresses that another listener has still."""
-        for one, listener in self._changed:
-            one.prepare(listener)
-        taken = {listener.name: self._who_has(listener) for listener in new}
-        for listener in sorted(new, key=lambda each: bool(taken[each.name])):
-            self._opened.append(self._open(listener, [one.sock for one in taken[listener.name]]))
-            if taken[listener.name]:
-                self._shut.append(self._opened[-1])
+        """Open all descriptors; addresses that another listener still has come last."""
+        for intake, listener in self._changed:
+            intake.prepare(listener)
+        holders = {listener.name: self._holders_of_port(listener) for listener in new}
+        for listener in sorted(new, key=lambda each: bool(holders[each.name])):
+            self._opened.append(self._open(listener, [intake.sock for intake in holders[listener.name]]))
+            if holders[listener.name]:
+                self._waiting_for_address.append(self._opened[-1])
 
-    def _who_has(self, listener: ListenerConfig) -> list[ListenerProcesses]:
-        """Those that go and have its port."""
-        place = (listener.transport, listener.port)
-        return [one for one in self._gone if (one.listener.transport, one.sock.getsockname()[1]) == place]
+    def _holders_of_port(self, listener: ListenerConfig) -> list[ListenerProcesses]:
+        """Return the removed listeners that still have this port."""
+        address = (listener.transport, listener.port)
+        return [
+            intake for intake in self._removed if (intake.listener.transport, intake.sock.getsockname()[1]) == address
+        ]
 
     def _withdraw(self) -> None:
-        for one in self._opened:
-            one.close()
-        for one, _ in self._changed:
-            one.withdraw()
+        for intake in self._opened:
+            intake.close()
+        for intake, _ in self._changed:
+            intake.withdraw()
 
     @property
     def lines(self) -> list[str]:
-        """What becomes of which listener."""
-        gone = {one.listener.name for one in self._gone}
-        new = {one.listener.name for one in self._opened}
-        changed = {listener.name for _, listener in self._changed} | (gone & new)
-        named = [(new - gone, "added"), (gone - new, "removed"), (changed, "changed")]
-        return [f"listener {name!r} is {what}" for names, what in named for name in sorted(names)]
+        """Descriptions of the changed listeners."""
+        removed = {intake.listener.name for intake in self._removed}
+        added = {intake.listener.name for intake in self._opened}
+        changed = {listener.name for _, listener in self._changed} | (removed & added)
+        named = [(added - removed, "added"), (removed - added, "removed"), (changed, "changed")]
+        return [f"listener {name!r} is {verb}" for names, verb in named for name in sorted(names)]
 
     def carry_out(self, tick: Callable[[], None]) -> dict[str, ListenerProcesses]:
-        """Do it, calling ``tick`` meanwhile; the intakes then, their processes started."""
-        for one in self._gone:
-            one.turn_away()
-        restarted = [one for one, listener in self._changed if takes(one.listener) != takes(listener)]
-        self._end([one.receiver for one in [*self._gone, *restarted]], tick)
-        leaving = [child for one, listener in self._changed for child in one.leaving(listener)]
-        self._end([*leaving, *(child for one in self._gone for child in one.forwarders.values())], tick)
-        self._see_off()
-        children = [child for one, listener in self._changed for child in one.become(listener)]
-        for one in self._gone:
-            one.close()
-        self._let_in()
-        _start([*children, *(child for one in self._opened for child in one.children)])
-        return self._in_order({one.listener.name: one for one in self._opened})
+        """Carry out the change, calling ``tick`` during waits; return the new intakes, with their processes started."""
+        for intake in self._removed:
+            # Order: sockets first, so that the receivers that end can read all that the kernel accepted.
+            intake.turn_away()
+        restarted = [
+            intake
+            for intake, listener in self._changed
+            if receiver_inputs(intake.listener) != receiver_inputs(listener)
+        ]
+        self._end_processes([intake.receiver for intake in [*self._removed, *restarted]], tick)
+        # Order: forwarders after the receivers, so that they can still read the last frames.
+        ending = [child for intake, listener in self._changed for child in intake.ending_forwarders(listener)]
+        self._end_processes(
+            [*ending, *(child for intake in self._removed for child in intake.forwarders.values())], tick
+        )
+        self._settle_removed_handlers()
+        children = [child for intake, listener in self._changed for child in intake.change_to(listener)]
+        for intake in self._removed:
+            intake.close()
+        # Order: after the removed listeners have closed their sockets, which have these addresses until then.
+        self._open_waiting()
+        _start_processes([*children, *(child for intake in self._opened for child in intake.children)])
+        return self._in_order({intake.listener.name: intake for intake in self._opened})
 
-    def _let_in(self) -> None:
-        """The addresses of those that are gone are those of the new ones now."""
-        for one in self._shut:
-            if one.listener.protocol == "otlp_grpc" or one.listener.shares_port:
-                continue  # its receiver's gRPC listens; or it was never turned away
+    def _open_waiting(self) -> None:
+        """Start accepting on addresses that removed listeners had."""
+        for intake in self._waiting_for_address:
+            if intake.listener.protocol == "otlp_grpc" or intake.listener.shares_port:
+                continue  # gRPC in the receiver listens itself; a shared port was never closed to senders
             try:
-                let_in(one.sock)
+                let_in(intake.sock)
             except OSError as error:
-                _LOGGER.error("%s", cannot_listen(one.listener, error))
+                _LOGGER.error("%s", cannot_listen(intake.listener, error))
 
-    def _see_off(self) -> None:
-        configured = {x.name: {handler.label for handler in x.forwarded} for x in self._settings.listener}
+    def _settle_removed_handlers(self) -> None:
+        configured = {
+            listener.name: {handler.label for handler in listener.forwarded} for listener in self._settings.listener
+        }
         try:
-            settle_removed(self._settings.buffers, configured)
-        except OSError as error:  # a full disk: what waits for handlers that are gone is counted at the next start
+            settle_removed_handlers(self._settings.buffers, configured)
+        except OSError as error:  # a full disk: the next start settles the removed handlers
             _LOGGER.error("%s: %s", self._settings.buffers, error.strerror)
 
-    def _end(self, children: list[Child], tick: Callable[[], None]) -> None:
-        until = time.monotonic() + self._settings.shutdown_time
+    def _end_processes(self, children: list[Child], tick: Callable[[], None]) -> None:
+        deadline = time.monotonic() + self._settings.shutdown_time
         for child in children:
             child.stop()
-        while any(child.pid for child in children) and time.monotonic() < until:
+        while any(child.pid for child in children) and time.monotonic() < deadline:
             tick()
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL_S)
         for child in children:
-            if not child.wait(until):
+            if not child.wait(deadline):
                 _LOGGER.warning("%s did not end within shutdown_time and was killed", child.name)
 
-    def _open(self, listener: ListenerConfig, beside: Sequence[socket.socket]) -> ListenerProcesses:
+    def _open(self, listener: ListenerConfig, old_sockets: Sequence[socket.socket]) -> ListenerProcesses:
         buffer: BufferConfig = self._settings.buffer
         folder: Path = self._settings.buffers
-        return ListenerProcesses(listener, buffer, folder, beside)
+        return ListenerProcesses(listener, buffer, folder, old_sockets)
 
     def _in_order(self, opened: dict[str, ListenerProcesses]) -> dict[str, ListenerProcesses]:
-        left = {name: one for name, one in self._intakes.items() if one not in self._gone} | opened
-        return {listener.name: left[listener.name] for listener in self._settings.listener if listener.name in left}
+        intakes = {name: intake for name, intake in self._intakes.items() if intake not in self._removed} | opened
+        return {
+            listener.name: intakes[listener.name] for listener in self._settings.listener if listener.name in intakes
+        }
 
 
-def _start(children: Iterable[Child]) -> None:
+def _start_processes(children: Iterable[Child]) -> None:
     for child in children:
-        with contextlib.suppress(OSError):  # the supervisor tries again, and says so
+        with contextlib.suppress(OSError):  # the supervisor retries and logs the failure
             child.start()

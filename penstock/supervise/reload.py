@@ -1,4 +1,4 @@
-"""A new configuration for processes that run: asked for by SIGHUP, told of in a file of the data directory."""
+"""Reloads the configuration of running processes: requested by SIGHUP, reported in a file of the data directory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from penstock.supervise.sd_notify import Service
 from penstock.supervise.supervisor import LOCK, Supervisor
 
 OUTCOME = "reloaded.json"
-"""In the data directory: what became of the last reload."""
+"""Name of the file with the outcome of the last reload, in the data directory."""
 TERMINAL = "/dev/tty"
-LOOK_EVERY = 0.05
+POLL_INTERVAL_S = 0.05
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -34,15 +34,15 @@ class NotRunning(PenstockError, RuntimeError):
 
 
 class NoAnswer(PenstockError, RuntimeError):
-    """The running penstock does not say what became of a reload."""
+    """The running penstock does not report the outcome of a reload."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a reload that began at monotonic time ``began`` (nanoseconds).
+    """The outcome of a reload that began at monotonic time ``began`` (nanoseconds).
 
-    ``error``: why nothing has changed, a line for each bad key; ``applied``: what has, in words; ``waiting``: the
-    keys that come into force at the next start.
+    ``error`` has a line for each bad key, and then nothing has changed; ``applied`` are the changes in words;
+    ``waiting`` are the keys that take effect at the next start.
     """
 
     began: int
@@ -52,31 +52,32 @@ class Outcome:
 
     @property
     def lines(self) -> list[str]:
-        """For people."""
+        """The outcome in sentences."""
         if self.error:
-            return [*self.error.splitlines(), "the configuration is not reloaded; everything goes on as before"]
+            return [*self.error.splitlines(), "the configuration is not reloaded; the previous one stays in force"]
         changed = f"the configuration is reloaded: {', '.join(self.applied) or 'nothing has changed'}"
-        return [changed, *(f"{key}: comes into force at the next start" for key in self.waiting)]
+        return [changed, *(f"{key}: takes effect at the next start" for key in self.waiting)]
 
 
 class Signals:
-    """What this process was asked for: SIGTERM and SIGINT to stop, SIGHUP to reload.
+    """Requests by signal: SIGTERM and SIGINT to stop, SIGHUP to reload.
 
-    A terminal that is closed sends SIGHUP too: who was started in one stops with it, unless told not to (nohup).
+    A closing terminal sends SIGHUP too: a process that was started in a terminal stops with it, unless SIGHUP is
+    ignored (nohup).
     """
 
     def __init__(self) -> None:
         self.stop, self._reload = False, False
         self._may_hang_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _has_terminal()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._received)
+            signal.signal(number, self._receive)
 
     def take_reload(self) -> bool:
-        """Whether a reload was asked for since this was called last."""
-        asked, self._reload = self._reload, False
-        return asked
+        """Report whether a reload was requested since the last call."""
+        requested, self._reload = self._reload, False
+        return requested
 
-    def _received(self, number: int, _: FrameType | None) -> None:
+    def _receive(self, number: int, _: FrameType | None) -> None:
         if number != signal.SIGHUP or (self._may_hang_up and not _has_terminal()):
             self.stop = True
         else:
@@ -92,7 +93,7 @@ def _has_terminal() -> bool:
 
 
 class Reloader:
-    """Reloads for one supervisor. ``read`` gives the settings anew, or raises ConfigError."""
+    """Reloads the configuration of a supervisor. ``read`` reads the settings again, or raises ConfigError."""
 
     def __init__(
         self,
@@ -106,52 +107,53 @@ class Reloader:
         self.close()
 
     def reload(self) -> None:
-        """Read, validate and swap; report what became of it, and leave it for who asked."""
+        """Read, validate and swap; log the outcome, and write it for the process that requested the reload."""
         began = time.monotonic_ns()
         self._service.reloading()
         try:
-            done = self._supervisor.reload(self._read(), self._service.alive)
-            outcome = Outcome(began, applied=done.applied, waiting=done.waiting)
+            reloaded = self._supervisor.reload(self._read(), self._service.alive)
+            outcome = Outcome(began, applied=reloaded.applied, waiting=reloaded.waiting)
         except (ConfigError, OSError) as error:  # CannotListen, or no descriptors to be had
             outcome = Outcome(began, error=str(error))
         for line in outcome.lines:
             _LOGGER.log(logging.ERROR if outcome.error else logging.INFO, "%s", line)
-        self._supervisor.timeline.happened("reload", "; ".join(outcome.lines))
-        with contextlib.suppress(OSError):  # a full disk: it was reported
+        self._supervisor.timeline.record("reload", "; ".join(outcome.lines))
+        with contextlib.suppress(OSError):  # a full disk: the outcome is in the log
             replace_durably(OS, self._path, json.dumps(asdict(outcome)).encode(), synced=False)  # of this run only
 
     def close(self) -> None:
-        """What was told of a reload is of no use to anybody later."""
+        """Remove the outcome: it concerns this run only."""
         self._path.unlink(missing_ok=True)
 
 
-def ask_reload(data_dir: Path, patience: float) -> Outcome:
-    """Have the penstock that runs on ``data_dir`` reload. Raises NotRunning, PermissionError, NoAnswer."""
+def request_reload(data_dir: Path, timeout_s: float) -> Outcome:
+    """Make the penstock that runs on ``data_dir`` reload. Raises NotRunning, PermissionError, NoAnswer."""
     pid = _supervisor(data_dir)
-    asked = time.monotonic_ns()
+    requested_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGHUP)
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
-        outcome = outcome_of(data_dir / OUTCOME)
-        if outcome and outcome.began >= asked:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        outcome = read_outcome(data_dir / OUTCOME)
+        # An older outcome belongs to an earlier request.
+        if outcome and outcome.began >= requested_ns:
             return outcome
         _supervisor(data_dir)
-        time.sleep(LOOK_EVERY)
-    raise NoAnswer(f"process {pid} has not said within {patience:g} s what became of it")
+        time.sleep(POLL_INTERVAL_S)
+    raise NoAnswer(f"process {pid} has not reported the outcome within {timeout_s:g} s")
 
 
-def outcome_of(path: Path) -> Outcome | None:
-    """What was told of the last reload; None where that cannot be read, as of another penstock."""
+def read_outcome(path: Path) -> Outcome | None:
+    """Read the outcome of the last reload; None if it is absent or unreadable."""
     try:
-        told = parse_object(path.read_bytes())
-        lines = {name: [str(line) for line in told.get(name, ())] for name in ("applied", "waiting")}
-        return Outcome(int(told["began"]), str(told.get("error", "")), **lines)
+        document = parse_object(path.read_bytes())
+        lines = {name: [str(line) for line in document.get(name, ())] for name in ("applied", "waiting")}
+        return Outcome(int(document["began"]), str(document.get("error", "")), **lines)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None
 
 
 def running_supervisor(data_dir: Path) -> int | None:
-    """The process id of the penstock that runs on ``data_dir``, if one does."""
+    """Return the process id of the penstock that runs on ``data_dir``, if any."""
     try:
         return _supervisor(data_dir)
     except (NotRunning, OSError):
@@ -159,26 +161,27 @@ def running_supervisor(data_dir: Path) -> int | None:
 
 
 def _supervisor(data_dir: Path) -> int:
-    """The process id of the supervisor. Raises NotRunning."""
+    """Return the process id of the supervisor. Raises NotRunning."""
     try:
         descriptor = os.open(data_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise NotRunning(f"no penstock runs on {data_dir}") from None
     try:
+        # A process id in a file proves nothing, because ids are reused: the lock shows that a supervisor runs.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         with contextlib.suppress(FileNotFoundError):
             pid = int(endpoints(data_dir).get("supervisor", 0))
-            if pid and _has_open(pid, os.fstat(descriptor)):  # else the file is that of one that was killed
+            if pid and _has_open(pid, os.fstat(descriptor)):  # otherwise the file is left by a killed supervisor
                 return pid
-        raise NotRunning(f"the penstock that runs on {data_dir} is just starting: try again") from None
+        raise NotRunning(f"the penstock that runs on {data_dir} is still starting: try again") from None
     finally:
         os.close(descriptor)
     raise NotRunning(f"no penstock runs on {data_dir}")
 
 
 def _has_open(pid: int, file: os.stat_result) -> bool:
-    """Whether a process has a file open. Raises PermissionError where that is not ours to know."""
+    """Report whether a process has a file open. Raises PermissionError if that is not visible to this user."""
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(entry.stat(), file):

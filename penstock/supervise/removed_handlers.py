@@ -1,7 +1,8 @@
-"""Handlers that were taken out of the configuration: what waits for them in the log buffers has a fate too.
+"""Settles handlers that were removed from the configuration: the messages that wait for them in the log buffers get
+a fate.
 
-Done before anything is started, so that nobody else moves a reader at this time. The log daemon is never left
-out: it empties all log buffers, those of listeners that are gone among them.
+Order: while no receiver of the listener runs, so that no other process moves a reader. The log daemon's reader is
+never removed: it drains all log buffers, also the buffers of removed listeners.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from pathlib import Path
 from penstock.handover.paths import LOG, handlers_in, listeners_in
 
 
-def settle_removed(folder: Path, configured: Mapping[str, set[str]]) -> None:
-    """Counts what waits for handlers that are not ``configured`` (by listener) as dropped, and reports each of them."""
+def settle_removed_handlers(folder: Path, configured: Mapping[str, set[str]]) -> None:
+    """Count what waits for handlers that are not ``configured`` (by listener) as dropped, and log each of them."""
     for listener in listeners_in(folder):
-        gone = set(handlers_in(folder, listener)) - configured.get(listener, set()) - {LOG}
-        if gone:
-            from penstock.supervise.waiting_frames import see_off  # with Arrow, which takes time to load
+        removed = set(handlers_in(folder, listener)) - configured.get(listener, set()) - {LOG}
+        if removed:
+            from penstock.supervise.waiting_frames import drop_waiting_frames  # imports Arrow, which is slow to load
 
-            see_off(folder, listener, sorted(gone))
+            drop_waiting_frames(folder, listener, sorted(removed))

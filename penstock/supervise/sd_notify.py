@@ -1,4 +1,4 @@
-"""Tells systemd how a service is doing (Type=notify, sd_notify(3)); without systemd it does nothing."""
+"""Notifies systemd of a service's state (Type=notify, sd_notify(3)); without systemd it does nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WATCHDOG = "WATCHDOG=1"
 
 
 def notify(state: str) -> bool:
-    """Send ``state`` to the service manager; whether there is one that could be told."""
+    """Send ``state`` to the service manager; return whether there is one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return False
@@ -27,34 +27,35 @@ def notify(state: str) -> bool:
 
 
 class Service:
-    """A service as its manager sees it: ready once ``answers``, alive as long as ``tick`` is called."""
+    """A service as its manager sees it: ready once ``answers`` returns true, alive as long as ``tick`` is called."""
 
     def __init__(self, answers: Callable[[], bool]) -> None:
         self._answers, self._ready, self._watchdog = answers, False, Watchdog()
 
     def tick(self) -> None:
-        """To be called often."""
+        """Report readiness and liveness. Call it several times per watchdog interval."""
         if not self._ready and self._answers():
             self._ready = True
             notify(READY)
         self.alive()
 
     def alive(self) -> None:
-        """As ``tick``, while it is busy with something that is not over yet."""
+        """Report liveness alone, during a long operation."""
         self._watchdog.tick()
 
     def reloading(self) -> None:
-        """The configuration is read anew; ``tick`` tells when that is over."""
+        """Report that a reload begins; the next ``tick`` reports its end."""
+        # systemd requires the time with RELOADING=1, see sd_notify(3).
         notify(f"{RELOADING}\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         self._ready = False
 
     def stopping(self) -> None:
-        """The service ends."""
+        """Report that the service ends."""
         notify(STOPPING)
 
 
 def listens(address: tuple[str, int]) -> bool:
-    """Whether somebody takes connections at an address."""
+    """Report whether a TCP connection to an address is accepted."""
     try:
         with socket.create_connection(address, timeout=1):
             return True
@@ -63,16 +64,17 @@ def listens(address: tuple[str, int]) -> bool:
 
 
 class Watchdog:
-    """Tells the service manager that all is well, twice in the time it waits for that (WatchdogSec)."""
+    """Periodic sign of life for the service manager, twice per WatchdogSec."""
 
     def __init__(self) -> None:
-        mine = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        micros = os.environ.get("WATCHDOG_USEC", "")
-        self._every = int(micros) / 2e6 if mine and micros.isdigit() else 0.0
-        self._next = 0.0
+        # systemd sets WATCHDOG_PID to the main process: a child that inherits the variables must not answer for it.
+        is_addressed = os.environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        interval_us = os.environ.get("WATCHDOG_USEC", "")
+        self._interval_s = int(interval_us) / 2e6 if is_addressed and interval_us.isdigit() else 0.0
+        self._next_s = 0.0
 
     def tick(self) -> None:
-        """To be called often."""
-        if self._every and time.monotonic() >= self._next:
-            self._next = time.monotonic() + self._every
+        """Send the sign of life if it is due."""
+        if self._interval_s and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + self._interval_s
             notify(WATCHDOG)

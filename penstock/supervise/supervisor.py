@@ -1,4 +1,8 @@
-"""The supervisor: opens the sockets and slot memory, hands them down, starts its children again when they die."""
+"""The supervisor: opens the sockets, hands them to its children, and restarts children that die.
+
+Invariant: sockets, eventfds and log buffers outlive the children, so a message that the kernel accepted waits during a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +30,16 @@ from penstock.supervise.endpoints import ENDPOINTS
 from penstock.supervise.handler_checks import check_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
-from penstock.supervise.removed_handlers import settle_removed
+from penstock.supervise.removed_handlers import settle_removed_handlers
 from penstock.supervise.timeline import Timeline
 from penstock.wire.codecs import CODECS
 
 DAEMON = "penstock.server.daemon"
-CHECK_EVERY = 0.1
-LIVES = 0.5
-"""Seconds after which a process that is started again is taken as back, where it does not say so itself."""
-PARTING = 1.0
-"""Seconds that the daemon has to write down that it will be stopped."""
+CHECK_INTERVAL_S = 0.1
+MIN_UPTIME_S = 0.5
+"""Time after which a restarted process counts as running, if it does not report that itself."""
+STOP_EVENT_TIMEOUT_S = 1.0
+"""Time limit for the daemon to store the event of the stop."""
 EVERYWHERE = "*"
 LOCK = "lock"
 _LOGGER = logging.getLogger(__name__)
@@ -47,34 +51,36 @@ class AlreadyRunning(PenstockError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What a reload did: ``applied`` in words, and the keys that ``wait`` for the next start."""
+    """The effect of a reload: ``applied`` changes in words, and the keys ``waiting`` for the next start."""
 
     applied: list[str]
     waiting: list[str]
 
 
 class Supervisor:
-    """Per listener a receiver process and a forwarder process per handler, and one log daemon: kept running.
+    """The parent of all processes: a receiver per listener, a forwarder per handler, and one log daemon.
 
-    Raises AlreadyRunning, CannotListen and ConfigError.
+    Raises AlreadyRunning, CannotListen and ConfigError. Threads: all methods are called by the main thread.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # another one takes 4 MiB to begin with
+        # Children inherit both: no process multiplies matrices, and each thread of OpenBLAS would take memory.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # the other pools reserve 4 MiB at the start
         raise_file_limit()
         check_listeners(settings, settings.listener)
         make_folders(settings)
-        self._lock = _lock(settings.data_dir)
+        self._lock_descriptor = _lock_data_dir(settings.data_dir)
         self._intakes: dict[str, ListenerProcesses] = {}
         self._channel = Channel()
-        self._unknown: set[ListenerProcesses] = set()  # to the daemon
-        self._has_to_tell = False
+        self._new_to_daemon: set[ListenerProcesses] = set()  # intakes whose eventfds the daemon does not have
+        self._has_unsent_settings = False
         self.timeline = Timeline(self._channel)
         self._endpoints: dict[str, Any] = {}
-        _report_left_out(settings)
-        settle_removed(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
+        _warn_of_idle_handlers(settings)
+        # Order: before any child starts, see removed_handlers.
+        settle_removed_handlers(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
         try:
             for key, address in settings.log.addresses.items():
                 check_address(key, address)
@@ -87,143 +93,151 @@ class Supervisor:
 
     @property
     def children(self) -> list[Child]:
-        """All processes: the receivers first, then who reads what they write."""
+        """All processes, the receivers before their readers."""
         return self._receivers + self._readers
 
     @property
     def _receivers(self) -> list[Child]:
-        return [one.receiver for one in self._intakes.values()]
+        return [intake.receiver for intake in self._intakes.values()]
 
     @property
     def _readers(self) -> list[Child]:
-        return [*(child for one in self._intakes.values() for child in one.forwarders.values()), self._daemon]
+        return [*(child for intake in self._intakes.values() for child in intake.forwarders.values()), self._daemon]
 
     def start(self) -> None:
         """Start all children."""
-        _load_what_they_share(self._settings.listener)
+        _load_shared_modules(self._settings.listener)
         unclean = (self._settings.data_dir / ENDPOINTS).exists()
-        self.timeline.happened("start", "the one before it was not stopped, but killed" if unclean else "")
+        self.timeline.record("start", "the previous run was killed" if unclean else "")
         for child in self.children:
             child.start()
         self._write_endpoints()
 
     def _daemon_task(self) -> tuple[dict[str, Any], list[int]]:
-        """Its task, and the descriptors handed down."""
-        wakes, channel = {name: one.wake for name, one in self._intakes.items()}, self._channel.descriptor
+        """Return the daemon's task and the descriptors that it inherits."""
+        wakes, channel = {name: intake.wake for name, intake in self._intakes.items()}, self._channel.descriptor
         task = {"settings": self._settings.model_dump(mode="json"), "wakes": wakes, "channel": channel}
         return task, [channel, *wakes.values()]
 
     def reload(self, settings: Settings, tick: Callable[[], None]) -> Reloaded:
-        """Go on with ``settings``, calling ``tick`` while that takes time.
+        """Change to ``settings``, calling ``tick`` during waits.
 
-        Raises ConfigError and CannotListen: then everything goes on as before.
+        Raises ConfigError and CannotListen, and then nothing has changed.
         """
         settings.security.check_files()
-        before, (new, waiting) = self._settings, in_force(self._settings, settings)
-        known = {listener.name: listener for listener in before.listener}
+        current, (new, waiting) = self._settings, in_force(self._settings, settings)
+        current_listeners = {listener.name: listener for listener in current.listener}
         try:
-            changed = [listener for listener in new.listener if known.get(listener.name) != listener]
+            changed = [listener for listener in new.listener if current_listeners.get(listener.name) != listener]
             check_listeners(new, changed, tick)
         except ConfigError as error:
-            held = [key for key in waiting if key.startswith("buffer.")]
-            raise ConfigError(f"{error} ({held[0]} changes at the next start only)" if held else str(error)) from None
+            blocking_keys = [key for key in waiting if key.startswith("buffer.")]
+            hint = f" ({blocking_keys[0]} changes at the next start only)" if blocking_keys else ""
+            raise ConfigError(f"{error}{hint}") from None
         swap = ListenerSwap(self._intakes, new)
-        applied = [*swap.lines, *differing(before, new)]
+        applied = [*swap.lines, *differing(current, new)]
         if swap.lines:
-            _report_left_out(new)
-        known_to_daemon = set(self._intakes.values())
+            _warn_of_idle_handlers(new)
+        previous_intakes = set(self._intakes.values())
         self._intakes = swap.carry_out(tick)
-        self._settings = new.model_copy(update={"listener": tuple(one.listener for one in self._intakes.values())})
+        self._settings = new.model_copy(
+            update={"listener": tuple(intake.listener for intake in self._intakes.values())}
+        )
         if applied:
-            self._unknown |= set(self._intakes.values()) - known_to_daemon
-            self._has_to_tell = True
-            self._tell_daemon(tick)
+            self._new_to_daemon |= set(self._intakes.values()) - previous_intakes
+            self._has_unsent_settings = True
+            self._send_settings(tick)
         self._write_endpoints()
         return Reloaded(applied, waiting)
 
-    def _tell_daemon(self, tick: Callable[[], None]) -> None:
+    def _send_settings(self, tick: Callable[[], None]) -> None:
+        # Order: the task first, so that a daemon that is restarted in between starts with the new settings.
         task, descriptors = self._daemon_task()
         self._daemon.replace_task(task, descriptors)
-        running = self._daemon.pid
-        if not running:
-            self._channel.clear()  # what its predecessor left unread is older than the task its successor gets
+        pid = self._daemon.pid
+        if not pid:
+            self._channel.discard_unread()  # unread messages are older than the successor's task
         else:
-            wakes = {name: one.wake for name, one in self._intakes.items() if one in self._unknown}
+            wakes = {name: intake.wake for name, intake in self._intakes.items() if intake in self._new_to_daemon}
             try:
-                answered = self._channel.tell(task["settings"], wakes, lambda: self._daemon.pid == running, tick)
+                answered = self._channel.send_settings(task["settings"], wakes, lambda: self._daemon.pid == pid, tick)
             except OSError as error:
-                _LOGGER.warning("the log daemon cannot be told of new settings: %s; it is tried again", error.strerror)
+                _LOGGER.warning("new settings cannot be sent to the log daemon: %s; retrying", error.strerror)
                 return
             if not answered:
-                _LOGGER.warning("the log daemon has not answered yet; it takes on the new settings as soon as it can")
-        self._unknown.clear()
-        self._has_to_tell = False
+                _LOGGER.warning(
+                    "the log daemon has not confirmed the new settings yet; it applies them as soon as it can"
+                )
+        self._new_to_daemon.clear()
+        self._has_unsent_settings = False
 
     def check(self) -> None:
-        """Start again what has died."""
-        if self._has_to_tell:
-            self._tell_daemon(lambda: None)
-        died = {child.name: (child, line) for child in self.children if (line := child.check())}
-        for child, line in died.values():
+        """Restart dead children, send waiting settings and events, and update the endpoints."""
+        # An earlier attempt may have failed, for example because descriptors had run out.
+        if self._has_unsent_settings:
+            self._send_settings(lambda: None)
+        record_death = {child.name: (child, line) for child in self.children if (line := child.check())}
+        for child, line in record_death.values():
             _LOGGER.warning("%s", line)
-            self.timeline.died(child.name, child.cause, self._place(child))
-        self._see_who_is_back()
+            self.timeline.record_death(child.name, child.cause, self._place_of_losses(child))
+        self._record_returns()
         self.timeline.deliver(self._daemon.pid)
-        if died or self._endpoints.get("pids") != self._pids():
+        if record_death or self._endpoints.get("pids") != self._pids():
             self._write_endpoints()
 
-    def _place(self, child: Child) -> str:
-        """Whose losses are those of its absence: of a listener, or of all."""
-        places = (name for name, one in self._intakes.items() if one.receiver is child)
-        return EVERYWHERE if child is self._daemon else next(places, "")
+    def _place_of_losses(self, child: Child) -> str:
+        """Return the listener to which a process's losses belong; ``*`` for the daemon, empty for a forwarder."""
+        listeners = (name for name, intake in self._intakes.items() if intake.receiver is child)
+        return EVERYWHERE if child is self._daemon else next(listeners, "")
 
-    def _see_who_is_back(self) -> None:
-        """A receiver when it says that it takes messages, the daemon when it has answered, others when they live."""
+    def _record_returns(self) -> None:
+        """Record returned processes: a receiver that accepts, a daemon that has answered, others by their age."""
         running = {child.name: child for child in self.children}
-        takes = {one.receiver.name: one for one in self._intakes.values()}
-        for name in self.timeline.away:
+        intakes = {intake.receiver.name: intake for intake in self._intakes.values()}
+        for name in self.timeline.missing_processes:
             child = running.get(name)
-            if child is None:  # its listener or handler is configured no more
-                back = True
-            elif name in takes:
-                back = takes[name].is_taking()
+            if child is None:  # its listener or handler was removed
+                has_returned = True
+            elif name in intakes:
+                has_returned = intakes[name].is_accepting()
             else:
-                back = self.timeline.knows(name) if child is self._daemon else child.age > LIVES
-            if back:
-                self.timeline.back(name)
+                has_returned = self.timeline.is_stored(name) if child is self._daemon else child.age > MIN_UPTIME_S
+            if has_returned:
+                self.timeline.record_return(name)
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Look after the children until ``stopping``."""
+        """Watch the children until ``stopping``."""
         while not stopping():
             self.check()
-            time.sleep(CHECK_EVERY)
+            time.sleep(CHECK_INTERVAL_S)
 
     def stop(self) -> None:
-        """Stop the receivers first, then those who read once they have taken what is left."""
-        self._tell_of_the_end()
+        """Stop the receivers first, then the readers once they have read everything."""
+        self._record_stop()
+        # Order: readers end after the receivers, so that they read the last frames.
         for group in (self._receivers, self._readers):
-            until = time.monotonic() + self._settings.shutdown_time
+            deadline = time.monotonic() + self._settings.shutdown_time
             for child in group:
                 child.stop()
             for child in group:
-                if not child.wait(until):
-                    text = "%s did not end within shutdown_time and was killed; the next start goes on"
+                if not child.wait(deadline):
+                    text = "%s did not end within shutdown_time and was killed; the next start continues its work"
                     _LOGGER.warning(text, child.name)
         self._close()
 
-    def _tell_of_the_end(self) -> None:
-        self.timeline.happened("stop")
-        until = time.monotonic() + PARTING
-        while self._daemon.pid and not self.timeline.told and time.monotonic() < until:
+    def _record_stop(self) -> None:
+        self.timeline.record("stop")
+        deadline = time.monotonic() + STOP_EVENT_TIMEOUT_S
+        while self._daemon.pid and not self.timeline.is_delivered and time.monotonic() < deadline:
             self.timeline.deliver(self._daemon.pid)
-            time.sleep(CHECK_EVERY / 10)
+            time.sleep(CHECK_INTERVAL_S / 10)
 
     def _close(self) -> None:
-        for one in self._intakes.values():
-            one.close()
+        for intake in self._intakes.values():
+            intake.close()
         self._channel.close()
         (self._settings.data_dir / ENDPOINTS).unlink(missing_ok=True)
-        os.close(self._lock)
+        os.close(self._lock_descriptor)
 
     def _pids(self) -> dict[str, int | None]:
         return {child.name: child.pid for child in self.children}
@@ -232,7 +246,7 @@ class Supervisor:
         endpoints = {
             "supervisor": os.getpid(),
             "pids": self._pids(),
-            "listeners": {name: list(one.sock.getsockname()[:2]) for name, one in self._intakes.items()},
+            "listeners": {name: list(intake.sock.getsockname()[:2]) for name, intake in self._intakes.items()},
             "http": self._settings.log.http,
             "grpc": self._settings.log.grpc,
             "flight": self._settings.log.flight,
@@ -241,40 +255,41 @@ class Supervisor:
         try:
             replace_durably(OS, path, json.dumps(endpoints).encode(), synced=False)  # of this run only
             self._endpoints = endpoints
-        except OSError as error:  # a full disk: tried again at the next check
+        except OSError as error:  # a full disk: the next check retries
             _LOGGER.warning("%s: cannot be written: %s", path, error.strerror)
 
 
-def _load_what_they_share(listeners: Sequence[ListenerConfig]) -> None:
-    """What receivers and the log daemon need, before the first of them is forked: it is in memory once."""
+def _load_shared_modules(listeners: Sequence[ListenerConfig]) -> None:
+    """Import what receivers and the log daemon need before they are forked, so that it is in memory once."""
     from penstock.ingest.receiver import decoder_of
 
     for listener in listeners:
         if listener.codec in CODECS:
             decoder_of(listener)
+    # Children share these pages only if the garbage collector does not touch the objects.
     freeze_loaded_objects()
 
 
 def make_folders(settings: Settings) -> None:
-    """The folders that processes expect. Raises ConfigError where they cannot be made."""
+    """Create the folders that processes expect. Raises ConfigError if that fails."""
     try:
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"data_dir: {error.filename} cannot be made: {error.strerror}") from None
+        raise ConfigError(f"data_dir: {error.filename} cannot be created: {error.strerror}") from None
 
 
 def check_listeners(
     settings: Settings, listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None
 ) -> None:
-    """What can be known of ``listeners`` before they are started; ``tick`` is called meanwhile. Raises ConfigError."""
+    """Check ``listeners`` before they are started, calling ``tick`` during waits. Raises ConfigError."""
     for listener in listeners:
-        _check_frame(listener, settings.buffer.term_length)
+        _check_frame_length(listener, settings.buffer.term_length)
         listener.check_tls(listener.name)
     check_handlers(listeners, tick)
 
 
-def _check_frame(listener: ListenerConfig, term_length: int) -> None:
+def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:
     needed, length = min_frame_length(listener), frame_length(term_length)
     if needed > length:
         too_small = f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes"
@@ -286,8 +301,8 @@ def _check_frame(listener: ListenerConfig, term_length: int) -> None:
         )
 
 
-def _report_left_out(settings: Settings) -> None:
-    """Reports each handler that gets nothing, as one before it keeps the messages to itself."""
+def _warn_of_idle_handlers(settings: Settings) -> None:
+    """Warn of each handler that gets nothing, because an earlier one does not propagate."""
     for listener in settings.listener:
         last = listener.routed[-1].label
         for handler in listener.handlers[len(listener.routed) :]:
@@ -295,9 +310,10 @@ def _report_left_out(settings: Settings) -> None:
             _LOGGER.warning(text, listener.name, handler.label, last)
 
 
-def _lock(data_dir: Path) -> int:
+def _lock_data_dir(data_dir: Path) -> int:
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        # The kernel releases the lock when the process dies, unlike a file with a process id.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What the supervisor tells the ledger of, as events: kept here until the log daemon has written them down."""
+"""Events of the supervisor for the ledger's timeline, held in memory until the log daemon has stored them."""
 
 from __future__ import annotations
 
@@ -6,102 +6,112 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.files.file_system import SYSTEM_CLOCK, Clock
-from penstock.supervise.daemon_channel import MOST_EVENTS
+from penstock.supervise.daemon_channel import MAX_EVENTS
 
-MOST_WAITING = 1_000
-LONGEST_TEXT = 1_000
-"""Characters: the ledger refuses longer names."""
-AGAIN_AFTER = 5.0
-"""Seconds after which events that the daemon has not answered for are sent again."""
+MAX_WAITING = 1_000
+"""Limit for the events in memory; the oldest are dropped first."""
+MAX_TEXT_LENGTH = 1_000
+"""Limit for the characters of a text: the ledger refuses longer names."""
+RESEND_AFTER_S = 5.0
+"""Time after which unanswered events are sent again: the daemon may have failed to store them, as on a full disk."""
 Event = dict[str, Any]
 
 
-class Way(Protocol):
-    """How events get to the ledger: ``Channel``, or another one."""
+class EventTransport(Protocol):
+    """The way of events to the ledger: ``Channel``, or the ledger's HTTP API."""
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> int:
-        """Send them; the number that is answered for once they are kept, 0 where it has to be later."""
+        """Send events; return a number that is answered once they are stored, 0 to retry later."""
 
-    def hear(self) -> int:
-        """The number up to which all is kept."""
+    def poll_answers(self) -> int:
+        """Return the number up to which all messages are answered."""
 
 
 class Timeline:
-    """Events by id, each in its newest version.
+    """Events by id, each in its newest version. Owned by the supervisor's thread.
 
-    The wall clock dates an event; the monotonic clock measures how long it lasts.
+    The wall clock dates an event; the monotonic clock measures its duration.
     """
 
-    def __init__(self, channel: Way, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, channel: EventTransport, clock: Clock = SYSTEM_CLOCK) -> None:
         self._channel, self._clock = channel, clock
         self._waiting: dict[str, Event] = {}
         self._open: dict[str, Event] = {}
-        self._died_at: dict[str, float] = {}
+        self._death_times_s: dict[str, float] = {}
         self._sent: dict[str, int] = {}
-        self._number, self._since, self._to = 0, 0.0, 0
+        self._number, self._last_sent_s, self._daemon_pid = 0, 0.0, 0
 
     @property
-    def told(self) -> bool:
-        """Whether all is written down."""
+    def is_delivered(self) -> bool:
+        """All events are stored by the ledger."""
         return not self._waiting
 
-    def happened(self, kind: str, cause: str = "") -> None:
-        """Something that lasts no time."""
+    def record(self, kind: str, cause: str = "") -> None:
+        """Record an event without duration."""
         event = self._event(kind, "", cause)
-        self._tell(event | {"until": event["at"]})
+        self._enqueue(event | {"until": event["at"]})
 
-    def died(self, process: str, cause: str, place: str = "") -> None:
-        """A process has ended; again, where it had not come back since."""
-        known = self._open.get(process)
-        event = known or self._event("restart", process, cause, place)
-        if known:
-            event = known | {"version": known["version"] + 1, "cause": _short(cause)}
+    def record_death(self, process: str, cause: str, source: str = "") -> None:
+        """Record that a process has ended. A repeated death before its return updates the same event."""
+        open_event = self._open.get(process)
+        event = open_event or self._event("restart", process, cause, source)
+        if open_event:
+            event = open_event | {"version": open_event["version"] + 1, "cause": _shorten(cause)}
         else:
-            self._died_at[process] = self._clock.monotonic()
+            self._death_times_s[process] = self._clock.monotonic()
         self._open[process] = event
-        self._tell(event)
+        self._enqueue(event)
 
     @property
-    def away(self) -> list[str]:
-        """The processes that are not back yet."""
+    def missing_processes(self) -> list[str]:
+        """Processes that died and have not returned."""
         return list(self._open)
 
-    def knows(self, process: str) -> bool:
-        """Whether the end of a process that is not back yet is written down."""
+    def is_stored(self, process: str) -> bool:
+        """Report whether the ledger has stored the death of a missing process."""
         return self._open[process]["id"] not in self._waiting
 
-    def back(self, process: str) -> None:
-        """A process is there again."""
-        event, away_s = self._open.pop(process), self._clock.monotonic() - self._died_at.pop(process)
-        self._tell(event | {"version": event["version"] + 1, "until": event["at"] + round(away_s * 1000)})
+    def record_return(self, process: str) -> None:
+        """Record that a process is running again."""
+        event, away_s = self._open.pop(process), self._clock.monotonic() - self._death_times_s.pop(process)
+        self._enqueue(event | {"version": event["version"] + 1, "until": event["at"] + round(away_s * 1000)})
 
     def deliver(self, daemon: int | None) -> None:
-        """Send what waits to the daemon with this process id; what it has answered for is done."""
-        answered = self._channel.hear()
+        """Send waiting events to the daemon with process id ``daemon``; forget events that it has answered."""
+        answered = self._channel.poll_answers()
         for name in [name for name, number in self._sent.items() if number <= answered]:
             del self._sent[name], self._waiting[name]
-        if daemon != self._to or self._clock.monotonic() - self._since > AGAIN_AFTER:
-            self._to = daemon or 0
+        # A new daemon may not have read what its predecessor received. Sending twice is harmless: events have ids and
+        # versions.
+        if daemon != self._daemon_pid or self._clock.monotonic() - self._last_sent_s > RESEND_AFTER_S:
+            self._daemon_pid = daemon or 0
             self._sent.clear()
-        new = [event for name, event in self._waiting.items() if name not in self._sent][:MOST_EVENTS]
+        new = [event for name, event in self._waiting.items() if name not in self._sent][:MAX_EVENTS]
         if daemon and new and (number := self._channel.send_events(new)):
-            self._since = self._clock.monotonic()
+            self._last_sent_s = self._clock.monotonic()
             self._sent |= {event["id"]: number for event in new}
 
-    def _event(self, kind: str, what: str, cause: str, place: str = "") -> Event:
+    def _event(self, kind: str, process: str, cause: str, source: str = "") -> Event:
         self._number += 1
-        at = self._clock.micros() // 1000
-        event = {"tier": "event", "id": f"supervisor {at}.{self._number}", "version": 0, "kind": kind, "at": at}
-        return event | {"what": what, "cause": _short(cause), "place": place}
+        started_ms = self._clock.micros() // 1000
+        event = {
+            "tier": "event",
+            "id": f"supervisor {started_ms}.{self._number}",
+            "version": 0,
+            "kind": kind,
+            "at": started_ms,
+        }
+        return event | {"what": process, "cause": _shorten(cause), "place": source}
 
-    def _tell(self, event: Event) -> None:
+    def _enqueue(self, event: Event) -> None:
         self._waiting[event["id"]] = event
+        # The new version replaces the waiting one, and must be sent even if the old one is in flight.
         self._sent.pop(event["id"], None)
-        if len(self._waiting) > MOST_WAITING:
+        if len(self._waiting) > MAX_WAITING:
             oldest = next(iter(self._waiting))
             self._waiting.pop(oldest)
             self._sent.pop(oldest, None)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."
+def _shorten(text: str) -> str:
+    return text if len(text) <= MAX_TEXT_LENGTH else f"{text[:MAX_TEXT_LENGTH]}..."

@@ -1,4 +1,4 @@
-"""What waits in a log buffer for handlers that are gone is dropped, and counted so."""
+"""Drops and counts the frames in a log buffer that wait for removed handlers."""
 
 from __future__ import annotations
 
@@ -18,38 +18,42 @@ from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
 _LOGGER = logging.getLogger(__name__)
 
 
-def see_off(folder: Path, listener: str, handlers: list[str]) -> None:
-    """Count what waits for ``handlers`` of a listener as dropped, and report each of them."""
+def drop_waiting_frames(folder: Path, listener: str, handlers: list[str]) -> None:
+    """Count the messages that wait for ``handlers`` of a listener as dropped, and log each handler."""
     page = StatePage(state_file(folder, listener))
     try:
         newest = newest_frame_metadata(folder, listener)
-        missed = DroppedFrameCounts(page, newest.missed if newest else 0, _floors(folder, listener))
+        drop_counts = DroppedFrameCounts(page, newest.missed if newest else 0, _floors(folder, listener))
         for handler in handlers:
-            with contextlib.suppress(LogBufferError, OSError):  # what cannot be read was reported when it broke
-                waited = _leave(folder, listener, handler, missed, page)
-                text = "listener %r: handler %r is gone; %d messages for it are dropped"
-                _LOGGER.warning(text, listener, handler, waited)
+            with contextlib.suppress(LogBufferError, OSError):  # a damaged file was reported when it was found
+                waiting = _end_reader(folder, listener, handler, drop_counts, page)
+                text = "listener %r: handler %r is removed; %d messages for it are dropped"
+                _LOGGER.warning(text, listener, handler, waiting)
     finally:
         page.close()
 
 
-def _leave(folder: Path, listener: str, handler: str, missed: DroppedFrameCounts, page: StatePage) -> int:
-    """Move the reader to the end and close its account; how many messages waited."""
-    place = position_file(folder, listener, handler)
-    with ReaderPosition(place) as position:
+def _end_reader(folder: Path, listener: str, handler: str, drop_counts: DroppedFrameCounts, page: StatePage) -> int:
+    """Move the reader to the end, close its account, and return the number of messages that waited."""
+    path = position_file(folder, listener, handler)
+    with ReaderPosition(path) as position:
         reader = HandlerPosition(handler, True, position)
         begin = reader.reached
-        frames, end = _rest(buffer_file(folder, listener), begin)
+        frames, end = _remaining_frames(buffer_file(folder, listener), begin)
         counts, mark = missed_counts(frames, reader)
-        missed.skip(handler, Move(begin, end, mark), counts)
+        # Order: skip, floor, confirmation. Crash: in between, the recorded skip tells the next start which counts
+        # belong to it.
+        drop_counts.skip(handler, Move(begin, end, mark), counts)
         position.floor_mark, position.floor = mark, end
-        missed.confirm_skip()
-        _close(Accounts(folder, listener, handler), position, mark, sum(dropped(page, handler, 0)[1].values()))
-    place.unlink()
+        drop_counts.confirm_skip()
+        _end_account(Accounts(folder, listener, handler), position, mark, sum(dropped(page, handler, 0)[1].values()))
+    # Order: the account first. Crash: with the position file, the next start settles the handler again and finds
+    # nothing waiting.
+    path.unlink()
     return sum(counts.values())
 
 
-def _close(accounts: Accounts, position: ReaderPosition, mark: int, missed: int) -> None:
+def _end_account(accounts: Accounts, position: ReaderPosition, mark: int, missed: int) -> None:
     account = accounts.read()
     if account.in_hand and position.claim != account.end:
         account = account.withdraw()
@@ -59,16 +63,17 @@ def _close(accounts: Accounts, position: ReaderPosition, mark: int, missed: int)
     accounts.close()
 
 
-def _rest(path: Path, position: int) -> tuple[list[Frame], int]:
-    """All frames from ``position`` on, and where the last of them ends."""
+def _remaining_frames(path: Path, position: int) -> tuple[list[Frame], int]:
+    """Return all frames from ``position`` on, and the position behind the last."""
     frames: list[Frame] = []
     with Subscription(path, position, in_order=True) as subscription:
-        before = -1
-        while subscription.position > before:
-            before = subscription.position
+        previous = -1
+        while subscription.position > previous:
+            previous = subscription.position
             try:
                 frames += subscription.poll()
             except Lapped:
+                # The writer has reused the term: its frames are counted as dropped by the writer already.
                 subscription.position = subscription.oldest() or subscription.position
         return frames, subscription.position
 

@@ -22,7 +22,7 @@ from penstock.handover.state_page import CAPACITY, HALF_HEADER, SKIPPED, StatePa
 from penstock.ledger.balance import Route
 from penstock.sinks import Delivered
 from penstock.sinks import forwarder as forwarding
-from penstock.supervise.waiting_frames import see_off
+from penstock.supervise.waiting_frames import drop_waiting_frames
 from tests.ingest.ingest_life import Life, live
 from tests.sinks.sinks_life import LISTENER, TERM, RecordingHandler, delivery_of, forward, publish, start, unaccounted
 
@@ -421,7 +421,7 @@ def test_returning_handler_does_not_advance_a_buffer_created_without_it(tmp_path
         publish_lagging(tmp_path, life, 1)
         forward(tmp_path, RecordingHandler())
     life.end()
-    see_off(tmp_path, "events", ["mine"])
+    drop_waiting_frames(tmp_path, "events", ["mine"])
     lose_buffer(tmp_path)
     lose_all_positions(tmp_path)
     alone = live(tmp_path, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)

@@ -1,4 +1,4 @@
-"""Handlers are made once before they are started: what is bad stops the start, what is slow does not."""
+"""Handlers are created once before they are started: bad settings stop the start, a slow handler does not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from penstock.config import ConfigError, ListenerConfig
 from penstock.supervise import handler_checks
-from penstock.supervise.handler_checks import check_handlers, starved
+from penstock.supervise.handler_checks import check_handlers, processor_wait_s
 from penstock.testing.pipe import until
 
 SITE = Path(__file__).parent.parent / "sinks" / "site"
@@ -20,7 +20,7 @@ SITE = Path(__file__).parent.parent / "sinks" / "site"
 
 @pytest.fixture(autouse=True)
 def site(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package with the handlers is installed, here and in processes that are started."""
+    """Install the package with the handlers, here and in child processes."""
     monkeypatch.syspath_prepend(str(SITE))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SITE), *sys.path]))
 
@@ -33,41 +33,41 @@ def slow(folder: Path, seconds: float) -> dict[str, Any]:
     return {"type": "slow", "folder": str(folder), "seconds": seconds}
 
 
-def test_settings_that_a_handler_does_not_take_stop_the_start() -> None:
+def test_invalid_handler_settings_stop_the_start() -> None:
     with pytest.raises(ConfigError, match=r"listener\.a\.handlers\.broken\.settings: no"):
         check_handlers([listener({"type": "broken", "reason": "no"})])
 
 
-def test_a_handler_that_is_slow_is_started_without_a_check_and_that_is_told(
+def test_slow_handler_is_started_without_a_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(handler_checks, "PATIENCE", 0.5)
+    monkeypatch.setattr(handler_checks, "CHECK_TIMEOUT_S", 0.5)
     ticks: list[int] = []
     check_handlers([listener(slow(tmp_path, 3600))], lambda: ticks.append(1))
-    assert caplog.messages == ["handlers (slow) are not made after 0.5 s; they are started without a check"]
+    assert caplog.messages == ["handlers (slow) are not created after 0.5 s; they are started without a check"]
     assert ticks
 
 
-def test_what_was_found_before_a_slow_one_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lose_patience() -> None:
+def test_invalid_settings_before_a_slow_handler_stop_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end_time_limit() -> None:
         if (tmp_path / "begun").exists():
-            monkeypatch.setattr(handler_checks, "PATIENCE", 0.0)
+            monkeypatch.setattr(handler_checks, "CHECK_TIMEOUT_S", 0.0)
 
-    monkeypatch.setattr(handler_checks, "PATIENCE", 300.0)
+    monkeypatch.setattr(handler_checks, "CHECK_TIMEOUT_S", 300.0)
     with pytest.raises(ConfigError, match=r"handlers\.broken\.settings: no"):
-        check_handlers([listener({"type": "broken", "reason": "no"}, slow(tmp_path, 3600))], lose_patience)
+        check_handlers([listener({"type": "broken", "reason": "no"}, slow(tmp_path, 3600))], end_time_limit)
 
 
-def test_time_without_a_processor_is_not_counted() -> None:
+def test_time_without_a_processor_does_not_count() -> None:
     only = {min(os.sched_getaffinity(0))}
     busy = [
         subprocess.Popen([sys.executable, "-c", f"import os; os.sched_setaffinity(0, {only})\nwhile True: pass"])
         for _ in range(3)
     ]
     try:
-        until(lambda: starved(busy[0].pid) > 0.3, what="it waits for the others")
+        until(lambda: processor_wait_s(busy[0].pid) > 0.3, what="the process waits for a processor")
     finally:
         for each in busy:
             each.kill()
             each.wait()
-    assert starved(busy[0].pid) == 0
+    assert processor_wait_s(busy[0].pid) == 0

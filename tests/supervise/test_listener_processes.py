@@ -1,4 +1,4 @@
-"""A listener as the supervisor has it: what a change of its configuration starts anew."""
+"""A listener's processes: which of them a change of its configuration restarts."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ LOG: dict[str, Any] = {"type": "log", "topic": "t"}
 
 
 def listener(*handlers: dict[str, Any], **keys: Any) -> ListenerConfig:
-    given = {"name": "a", "protocol": "udp", "port": 0, "so_rcvbuf": "64KiB", "handlers": [LOG, *handlers], **keys}
-    return ListenerConfig.model_validate(given)
+    document = {"name": "a", "protocol": "udp", "port": 0, "so_rcvbuf": "64KiB", "handlers": [LOG, *handlers], **keys}
+    return ListenerConfig.model_validate(document)
 
 
 @pytest.fixture
 def intake(tmp_path: Path) -> Iterator[ListenerProcesses]:
-    made = ListenerProcesses(listener({"type": "discard"}), BufferConfig(), tmp_path)
-    yield made
-    made.close()
+    processes = ListenerProcesses(listener({"type": "discard"}), BufferConfig(), tmp_path)
+    yield processes
+    processes.close()
 
 
 def names(children: list[Any]) -> list[str]:
     return [child.name for child in children]
 
 
-def test_its_children_are_a_receiver_and_a_forwarder_for_each_handler_but_the_log(intake: ListenerProcesses) -> None:
+def test_children_are_a_receiver_and_a_forwarder_per_handler_except_the_log(intake: ListenerProcesses) -> None:
     assert names(intake.children) == ["receiver a", "forwarder a discard"]
 
 
-def test_a_key_of_the_listener_starts_the_receiver_alone(intake: ListenerProcesses) -> None:
+def test_changed_listener_key_restarts_only_the_receiver(intake: ListenerProcesses) -> None:
     changed = listener({"type": "discard"}, kill=True)
-    assert intake.leaving(changed) == []
-    assert names(intake.become(changed)) == ["receiver a"]
+    assert intake.ending_forwarders(changed) == []
+    assert names(intake.change_to(changed)) == ["receiver a"]
 
 
-def test_a_setting_of_a_handler_starts_its_forwarder_alone_woken_as_before(intake: ListenerProcesses) -> None:
+def test_changed_handler_setting_restarts_only_its_forwarder(intake: ListenerProcesses) -> None:
     before = intake.forwarders["discard"]
     changed = listener({"type": "discard", "timeout": "5s"})
-    assert intake.leaving(changed) == [before]
-    assert names(intake.become(changed)) == ["forwarder a discard"]
+    assert intake.ending_forwarders(changed) == [before]
+    assert names(intake.change_to(changed)) == ["forwarder a discard"]
     assert intake.forwarders["discard"] is not before
 
 
-def test_handlers_that_come_and_go_start_the_receiver_too_as_it_counts_for_them(intake: ListenerProcesses) -> None:
+def test_added_or_removed_handlers_restart_the_receiver_too(intake: ListenerProcesses) -> None:
     changed = listener({"type": "console"})
-    assert names(intake.leaving(changed)) == ["forwarder a discard"]
-    assert names(intake.become(changed)) == ["receiver a", "forwarder a console"]
+    assert names(intake.ending_forwarders(changed)) == ["forwarder a discard"]
+    assert names(intake.change_to(changed)) == ["receiver a", "forwarder a console"]
     assert names(intake.children) == ["receiver a", "forwarder a console"]
-    assert names(intake.leaving(None)) == ["forwarder a console"]
+    assert names(intake.ending_forwarders(None)) == ["forwarder a console"]
 
 
-def test_who_is_turned_away_hears_so_and_what_came_before_can_be_read(intake: ListenerProcesses) -> None:
+def test_turned_away_sender_is_refused_and_earlier_datagrams_can_be_read(intake: ListenerProcesses) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect(intake.sock.getsockname())
         sender.send(b"before")

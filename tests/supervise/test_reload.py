@@ -1,4 +1,4 @@
-"""What a process is asked for by signals, and what is told of a reload."""
+"""Signals to a process, and the outcome of a reload."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from penstock.supervise.reload import (
     NotRunning,
     Outcome,
     Signals,
-    ask_reload,
-    outcome_of,
+    read_outcome,
+    request_reload,
     running_supervisor,
 )
 from tests.fuzzed import json_texts
@@ -30,16 +30,16 @@ from tests.fuzzed import json_texts
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Puts back the handlers of this process."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    """Restore the signal handlers of this process."""
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    for number, handler in kept.items():
+    for number, handler in previous.items():
         signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_hangup_asks_for_one_reload_and_a_termination_for_the_end() -> None:
+def test_sighup_requests_one_reload_and_sigterm_the_end() -> None:
     signals = Signals()
     os.kill(os.getpid(), signal.SIGHUP)
     assert (signals.take_reload(), signals.take_reload(), signals.stop) == (True, False, False)
@@ -49,7 +49,7 @@ def test_a_hangup_asks_for_one_reload_and_a_termination_for_the_end() -> None:
 
 @pytest.mark.usefixtures("handlers")
 @pytest.mark.parametrize("nohup", [False, True])
-def test_a_terminal_that_is_closed_ends_it_unless_it_was_told_not_to_mind(
+def test_closing_terminal_stops_the_process_unless_nohup(
     nohup: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = tmp_path / "tty"
@@ -65,56 +65,56 @@ def test_a_terminal_that_is_closed_ends_it_unless_it_was_told_not_to_mind(
     assert signals.stop is not nohup
 
 
-def test_an_outcome_reads_as_sentences() -> None:
+def test_outcome_has_lines_of_sentences() -> None:
     bad = Outcome(1, error="a.b: bad\nc: worse")
-    assert bad.lines == ["a.b: bad", "c: worse", "the configuration is not reloaded; everything goes on as before"]
+    assert bad.lines == ["a.b: bad", "c: worse", "the configuration is not reloaded; the previous one stays in force"]
     good = Outcome(1, applied=["listener 'a' is added", "log.max_topics"], waiting=["log.http"])
     assert good.lines == [
         "the configuration is reloaded: listener 'a' is added, log.max_topics",
-        "log.http: comes into force at the next start",
+        "log.http: takes effect at the next start",
     ]
     assert Outcome(1).lines == ["the configuration is reloaded: nothing has changed"]
 
 
-def test_nobody_is_signalled_but_who_holds_the_lock(tmp_path: Path) -> None:
+def test_only_the_holder_of_the_lock_is_signalled(tmp_path: Path) -> None:
     with pytest.raises(NotRunning, match="no penstock runs on"):
-        ask_reload(tmp_path, 1)
+        request_reload(tmp_path, 1)
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid(), "pids": {}, "listeners": {}}))
     assert running_supervisor(tmp_path) is None
     fcntl.flock(lock, fcntl.LOCK_EX)
     assert running_supervisor(tmp_path) == os.getpid()
-    for stranger in (os.getppid(), 2**22 + 1):  # the file was left by one that was killed
+    for stranger in (os.getppid(), 2**22 + 1):  # the file was left by a killed supervisor
         (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": stranger, "pids": {}, "listeners": {}}))
-        with pytest.raises(NotRunning, match="just starting"):
-            ask_reload(tmp_path, 1)
+        with pytest.raises(NotRunning, match="still starting"):
+            request_reload(tmp_path, 1)
     os.close(lock)
 
 
 @pytest.mark.usefixtures("handlers")
-def test_who_does_not_answer_is_named(tmp_path: Path) -> None:
+def test_process_that_does_not_answer_is_named(tmp_path: Path) -> None:
     signals = Signals()
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid(), "pids": {}, "listeners": {}}))
     (tmp_path / "reloaded.json").write_text(json.dumps(asdict(Outcome(1, error="of an earlier one"))))
-    with pytest.raises(NoAnswer, match=f"process {os.getpid()} has not said"):
-        ask_reload(tmp_path, 0.1)
+    with pytest.raises(NoAnswer, match=f"process {os.getpid()} has not reported the outcome"):
+        request_reload(tmp_path, 0.1)
     assert signals.take_reload()
     os.close(lock)
 
 
 @given(json_texts("began", "error", "applied", "waiting"))
-def test_any_bytes_are_an_outcome_or_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_random_bytes_are_an_outcome_or_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("data") / OUTCOME
     path.write_bytes(data)
-    found = outcome_of(path)
-    assert found is None or all(isinstance(line, str) for line in found.lines)
+    outcome = read_outcome(path)
+    assert outcome is None or all(isinstance(line, str) for line in outcome.lines)
 
 
 @given(json_texts("supervisor", "pids", "listeners"))
-def test_any_bytes_are_endpoints_or_none(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_random_bytes_are_endpoints_or_empty(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("data")
     (folder / ENDPOINTS).write_bytes(data)
-    found = endpoints(folder)
-    assert found == {} or type(found["supervisor"]) in (int, bool)
+    document = endpoints(folder)
+    assert document == {} or type(document["supervisor"]) in (int, bool)

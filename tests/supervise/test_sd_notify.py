@@ -1,4 +1,4 @@
-"""What systemd is told."""
+"""Notifications to systemd."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield sock
 
 
-def test_a_service_manager_is_told(manager: socket.socket) -> None:
+def test_notify_reaches_the_service_manager(manager: socket.socket) -> None:
     assert notify(READY)
     assert manager.recv(100) == b"READY=1"
 
 
-def test_an_abstract_address_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_notify_supports_abstract_addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     name = f"penstock-{tmp_path.name}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(f"\0{name}")
@@ -35,12 +35,12 @@ def test_an_abstract_address_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:1", "/nowhere/at/all"])
-def test_without_a_service_manager_nothing_happens(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_notify_without_a_service_manager_does_nothing(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     assert not notify(READY)
 
 
-def test_the_watchdog_is_fed_twice_in_its_time(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watchdog_signals_twice_per_interval(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setenv("WATCHDOG_USEC", "2000000")
     monkeypatch.delenv("WATCHDOG_PID", raising=False)
@@ -58,7 +58,7 @@ def test_the_watchdog_is_fed_twice_in_its_time(manager: socket.socket, monkeypat
     assert fed == 10
 
 
-def test_a_watchdog_of_another_process_is_not_fed(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watchdog_of_another_process_is_not_signalled(manager: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "1")
     monkeypatch.setenv("WATCHDOG_PID", "1")
     Watchdog().tick()
@@ -67,7 +67,7 @@ def test_a_watchdog_of_another_process_is_not_fed(manager: socket.socket, monkey
         manager.recv(100)
 
 
-def test_a_service_is_ready_once_it_answers_and_says_that_it_stops(manager: socket.socket) -> None:
+def test_service_reports_ready_once_it_answers_and_stopping(manager: socket.socket) -> None:
     answers = iter([False, True])
     service = Service(lambda: next(answers))
     service.tick()
@@ -80,7 +80,7 @@ def test_a_service_is_ready_once_it_answers_and_says_that_it_stops(manager: sock
     assert [manager.recv(100) for _ in range(2)] == [b"READY=1", b"STOPPING=1"]
 
 
-def test_it_is_seen_whether_somebody_listens() -> None:
+def test_listens_detects_a_listening_socket() -> None:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         assert not listens(sock.getsockname())
@@ -88,12 +88,12 @@ def test_it_is_seen_whether_somebody_listens() -> None:
         assert listens(sock.getsockname())
 
 
-def test_a_reload_is_told_and_over_with_the_next_tick_but_not_while_it_is_going_on(manager: socket.socket) -> None:
+def test_reload_ends_with_the_next_tick_not_with_alive(manager: socket.socket) -> None:
     service = Service(lambda: True)
     service.tick()
     service.reloading()
     service.alive()
     service.tick()
-    told = [manager.recv(200) for _ in range(3)]
-    assert (told[0], told[2]) == (b"READY=1", b"READY=1")
-    assert told[1].startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+    notifications = [manager.recv(200) for _ in range(3)]
+    assert (notifications[0], notifications[2]) == (b"READY=1", b"READY=1")
+    assert notifications[1].startswith(b"RELOADING=1\nMONOTONIC_USEC=")

@@ -1,4 +1,4 @@
-"""What the supervisor tells the ledger of, until it is written down."""
+"""Events of the supervisor until the ledger has stored them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from penstock.ledger.posts import EventPost, parse
 from penstock.supervise import timeline as module
-from penstock.supervise.timeline import LONGEST_TEXT, MOST_WAITING, Timeline
+from penstock.supervise.timeline import MAX_TEXT_LENGTH, MAX_WAITING, Timeline
 from penstock.testing import FakeClock
 
 DAEMON = 7
 
 
-class Way:
-    """A way to a daemon that answers when it is told to."""
+class FakeTransport:
+    """A transport to a daemon that answers on demand."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -27,74 +27,74 @@ class Way:
         self.number += 1
         return self.number
 
-    def hear(self) -> int:
+    def poll_answers(self) -> int:
         return self.answered
 
 
 @pytest.fixture
-def way() -> Way:
-    return Way()
+def transport() -> FakeTransport:
+    return FakeTransport()
 
 
-def test_a_death_is_told_at_once_and_its_end_when_the_process_is_back(way: Way) -> None:
+def test_death_is_sent_immediately_and_updated_at_the_return(transport: FakeTransport) -> None:
     clock = FakeClock(10.0)
-    told = Timeline(way, clock)
-    told.died("receiver in", "was killed by SIGKILL", "in")
-    told.deliver(DAEMON)
-    assert (told.away, told.knows("receiver in")) == (["receiver in"], False)
-    way.answered = 1
-    told.deliver(DAEMON)
-    assert told.knows("receiver in")
+    timeline = Timeline(transport, clock)
+    timeline.record_death("receiver in", "was killed by SIGKILL", "in")
+    timeline.deliver(DAEMON)
+    assert (timeline.missing_processes, timeline.is_stored("receiver in")) == (["receiver in"], False)
+    transport.answered = 1
+    timeline.deliver(DAEMON)
+    assert timeline.is_stored("receiver in")
     clock.advance(0.4)
-    clock.jump(-86_400)  # dates go by the wall clock, how long it took by the monotonic one
-    told.back("receiver in")
-    told.deliver(DAEMON)
-    first, last = map(parse, way.sent)
+    clock.jump(-86_400)  # the wall clock dates events, the monotonic clock measures durations
+    timeline.record_return("receiver in")
+    timeline.deliver(DAEMON)
+    first, last = map(parse, transport.sent)
     assert isinstance(first, EventPost)
     assert isinstance(last, EventPost)
     assert (first.id, first.version, first.at, first.until) == (last.id, 0, 10_000, 0)
     assert (last.version, last.at, last.until, last.place) == (1, 10_000, 10_400, "in")
-    assert told.away == []
+    assert timeline.missing_processes == []
 
 
-def test_a_process_that_dies_again_before_it_is_back_is_one_event(way: Way) -> None:
-    told = Timeline(way)
+def test_repeated_deaths_before_the_return_are_a_single_event(transport: FakeTransport) -> None:
+    timeline = Timeline(transport)
     for cause in ("was killed by SIGKILL", "ended with status 1", "ended with status 1"):
-        told.died("receiver in", cause)
-        told.deliver(DAEMON)
-    assert len({event["id"] for event in way.sent}) == 1
-    assert (way.sent[-1]["version"], way.sent[-1]["cause"]) == (2, "ended with status 1")
+        timeline.record_death("receiver in", cause)
+        timeline.deliver(DAEMON)
+    assert len({event["id"] for event in transport.sent}) == 1
+    assert (transport.sent[-1]["version"], transport.sent[-1]["cause"]) == (2, "ended with status 1")
 
 
-def test_what_a_daemon_has_not_answered_for_its_successor_is_told(way: Way) -> None:
-    told = Timeline(way)
-    told.happened("reload", "nothing has changed")
-    told.deliver(None)
-    assert way.sent == []
-    told.deliver(DAEMON)
-    told.deliver(DAEMON)
-    assert (len(way.sent), told.told) == (1, False)
-    told.deliver(DAEMON + 1)
-    assert (len(way.sent), way.sent[0] == way.sent[1]) == (2, True)
-    way.answered = way.number
-    told.deliver(DAEMON + 1)
-    assert told.told
+def test_unanswered_events_are_sent_to_the_next_daemon(transport: FakeTransport) -> None:
+    timeline = Timeline(transport)
+    timeline.record("reload", "nothing has changed")
+    timeline.deliver(None)
+    assert transport.sent == []
+    timeline.deliver(DAEMON)
+    timeline.deliver(DAEMON)
+    assert (len(transport.sent), timeline.is_delivered) == (1, False)
+    timeline.deliver(DAEMON + 1)
+    assert (len(transport.sent), transport.sent[0] == transport.sent[1]) == (2, True)
+    transport.answered = transport.number
+    timeline.deliver(DAEMON + 1)
+    assert timeline.is_delivered
 
 
-def test_what_is_not_answered_for_is_sent_again(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "AGAIN_AFTER", 0.0)
-    told = Timeline(way)
-    told.happened("start")
-    told.deliver(DAEMON)
-    told.deliver(DAEMON)
-    assert len(way.sent) == 2
+def test_unanswered_events_are_sent_again(transport: FakeTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESEND_AFTER_S", 0.0)
+    timeline = Timeline(transport)
+    timeline.record("start")
+    timeline.deliver(DAEMON)
+    timeline.deliver(DAEMON)
+    assert len(transport.sent) == 2
 
 
-def test_what_nobody_takes_is_bounded_in_number_and_length(way: Way) -> None:
-    told = Timeline(way)
-    for _ in range(MOST_WAITING + 10):
-        told.happened("reload", "x" * 10_000)
-    for _ in range(MOST_WAITING):
-        told.deliver(DAEMON)
-    assert len(way.sent) == MOST_WAITING
-    assert len(way.sent[0]["cause"]) < LONGEST_TEXT + 10
+def test_waiting_events_are_limited_in_number_and_length(transport: FakeTransport) -> None:
+    timeline = Timeline(transport)
+    for _ in range(MAX_WAITING + 10):
+        timeline.record("reload", "x" * 10_000)
+    for _ in range(MAX_WAITING):
+        timeline.deliver(DAEMON)
+    assert len(transport.sent) == MAX_WAITING
+    assert len(transport.sent[0]["cause"]) < MAX_TEXT_LENGTH + 10

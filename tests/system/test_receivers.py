@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log.read.topic_reader import TopicReader
-from penstock.supervise.reload import ask_reload
+from penstock.supervise.reload import request_reload
 from penstock.testing.pipe import Pipe, free_ports, until
 from tests.system.configured_pipe import SMALL
 
@@ -99,7 +99,7 @@ def test_a_reload_takes_fewer_and_then_more_and_loses_nothing(pipe: Pipe, receiv
     for wanted in (receivers, 3):
         before = len(stored(pipe))
         pipe.config.write_text(text.replace("receivers = 3", f"receivers = {wanted}"))
-        ask_reload(pipe.data_dir, patience=60)
+        request_reload(pipe.data_dir, timeout_s=60)
         with senders(pipe) as socks:
             send(socks, 0)
         assert until(partial(has_stored, pipe, before + SENDERS * EACH))
@@ -111,7 +111,7 @@ def test_a_reload_takes_fewer_and_then_more_and_loses_nothing(pipe: Pipe, receiv
 def test_a_listener_with_another_name_has_its_senders_at_all_of_its_receivers(pipe: Pipe) -> None:
     assert pipe.config
     pipe.config.write_text(pipe.config.read_text().replace('name = "in"', 'name = "other"'))
-    ask_reload(pipe.data_dir, patience=60)
+    request_reload(pipe.data_dir, timeout_s=60)
     with senders(pipe, "other") as socks:
         send(socks, 0)
     assert until(partial(has_stored, pipe, SENDERS * EACH))

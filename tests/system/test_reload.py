@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.supervise.reload import NotRunning, Outcome, ask_reload
+from penstock.supervise.reload import NotRunning, Outcome, request_reload
 from penstock.testing.pipe import Pipe, free_ports, until
 
 CONFIG = """
@@ -64,7 +64,7 @@ class Configured:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
     def reloaded(self) -> Outcome:
-        return ask_reload(self.pipe.data_dir, patience=60)
+        return request_reload(self.pipe.data_dir, timeout_s=60)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_listeners_come_go_and_change_and_nothing_that_was_taken_is_lost(configu
         "supervisor: the configuration is reloaded: listener 'comes' is added, listener 'goes' is removed, listener "
         "'changes' is changed, listener 'moves' is changed, log.max_topics, log.topic_defaults.stale_after"
     ]
-    assert "log.http: comes into force at the next start" in pipe.output.read_text()
+    assert "log.http: takes effect at the next start" in pipe.output.read_text()
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
     pipe.kill("log daemon")  # its successor has the new settings, and knows the new listener
     pipe.datagrams(b"newer", listener="comes")

@@ -35,7 +35,7 @@ def test_the_timeline_outlives_every_process(pipe: Pipe) -> None:
     until(lambda: "log daemon was killed by SIGKILL, back after" in happened(pipe), what="the daemon is back")
     pipe.kill_all()
     pipe.start()
-    until(lambda: "penstock started: the one before it was not stopped, but killed" in happened(pipe))
+    until(lambda: "penstock started: the previous run was killed" in happened(pipe))
     pipe.stop()
     pipe.start()
     until(lambda: len(pipe.get("/events")["events"]) >= 5, what="the start is told")
@@ -43,7 +43,7 @@ def test_the_timeline_outlives_every_process(pipe: Pipe) -> None:
     assert lines[0] == "penstock started"
     assert lines[1].startswith("log daemon was killed by SIGKILL, back after ")
     assert lines[2:] == [
-        "penstock started: the one before it was not stopped, but killed",
+        "penstock started: the previous run was killed",
         "penstock stopped",
         "penstock started",
     ]

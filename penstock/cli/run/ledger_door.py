@@ -39,6 +39,6 @@ class LedgerDoor:
         self._number += 1
         return self._number
 
-    def hear(self) -> int:
+    def poll_answers(self) -> int:
         """All that was sent is kept."""
         return self._number

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Configured
-from penstock.supervise.reload import NoAnswer, NotRunning, ask_reload
+from penstock.supervise.reload import NoAnswer, NotRunning, request_reload
 
 MARGIN = 30.0
 """Seconds that a reload may take beyond those that processes have to end."""
@@ -21,7 +21,7 @@ def reload(settings: Configured, as_json: AsJson = False) -> None:
     which data directory it runs on.
     """
     try:
-        outcome = ask_reload(settings.data_dir, 2 * settings.shutdown_time + MARGIN)
+        outcome = request_reload(settings.data_dir, 2 * settings.shutdown_time + MARGIN)
     except (NotRunning, NoAnswer) as error:
         fail(error)
     except PermissionError as error:

@@ -207,13 +207,13 @@ class Up:
         for child in self._children:
             if line := child.check():
                 if child is not self._serve:
-                    self._timeline.died(child.name, child.cause)
+                    self._timeline.record_death(child.name, child.cause)
                 said = self._settings.data_dir / f"{child.name}.log"
                 _LOGGER.warning("%s%s", line, f" (see {said})" if said.exists() else "")
 
         for child in self._children:
-            if child.name in self._timeline.away and child.age > STEADY:
-                self._timeline.back(child.name)
+            if child.name in self._timeline.missing_processes and child.age > STEADY:
+                self._timeline.record_return(child.name)
         self._timeline.deliver(self._serve.pid)
 
     def stay(self) -> None:

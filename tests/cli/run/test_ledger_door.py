@@ -15,9 +15,9 @@ def test_a_pipeline_that_was_started_again_is_in_the_timeline(tmp_path: Path) ->
     with daemon(tmp_path) as started:
         settings = Settings.model_validate({"data_dir": str(tmp_path), "log": {"http": started.http}})
         told = Timeline(LedgerDoor(settings))
-        told.died("pipeline", "was killed by SIGKILL")
+        told.record_death("pipeline", "was killed by SIGKILL")
         told.deliver(1)
-        told.back("pipeline")
+        told.record_return("pipeline")
         told.deliver(1)
         told.deliver(1)
         (event,) = started.ledger.events()
@@ -27,10 +27,10 @@ def test_a_pipeline_that_was_started_again_is_in_the_timeline(tmp_path: Path) ->
             1,
             True,
         )
-        assert told.told
+        assert told.is_delivered
 
 
 def test_a_daemon_that_is_away_is_tried_again_later_and_holds_nothing_up(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     door = LedgerDoor(Settings.model_validate({"data_dir": str(tmp_path), "log": {"http": address}}))
-    assert [door.send_events([{"id": "x"}]), door.send_events([{"id": "x"}]), door.hear()] == [0, 0, 0]
+    assert [door.send_events([{"id": "x"}]), door.send_events([{"id": "x"}]), door.poll_answers()] == [0, 0, 0]
