@@ -34,6 +34,7 @@ REWRITTEN = [
     "process",
     "records",
     "sinks",
+    "supervise",
     "testing",
 ]
 """Rooms of the package that follow the rules, with their tests."""
@@ -64,6 +65,8 @@ SHORT_FILES: dict[str, str] = {
     "penstock/files/json_values.py": "strict JSON without the dependencies of the file formats",
     "penstock/sinks/handler_check.py": "the command of a process of its own",
     "penstock/sinks/handler.py": "the interface of handlers, without their dependencies",
+    "penstock/supervise/endpoints.py": "read by commands, without the supervisor",
+    "penstock/supervise/removed_handlers.py": "called by the supervisor, which must not load Arrow",
     "penstock/compact_json.py": "the encoder of every room, below all of them",
     "penstock/log/retention/sweeper.py": "a thread of its own, which imports the whole log",
     "penstock/process/bounded_calls.py": "one limit of all gRPC servers",
@@ -99,6 +102,8 @@ TESTED_BY: dict[str, str] = {
     "penstock/log/transactions/staging.py": "tests/log/transactions/test_transactions.py",
     "penstock/sinks/handler.py": "tests/sinks/test_handler_factory.py",
     "penstock/sinks/handler_check.py": "tests/sinks/test_handler_factory.py",
+    "penstock/supervise/supervisor.py": "tests/supervise/test_supervisor_size.py",
+    "penstock/supervise/waiting_frames.py": "tests/supervise/test_removed_handlers.py",
     "penstock/testing/pipe.py": "tests/system/configured_pipe.py",
     "penstock/process/http_limits.py": "tests/server/http/test_body_limits.py",
 }
