@@ -1,4 +1,4 @@
-"""slogd's API as server and client share it: the messages, and both of their forms on the wire.
+"""slogd's API, shared by server and client: the messages and both of their encodings.
 
 Read ``slogd.proto`` (``slogd_pb2`` is generated from it), ``errors``, then ``columns`` (protobuf to and from batches)
 and ``json``. Imports ``records`` and ``errors`` only.

@@ -1,4 +1,4 @@
-"""Errors of the API, each with the code that gRPC and HTTP answer with."""
+"""Errors of the API, each with its code for gRPC and HTTP."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class ApiError(PenstockError):
 
     @property
     def status(self) -> HTTPStatus:
-        """The HTTP status that goes with the code."""
+        """HTTP status of the code."""
         return _STATUS[self.code]
 
     @property
     def described(self) -> str:
-        """The text that slogd's gateway gives for an error inside a stream."""
+        """The text of slogd's gateway for an error inside a stream."""
         name = "".join(word.capitalize() for word in self.code.name.split("_"))
         return f"rpc error: code = {name} desc = {self.message}"
 
 
 class BadRequest(ApiError):
-    """The request can never succeed as it stands."""
+    """The request can never succeed unchanged."""
 
     code = Code.INVALID_ARGUMENT
 
@@ -73,13 +73,13 @@ class NoSuchTopic(ApiError):
 
 
 class NotAllowed(ApiError):
-    """The caller has not the right; internal topics cannot be written from outside by anybody."""
+    """The caller lacks the right. No caller may write internal topics."""
 
     code = Code.PERMISSION_DENIED
 
 
 class Unauthenticated(ApiError):
-    """No token, or one that is not known."""
+    """The token is missing or unknown."""
 
     code = Code.UNAUTHENTICATED
 
@@ -91,31 +91,31 @@ class AlreadyExists(ApiError):
 
 
 class NotFound(ApiError):
-    """The transaction, or what else was named, does not exist."""
+    """The transaction, or another named object, does not exist."""
 
     code = Code.NOT_FOUND
 
 
 class OutOfOrder(ApiError):
-    """A producer's sequence number is older than what is remembered, leaves a gap, or is stored with other rows."""
+    """A producer's sequence number is older than the remembered ones, leaves a gap, or is stored with other rows."""
 
     code = Code.FAILED_PRECONDITION
 
 
 class Aborted(ApiError):
-    """The transaction took too long: begin it again."""
+    """The transaction exceeded its time limit. The caller must begin it again."""
 
     code = Code.ABORTED
 
 
 class Exhausted(ApiError):
-    """Disk, topics or a message's size are at their limit; may succeed later."""
+    """Disk, topics or a message's size are at their limit. A retry may succeed later."""
 
     code = Code.RESOURCE_EXHAUSTED
 
 
 class TooLong(Exhausted):
-    """The body of an HTTP request is longer than is taken."""
+    """The body of an HTTP request exceeds the limit."""
 
     @property
     def status(self) -> HTTPStatus:
@@ -123,7 +123,7 @@ class TooLong(Exhausted):
 
 
 class UnknownEncoding(BadRequest):
-    """The body of an HTTP request is packed in a way that is not understood."""
+    """The content encoding of an HTTP request is not supported."""
 
     @property
     def status(self) -> HTTPStatus:
@@ -131,7 +131,7 @@ class UnknownEncoding(BadRequest):
 
 
 class TooSlow(ApiError):
-    """The body of an HTTP request did not come in time."""
+    """The body of an HTTP request did not arrive in time."""
 
     code = Code.ABORTED
 
@@ -141,18 +141,18 @@ class TooSlow(ApiError):
 
 
 class Busy(ApiError):
-    """More is being sent at once than is taken: come back later."""
+    """Too many bytes are being received at once. The caller must retry later."""
 
     code = Code.UNAVAILABLE
 
 
 class Stopping(ApiError):
-    """The server stops: come back later."""
+    """The server is stopping. The caller must retry later."""
 
     code = Code.UNAVAILABLE
 
 
 class Damaged(ApiError):
-    """What is asked for cannot be read and could not be set aside either."""
+    """The requested rows cannot be read, and could not be quarantined either."""
 
     code = Code.DATA_LOSS

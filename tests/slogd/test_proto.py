@@ -13,15 +13,15 @@ ROOT = Path(__file__).parents[2]
 GENERATED = ("slogd_pb2.py", "slogd_pb2.pyi")
 
 
-def test_generating_again_gives_the_committed_files(tmp_path: Path) -> None:
+def test_protoc_generates_the_committed_files(tmp_path: Path) -> None:
     outputs = [f"--{kind}_out={tmp_path}" for kind in ("python", "pyi")]
     protoc = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT}", *outputs, "penstock/slogd/slogd.proto"]
     subprocess.run(protoc, check=True, cwd=ROOT, timeout=60)
-    made, committed = tmp_path / "penstock" / "slogd", ROOT / "penstock" / "slogd"
-    if version_of(made) != version_of(committed):
+    generated, committed = tmp_path / "penstock" / "slogd", ROOT / "penstock" / "slogd"
+    if version_of(generated) != version_of(committed):
         pytest.skip(f"needs the protoc of {version_of(committed)}, which generated them")
     for name in GENERATED:
-        assert (made / name).read_text() == (committed / name).read_text()
+        assert (generated / name).read_text() == (committed / name).read_text()
 
 
 def version_of(folder: Path) -> str:
@@ -29,7 +29,7 @@ def version_of(folder: Path) -> str:
     return str(line)
 
 
-def test_the_numbers_are_those_of_slogd() -> None:
+def test_field_numbers_equal_those_of_slogd() -> None:
     numbers = {
         pb.LogEntry: {"offset": 1, "timestamp": 2, "protobuf": 3, "raw_bytes": 4, "annotations": 5},
         pb.AppendRequest: {"topic": 1, "logs": 2},
@@ -40,6 +40,6 @@ def test_the_numbers_are_those_of_slogd() -> None:
         pb.Topic: {"name": 1},
     }
     for message, fields in numbers.items():
-        known = {field.name: field.number for field in message.DESCRIPTOR.fields}
-        assert {name: known.pop(name) for name in fields} == fields
-        assert all(number > max(fields.values()) for number in known.values())
+        defined = {field.name: field.number for field in message.DESCRIPTOR.fields}
+        assert {name: defined.pop(name) for name in fields} == fields
+        assert all(number > max(fields.values()) for number in defined.values())

@@ -1,4 +1,4 @@
-"""Entries as protobuf's bytes and as record batches, both ways.
+"""Entries as protobuf's bytes and as record batches, in both directions.
 
 Read ``entries`` (messages and rows), ``decode`` with ``gathered``, ``encode``, then ``wire_columns`` (protobuf's
 wire format written for whole columns). Imports ``records`` and ``slogd``.

@@ -1,7 +1,7 @@
-"""LogEntry messages to record batches and back.
+"""Converts LogEntry messages to record batches and back.
 
-An entry with raw bytes has a payload and no type URL, one with an Any has both, one with neither
-has neither: so all three come back as they were.
+Invariant: all three kinds of entries survive the round trip: one with raw bytes has a payload and no type URL, one
+with an Any has both, one with neither has neither.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from penstock import records
 from penstock.slogd.slogd_pb2 import GetLogsResponse, LogEntry
 
 ENTRY_OVERHEAD = 64
-"""Bytes that offset, timestamp and framing of an entry take in an answer, at most."""
+"""Upper bound for the bytes of offset, timestamp and framing of an entry in a response."""
 
 
 def to_rows(messages: Iterable[LogEntry]) -> records.Rows:
-    """The entries as rows; their offsets and timestamps are left out, as the log gives them."""
+    """Return the entries as rows, without offsets and timestamps, which the log assigns."""
     return records.Rows(_row(entry) for entry in messages)
 
 
 def to_body(messages: Iterable[LogEntry]) -> pa.RecordBatch:
-    """A BODY batch of the entries."""
+    """Return a BODY batch of the entries."""
     return to_rows(messages).batch()
 
 
 def _row(entry: LogEntry) -> records.Row:
+    # Fast path: WhichOneof is needed only if the raw bytes are empty.
     payload: bytes | None = entry.raw_bytes
     type_url = None
     if not payload:
@@ -47,7 +48,7 @@ def _row(entry: LogEntry) -> records.Row:
 
 @dataclass(slots=True)
 class Row:
-    """One entry as plain values: ``timestamp`` in microseconds since the epoch."""
+    """An entry as plain values: ``timestamp`` in microseconds since the epoch."""
 
     offset: int
     timestamp: int
@@ -58,7 +59,7 @@ class Row:
 
 
 def rows(batch: pa.RecordBatch) -> Iterator[Row]:
-    """The rows of a SCHEMA batch, column by column turned into plain values."""
+    """Return the rows of a SCHEMA batch, converted column by column."""
     columns = (
         batch.column("offset").to_pylist(),
         batch.column("timestamp").cast(pa.int64()).to_pylist(),
@@ -71,7 +72,7 @@ def rows(batch: pa.RecordBatch) -> Iterator[Row]:
 
 
 def annotation_dicts(column: pa.MapArray[Any, Any]) -> list[dict[str, str] | None]:
-    """The maps of a column; a null value becomes an empty text, of equal keys the last counts."""
+    """Return the maps of a column. A null value becomes an empty text; of equal keys the last one counts."""
     if column.null_count == len(column):
         return [None] * len(column)
     bounds = column.offsets.to_numpy()
@@ -84,16 +85,17 @@ def annotation_dicts(column: pa.MapArray[Any, Any]) -> list[dict[str, str] | Non
 
 
 def to_response(batches: Iterable[pa.RecordBatch], next_offset: int = 0) -> GetLogsResponse:
-    """The GetLogsResponse of the rows of SCHEMA batches."""
-    answer = GetLogsResponse(next_offset=next_offset)
+    """Return the GetLogsResponse of the rows of SCHEMA batches."""
+    response = GetLogsResponse(next_offset=next_offset)
     for batch in batches:
         for row in rows(batch):
-            _fill(answer.logs.add(), row)
-    return answer
+            _fill(response.logs.add(), row)
+    return response
 
 
 def _fill(entry: LogEntry, row: Row) -> None:
-    """Set the fields one by one: a third of the time that a constructor with keywords takes."""
+    """Set the fields of an entry."""
+    # Fast path: setting the fields one by one takes a third of the time of a constructor with keywords.
     entry.offset = row.offset
     stamp = entry.timestamp
     stamp.seconds, micros = divmod(row.timestamp, 1_000_000)
@@ -109,7 +111,7 @@ def _fill(entry: LogEntry, row: Row) -> None:
 
 
 def sizes(batch: pa.RecordBatch) -> np.ndarray:
-    """The bytes that each entry of a SCHEMA batch takes in an answer, at most (int64, one a row)."""
+    """Return an upper bound for the bytes of each entry of a SCHEMA batch in a response (int64, one per row)."""
     total = np.full(batch.num_rows, ENTRY_OVERHEAD, np.int64)
     for name in ("key", "payload", "type_url"):
         column = batch.column(name)
@@ -122,15 +124,16 @@ def sizes(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def lengths(column: pa.Array[Any]) -> np.ndarray:
-    """The bytes of each value of a binary or string column, 0 where it is null (int64)."""
+    """Return the bytes of each value of a binary or string column (int64); 0 for null."""
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64)
-    found = np.diff(records.bounds(column)).astype(np.int64)
-    return found * valid(column) if column.null_count else found
+    byte_counts = np.diff(records.bounds(column)).astype(np.int64)
+    # A null may still span bytes in the buffer.
+    return byte_counts * non_null_rows(column) if column.null_count else byte_counts
 
 
-def valid(column: pa.Array[Any]) -> np.ndarray:
-    """Which rows are not null."""
+def non_null_rows(column: pa.Array[Any]) -> np.ndarray:
+    """Return which rows are not null."""
     if not column.null_count:
         return np.ones(len(column), bool)
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
@@ -139,6 +142,7 @@ def valid(column: pa.Array[Any]) -> np.ndarray:
 def _annotation_sizes(column: pa.MapArray[Any, Any]) -> np.ndarray:
     edges = column.offsets.to_numpy()
     first, last = int(edges[0]), int(edges[-1])
+    # 16 bytes per pair cover two tags and lengths, and the tag and length of the pair.
     pairs = np.full(last - first, 16, np.int64)
     for side in (column.keys, column.items):
         pairs += lengths(side[first:last])

@@ -1,7 +1,7 @@
-"""The values of many entries at once: protobuf itself gathers them, no Python object stands for an entry.
+"""Gathers the values of many entries: protobuf collects them itself, without a Python object per entry.
 
-To protobuf a message field that is given again is merged into what was given before. So where the schema says that
-``logs`` is one message whose fields are repeated, the same bytes are read as columns.
+Protobuf merges a message field that occurs again into its earlier occurrence. A schema that declares ``logs`` as a
+single message with repeated fields therefore reads the same bytes as columns.
 """
 
 from __future__ import annotations
@@ -14,36 +14,37 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessages
 
+# proto2, because only it has required fields, whose presence IsInitialized verifies in C++.
 _FILE = FileDescriptorProto(name="columns.proto", package="columns", syntax="proto2")
-_ONE, _MANY, _NEEDED = Field.LABEL_OPTIONAL, Field.LABEL_REPEATED, Field.LABEL_REQUIRED
+_OPTIONAL, _REPEATED, _REQUIRED = Field.LABEL_OPTIONAL, Field.LABEL_REPEATED, Field.LABEL_REQUIRED
 
 
-def _message(name: str, **fields: tuple[int, Field.Label.ValueType, str]) -> None:
-    """Add a message to the file: fields of bytes, or of another message of it."""
+def _add_message(name: str, **fields: tuple[int, Field.Label.ValueType, str]) -> None:
+    """Add a message to the file: its fields are bytes, or another message of the file."""
     message = _FILE.message_type.add(name=name)
     for field, (number, label, kind) in fields.items():
         type_ = Field.TYPE_MESSAGE if kind else Field.TYPE_BYTES
         message.field.add(name=field, number=number, label=label, type=type_, type_name=kind or None)
 
 
-_message("Pairs", key=(1, _MANY, ""), value=(2, _MANY, ""))
-_message(
+_add_message("Pairs", key=(1, _REPEATED, ""), value=(2, _REPEATED, ""))
+_add_message(
     "Columns",
-    protobuf=(3, _MANY, ""),
-    raw_bytes=(4, _MANY, ""),
-    annotations=(5, _ONE, ".columns.Pairs"),
-    key=(6, _MANY, ""),
+    protobuf=(3, _REPEATED, ""),
+    raw_bytes=(4, _REPEATED, ""),
+    annotations=(5, _OPTIONAL, ".columns.Pairs"),
+    key=(6, _REPEATED, ""),
 )
-_message("Merged", logs=(2, _ONE, ".columns.Columns"))
-_message("Pair", key=(1, _NEEDED, ""), value=(2, _NEEDED, ""))
-_message("Entry", raw_bytes=(4, _NEEDED, ""), annotations=(5, _MANY, ".columns.Pair"))
-_message("Checked", logs=(2, _MANY, ".columns.Entry"))
-_KINDS: dict[str, Any] = GetMessages([_FILE], pool=DescriptorPool())
-_MERGED, _CHECKED = _KINDS["columns.Merged"], _KINDS["columns.Checked"]
+_add_message("Merged", logs=(2, _OPTIONAL, ".columns.Columns"))
+_add_message("Pair", key=(1, _REQUIRED, ""), value=(2, _REQUIRED, ""))
+_add_message("Entry", raw_bytes=(4, _REQUIRED, ""), annotations=(5, _REPEATED, ".columns.Pair"))
+_add_message("Checked", logs=(2, _REPEATED, ".columns.Entry"))
+_MESSAGE_CLASSES: dict[str, Any] = GetMessages([_FILE], pool=DescriptorPool())
+_MERGED, _CHECKED = _MESSAGE_CLASSES["columns.Merged"], _MESSAGE_CLASSES["columns.Checked"]
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredValues:
     """The payload of each entry, and names and values of all annotations (UTF-8), in the order of the entries."""
 
     payloads: list[bytes]
@@ -51,18 +52,18 @@ class Gathered:
     texts: list[bytes]
 
 
-def gathered(data: bytes, entries: int) -> Gathered | None:
-    """The values in an AppendRequest or GetLogsResponse of so many ``entries``.
+def gather_values(data: bytes, entries: int) -> GatheredValues | None:
+    """Gather the values of an AppendRequest or GetLogsResponse with ``entries`` entries.
 
-    None where an entry has anything else that is kept, no raw bytes, or has them twice; or where an annotation has no
-    name or no value. One that has two of either is there twice: so ``names`` are as many as there are annotations
-    (of which each entry has different ones), or more than that.
+    Return None if an entry has another stored field, no raw bytes, or several; or if an annotation has no name or no
+    value. A name or value that occurs twice in an annotation is gathered twice: there are as many ``names`` as
+    annotations (each entry has different ones), or more.
     """
     columns = _MERGED.FromString(data).logs
     if columns.key or columns.protobuf or len(columns.raw_bytes) != entries:
         return None
-    # As many payloads as entries, and none of them without one: each has its own.
+    # Invariant: as many payloads as entries, and no entry without a payload, so each entry has exactly one.
     if not _CHECKED.FromString(data).IsInitialized():
         return None
     pairs = columns.annotations
-    return Gathered(list(columns.raw_bytes), list(pairs.key), list(pairs.value))
+    return GatheredValues(list(columns.raw_bytes), list(pairs.key), list(pairs.value))

@@ -1,4 +1,4 @@
-"""slogd's JSON: what its HTTP gateway takes and answers.
+"""slogd's JSON: the requests and responses of its HTTP gateway.
 
 Read ``values`` (JSON, base64, times), ``append_request``, then ``entry_documents``. Imports ``records``, ``slogd`` and
 ``slogd.columns``.

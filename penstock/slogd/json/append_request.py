@@ -1,8 +1,7 @@
-"""An append request as JSON, read as slogd's gateway does.
+"""Parses an append request in JSON in the same way as slogd's gateway.
 
-The rules are those of proto3's JSON mapping as Go's jsonpb has it: both spellings of a name (the camel one wins),
-``null`` means not given, numbers may be texts, fields that are not known are passed over, and so is what follows the
-first value of a body.
+The rules are proto3's JSON mapping in Go's jsonpb: a name may be spelt in both ways (camel case wins), ``null`` means
+absent, a number may be a text, and unknown fields and anything after the first value of the body are ignored.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from google.protobuf import json_format
 from google.protobuf.any_pb2 import Any as ProtobufAny
 
 from penstock import records
-from penstock.slogd.columns.decode import FEW, Append
+from penstock.slogd.columns.decode import MAX_LOOP_ENTRIES, Append
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import UNREADABLE
 from penstock.slogd.json.values import first_value, from_base64, mismatch, parse_time
 
 ENTRY_NAMES = frozenset({"offset", "timestamp", "annotations", "protobuf", "raw_bytes", "rawBytes", "key"})
-_MEANT = frozenset({"payload", "message", "data", "value", "body", "content", "text", "any"})
-_MEANT_BY = re.compile(r"raw|byte|proto", re.IGNORECASE)
-"""Names under which a payload may have been meant."""
+_PAYLOAD_NAMES = frozenset({"payload", "message", "data", "value", "body", "content", "text", "any"})
+_PAYLOAD_NAME_PART = re.compile(r"raw|byte|proto", re.IGNORECASE)
+"""Names of unknown fields that probably were meant to hold the payload."""
 
 
 def parse_append(topic: str, data: bytes) -> Append:
-    """An append request's JSON; ``topic`` is that of the path. Raises BadRequest and nothing else."""
+    """Parse an append request in JSON; ``topic`` is that of the path. Raises BadRequest only."""
     try:
         return _request(topic, first_value(data))
     except ValueError as error:
@@ -51,29 +50,29 @@ def _request(topic: str, document: Any) -> Append:
 
 
 def _body(rows: records.Rows) -> records.Body:
-    return rows if len(rows) <= FEW else rows.batch()
+    return rows if len(rows) <= MAX_LOOP_ENTRIES else rows.batch()
 
 
 def _entry(document: Mapping[str, Any]) -> records.Row:
-    """Key, payload, type URL and annotations of one entry; offset and timestamp are checked and left out."""
+    """Return key, payload, type URL and annotations of an entry. Offset and timestamp are checked and left out."""
     _uint64(document.get("offset"))
     if document.get("timestamp") is not None:
         parse_time(_text(document["timestamp"]))
     annotations, key = _annotations(document.get("annotations")), _bytes(document.get("key"))
-    raw, given = _bytes(_either(document, "raw_bytes", "rawBytes")), document.get("protobuf")
-    if given is None and raw is None:
+    raw_bytes, any_document = _bytes(_either(document, "raw_bytes", "rawBytes")), document.get("protobuf")
+    if any_document is None and raw_bytes is None:
         _check_names(document)
-    # Given both, raw bytes are taken, as slogd does.
-    if given is None or raw is not None:
-        return key, raw, None, annotations
-    message = _any(_object(given))
+    # slogd prefers raw bytes if an entry has both.
+    if any_document is None or raw_bytes is not None:
+        return key, raw_bytes, None, annotations
+    message = _any(_object(any_document))
     return key, message.value, message.type_url, annotations
 
 
 def _check_names(document: Mapping[str, Any]) -> None:
-    """Refuse an entry without a payload that has one under another name: it would be stored empty."""
+    """Refuse an entry without payload that has a payload under another name: it would be stored empty."""
     for name in document:
-        if name not in ENTRY_NAMES and (name.lower() in _MEANT or _MEANT_BY.search(name)):
+        if name not in ENTRY_NAMES and (name.lower() in _PAYLOAD_NAMES or _PAYLOAD_NAME_PART.search(name)):
             raise ValueError(
                 f"unknown field {json.dumps(name)} in an entry without payload: raw_bytes has it in base64"
             )
@@ -83,55 +82,57 @@ def _either(document: Mapping[str, Any], name: str, camel: str) -> Any:
     return document.get(camel, document.get(name))
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if value is None:
+def _object(node: Any) -> dict[str, Any]:
+    if node is None:
         return {}
-    if not isinstance(value, dict):
-        raise mismatch(value, "map[string]json.RawMessage")
-    return value
+    if not isinstance(node, dict):
+        raise mismatch(node, "map[string]json.RawMessage")
+    return node
 
 
-def _array(value: Any) -> list[Any]:
-    if value is None:
+def _array(node: Any) -> list[Any]:
+    if node is None:
         return []
-    if not isinstance(value, list):
-        raise mismatch(value, "[]json.RawMessage")
-    if None in value:
+    if not isinstance(node, list):
+        raise mismatch(node, "[]json.RawMessage")
+    if None in node:
+        # The text of Go's jsonpb.
         raise ValueError("proto: repeated field Logs has nil element")
-    return value
+    return node
 
 
-def _text(value: Any) -> str:
-    """A lone surrogate, which JSON can spell and UTF-8 cannot, becomes U+FFFD."""
-    if value is None:
+def _text(node: Any) -> str:
+    """Return a text; a lone surrogate, which JSON can express and UTF-8 cannot, becomes U+FFFD."""
+    if node is None:
         return ""
-    if not isinstance(value, str):
-        raise mismatch(value, "string")
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if not isinstance(node, str):
+        raise mismatch(node, "string")
+    return node.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _bytes(value: Any) -> bytes | None:
-    """Base64."""
-    if value is None:
+def _bytes(node: Any) -> bytes | None:
+    """Decode a base64 text."""
+    if node is None:
         return None
-    if not isinstance(value, str):
-        raise mismatch(value, "[]uint8")
-    return from_base64(value)
+    if not isinstance(node, str):
+        raise mismatch(node, "[]uint8")
+    return from_base64(node)
 
 
-def _uint64(value: Any) -> int:
-    """A number, or a text of one."""
-    number = first_value(value.encode("utf-8", "replace")) if isinstance(value, str) else value
+def _uint64(node: Any) -> int:
+    """Return a number, which may be spelt as a text."""
+    number = first_value(node.encode("utf-8", "replace")) if isinstance(node, str) else node
     if number is None:
         return 0
+    # `type`, because isinstance accepts a Boolean as int.
     if type(number) is int and 0 <= number < 1 << 64:
         return number
     raise mismatch(number, "uint64")
 
 
-def _annotations(value: Any) -> list[tuple[str, str]] | None:
-    given = _object(value)
-    return [(_text(name), _text(text)) for name, text in given.items()] or None
+def _annotations(node: Any) -> list[tuple[str, str]] | None:
+    pairs = _object(node)
+    return [(_text(name), _text(text)) for name, text in pairs.items()] or None
 
 
 def _any(document: dict[str, Any]) -> ProtobufAny:
@@ -140,5 +141,5 @@ def _any(document: dict[str, Any]) -> ProtobufAny:
     try:
         return json_format.ParseDict(document, ProtobufAny(), ignore_unknown_fields=True)
     except UNREADABLE as error:
-        told = str(error) if isinstance(error, json_format.Error) else "it does not fit its type"
-        raise ValueError(f"can't unmarshal Any: {told}") from None
+        reason = str(error) if isinstance(error, json_format.Error) else "it does not fit its type"
+        raise ValueError(f"can't unmarshal Any: {reason}") from None

@@ -1,7 +1,7 @@
-"""JSON, base64 and times as slogd's HTTP API takes them.
+"""JSON, base64 and times as slogd's HTTP API accepts them.
 
-Functions return the value or raise ValueError: with slogd's words (which are Go's) where its recorded answers have
-them, else with those of the library that reads the value.
+The functions raise ValueError: with slogd's texts (which are Go's) as far as its recorded answers have them, otherwise
+with the texts of the library that parses the value.
 """
 
 from __future__ import annotations
@@ -15,61 +15,63 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 _SPACE = " \t\r\n"
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
-_KINDS = {bool: "bool", str: "string", int: "number", float: "number", list: "array", dict: "object"}
+_JSON_TYPES = {bool: "bool", str: "string", int: "number", float: "number", list: "array", dict: "object"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*")
 _RFC3339 = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})")
 _LAYOUT = "2006-01-02T15:04:05.999999999Z07:00"
-"""How Go names the form of RFC 3339."""
+"""Go's layout string for RFC 3339."""
 
 
 def first_value(data: bytes) -> Any:
-    """Returns the first JSON value; what follows it is passed over."""
+    """Return the first JSON value; anything after it is ignored."""
     text = data.decode(errors="replace").lstrip(_SPACE)
     if not text:
         raise ValueError("EOF")
     try:
+        # slogd's gateway decodes a stream, so it ignores anything behind the first value.
         return _DECODER.raw_decode(text)[0]
     except RecursionError:
         raise ValueError("exceeded max depth") from None
     except json.JSONDecodeError as error:
-        raise ValueError(_not_json(error)) from None
+        raise ValueError(_syntax_error(error)) from None
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a value")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _not_json(error: json.JSONDecodeError) -> str:
+def _syntax_error(error: json.JSONDecodeError) -> str:
     rest = error.doc[error.pos :]
     if error.msg != "Expecting value" or not rest:
         return str(error)
     word = _LITERALS.get(rest[0], "")
-    for given, expected in zip(rest, word, strict=False):
-        if given != expected:
-            return f"invalid character '{given}' in literal {word} (expecting '{expected}')"
+    # Go names the first character that differs from the literal.
+    for actual, expected in zip(rest, word, strict=False):
+        if actual != expected:
+            return f"invalid character '{actual}' in literal {word} (expecting '{expected}')"
     return f"invalid character '{rest[0]}' looking for beginning of value"
 
 
-def mismatch(value: Any, wanted: str) -> ValueError:
-    """Returns the error for a value of another kind than ``wanted``, one of Go's types."""
-    return ValueError(f"json: cannot unmarshal {_KINDS.get(type(value), 'null')} into Go value of type {wanted}")
+def mismatch(node: Any, go_type: str) -> ValueError:
+    """Return the error for a value that is not of ``go_type``."""
+    return ValueError(f"json: cannot unmarshal {_JSON_TYPES.get(type(node), 'null')} into Go value of type {go_type}")
 
 
 def from_base64(text: str) -> bytes:
-    """Reads the standard alphabet with padding; line ends are passed over."""
+    """Decode the standard alphabet with padding; line ends are ignored."""
     plain = text.replace("\r", "").replace("\n", "")
     try:
         return base64.b64decode(plain, validate=True)
     except ValueError:
-        good = _BASE64.match(plain)
-        raise ValueError(f"illegal base64 data at input byte {good.end() if good else 0}") from None
+        valid_prefix = _BASE64.match(plain)
+        raise ValueError(f"illegal base64 data at input byte {valid_prefix.end() if valid_prefix else 0}") from None
 
 
 def parse_time(text: str) -> Timestamp:
-    """Reads an RFC 3339 time with up to nine decimals, of the years 1 to 9999."""
+    """Parse an RFC 3339 time with up to nine decimals, years 1 to 9999."""
     stamp = Timestamp()
     try:
         if not _RFC3339.fullmatch(text):

@@ -33,52 +33,52 @@ def by_protobuf(request: AppendRequest) -> tuple[object, ...]:
     return (request.topic, from_batch(stored(to_body(request.logs))), *rest)
 
 
-def given_by(append: Append) -> tuple[object, ...]:
+def contents_of(append: Append) -> tuple[object, ...]:
     rest = (append.transaction_id, append.producer_id, append.sequence)
     return (append.topic, from_batch(stored(as_batch(append.body))), *rest)
 
 
 @pytest.fixture(autouse=True, params=[0, 100])
-def _many_or_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decode, "FEW", request.param)
+def _by_columns_and_by_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_LOOP_ENTRIES", request.param)
 
 
 @given(requests, st.data())
-def test_any_bytes_are_read_as_protobuf_reads_them_or_refused(request: AppendRequest, data: st.DataObject) -> None:
+def test_random_bytes_are_parsed_like_protobuf_or_refused(request: AppendRequest, data: st.DataObject) -> None:
     wire = bytearray(request.SerializeToString())
     for _ in range(data.draw(st.integers(0, 3))):
-        at = data.draw(st.integers(0, len(wire)))
-        wire[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+        position = data.draw(st.integers(0, len(wire)))
+        wire[position : position + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
     expected = None
     with contextlib.suppress(DecodeError):
         expected = by_protobuf(AppendRequest.FromString(bytes(wire)))
     try:
-        assert given_by(parse_append(bytes(wire))) == expected
+        assert contents_of(parse_append(bytes(wire))) == expected
     except BadRequest:
         assert expected is None
 
 
-def test_of_a_field_given_twice_the_last_counts() -> None:
+def test_last_of_repeated_fields_counts() -> None:
     plain, any_ = LogEntry(raw_bytes=b"a").SerializeToString(), LogEntry(protobuf=ProtobufAny(value=b"b"))
-    wire = b"".join(b"\x12" + bytes([len(one)]) + one for one in (plain * 2, plain + any_.SerializeToString()))
+    wire = b"".join(b"\x12" + bytes([len(entry)]) + entry for entry in (plain * 2, plain + any_.SerializeToString()))
     rows = as_batch(parse_append(wire).body).to_pylist()
     assert [(row["payload"], row["type_url"]) for row in rows] == [(b"a", None), (b"b", "")]
 
 
 @given(st.lists(entries, max_size=8), st.integers(0, 2**62), st.integers(0, 2**62))
-def test_answers_are_read_as_they_were_written(sent: list[LogEntry], first: int, following: int) -> None:
+def test_parse_logs_returns_what_response_encoded(sent: list[LogEntry], first: int, following: int) -> None:
     batch = stored(to_body(sent), first)
     read, next_offset = parse_logs(response([batch] if sent else [], following))
     assert (from_batch(read), next_offset) == (from_batch(batch), following)
 
 
 @given(st.binary(max_size=40))
-def test_an_answer_of_any_bytes_is_read_or_refused(data: bytes) -> None:
+def test_response_of_random_bytes_is_parsed_or_refused(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         parse_logs(data)
 
 
 @pytest.mark.parametrize("fields", [{"offset": 2**63}, {"timestamp": {"seconds": 2**62}}])
-def test_an_answer_of_impossible_numbers_is_refused(fields: dict[str, Any]) -> None:
+def test_response_with_impossible_numbers_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a GetLogsResponse"):
         parse_logs(GetLogsResponse(logs=[LogEntry(**fields)]).SerializeToString())

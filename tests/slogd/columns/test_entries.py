@@ -10,11 +10,11 @@ from penstock.slogd.columns.entries import (
     ENTRY_OVERHEAD,
     annotation_dicts,
     lengths,
+    non_null_rows,
     rows,
     sizes,
     to_body,
     to_response,
-    valid,
 )
 from penstock.slogd.slogd_pb2 import GetLogsResponse, LogEntry
 
@@ -37,7 +37,7 @@ entries = st.builds(_entry, payloads, st.dictionaries(text, text, max_size=3), s
 
 
 def stored(part: pa.RecordBatch, first: int = 0) -> pa.RecordBatch:
-    """As the log gives it back."""
+    """Return the rows as the log returns them."""
     count = part.num_rows
     offsets = pa.array(range(first, first + count), pa.int64())
     stamps = pa.array([START + first + i for i in range(count)], pa.int64()).cast(pa.timestamp("us", "UTC"))
@@ -50,7 +50,7 @@ def from_batch(batch: pa.RecordBatch) -> list[LogEntry]:
 
 
 @given(st.lists(entries, max_size=8))
-def test_entries_come_back_as_they_were(sent: list[LogEntry]) -> None:
+def test_entries_survive_the_round_trip(sent: list[LogEntry]) -> None:
     received = from_batch(stored(to_body(sent)))
     for number, (entry, original) in enumerate(zip(received, sent, strict=True)):
         assert entry.offset == number
@@ -61,33 +61,33 @@ def test_entries_come_back_as_they_were(sent: list[LogEntry]) -> None:
 
 
 @given(st.lists(entries, max_size=8), st.data())
-def test_a_slice_of_a_batch_gives_its_own_rows(sent: list[LogEntry], data: st.DataObject) -> None:
+def test_slice_of_a_batch_has_its_own_rows_and_sizes(sent: list[LogEntry], data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(sent)))
     length = data.draw(st.integers(0, len(sent) - begin))
-    whole = stored(to_body(sent))
-    assert from_batch(whole.slice(begin, length)) == from_batch(whole)[begin : begin + length]
-    assert sizes(whole.slice(begin, length)).tolist() == sizes(whole)[begin : begin + length].tolist()
+    batch = stored(to_body(sent))
+    assert from_batch(batch.slice(begin, length)) == from_batch(batch)[begin : begin + length]
+    assert sizes(batch.slice(begin, length)).tolist() == sizes(batch)[begin : begin + length].tolist()
 
 
 @given(st.lists(entries, min_size=1, max_size=8))
-def test_no_entry_is_larger_than_said(sent: list[LogEntry]) -> None:
+def test_sizes_are_upper_bounds(sent: list[LogEntry]) -> None:
     batch = stored(to_body(sent), first=2**40)
     for entry, size in zip(from_batch(batch), sizes(batch), strict=True):
         assert GetLogsResponse(logs=[entry]).ByteSize() <= size
 
 
-def test_what_the_client_says_of_offset_and_time_is_left_out() -> None:
+def test_to_body_ignores_offset_and_timestamp_of_the_client() -> None:
     sent = LogEntry(offset=77, raw_bytes=b"x")
     sent.timestamp.FromSeconds(5)
     assert to_body([sent]).column_names == ["key", "payload", "type_url", "annotations"]
 
 
-def test_an_entry_without_payload_stays_without() -> None:
+def test_entry_without_payload_has_none_after_the_round_trip() -> None:
     received = from_batch(stored(to_body([LogEntry(), LogEntry(raw_bytes=b"")])))
     assert [entry.WhichOneof("entry") for entry in received] == [None, "raw_bytes"]
 
 
-def test_annotations_without_value_read_as_empty() -> None:
+def test_null_annotation_is_read_as_empty_text() -> None:
     column = pa.array([[("a", None), ("b", "1")], None, []], ANNOTATIONS)
     assert annotation_dicts(column) == [{"a": "", "b": "1"}, None, None]
 
@@ -97,19 +97,19 @@ def test_rows_are_plain_values() -> None:
     assert (row.offset, row.timestamp, row.key, row.payload, row.type_url) == (0, START, b"k", b"x", None)
 
 
-def test_an_empty_entry_fits_its_overhead() -> None:
+def test_size_of_an_empty_entry_is_the_overhead() -> None:
     assert sizes(stored(body([None]))).tolist() == [ENTRY_OVERHEAD]
 
 
 @given(st.lists(st.none() | st.binary(max_size=5), max_size=9), st.data())
-def test_lengths_are_those_of_the_values(values: list[bytes | None], data: st.DataObject) -> None:
+def test_lengths_count_bytes_and_0_for_null(values: list[bytes | None], data: st.DataObject) -> None:
     begin = data.draw(st.integers(0, len(values)))
     column = pa.array(values, pa.binary()).slice(begin)
     assert lengths(column).tolist() == [len(value or b"") for value in values[begin:]]
-    assert valid(column).tolist() == [value is not None for value in values[begin:]]
+    assert non_null_rows(column).tolist() == [value is not None for value in values[begin:]]
 
 
-def test_one_plain_entry_is_as_any_other() -> None:
-    (one,) = to_body([LogEntry(raw_bytes=b"x")]).to_pylist()
+def test_single_plain_entry_equals_one_of_many() -> None:
+    (single,) = to_body([LogEntry(raw_bytes=b"x")]).to_pylist()
     first, _ = to_body([LogEntry(raw_bytes=b"x"), LogEntry()]).to_pylist()
-    assert one == first
+    assert single == first

@@ -6,42 +6,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.records import annotation_column, as_batch
-from penstock.slogd.columns.decode import FEW, parse_append
+from penstock.slogd.columns.decode import MAX_LOOP_ENTRIES, parse_append
 from penstock.slogd.columns.entries import annotation_dicts, to_body
-from penstock.slogd.columns.gathered import Gathered, gathered
+from penstock.slogd.columns.gathered import GatheredValues, gather_values
 from penstock.slogd.slogd_pb2 import AppendRequest, LogEntry
 
 NAMED = st.dictionaries(st.text(max_size=4), st.text(max_size=4), max_size=3)
 
 
 def framed(tag: int, *parts: bytes) -> bytes:
-    """A field of bytes, or of a message: short ones."""
+    """Return a short field of bytes or of a message."""
     content = b"".join(parts)
     return bytes([tag << 3 | 2, len(content)]) + content
 
 
 @given(st.lists(st.binary(max_size=20), max_size=8), st.integers(0, 2**64 - 1))
-def test_plain_entries_give_their_payloads(payloads: list[bytes], offset: int) -> None:
+def test_payloads_of_plain_entries_are_gathered(payloads: list[bytes], offset: int) -> None:
     logs = [LogEntry(raw_bytes=payload, offset=offset) for payload in payloads]
     data = AppendRequest(topic="t", logs=logs, producer_id="me", sequence=1).SerializeToString()
-    assert gathered(data, len(logs)) == Gathered(payloads, [], [])
+    assert gather_values(data, len(logs)) == GatheredValues(payloads, [], [])
 
 
 @given(st.lists(st.tuples(st.binary(max_size=9), NAMED), max_size=8))
-def test_annotations_stand_one_behind_the_other(entries: list[tuple[bytes, dict[str, str]]]) -> None:
+def test_annotations_are_gathered_in_order(entries: list[tuple[bytes, dict[str, str]]]) -> None:
     logs = [LogEntry(raw_bytes=payload, annotations=named) for payload, named in entries]
-    found = gathered(AppendRequest(topic="t", logs=logs).SerializeToString(), len(logs))
-    assert found is not None
-    assert found.payloads == [payload for payload, _ in entries]
-    pairs = list(zip(found.names, found.texts, strict=True))
+    values = gather_values(AppendRequest(topic="t", logs=logs).SerializeToString(), len(logs))
+    assert values is not None
+    assert values.payloads == [payload for payload, _ in entries]
+    pairs = list(zip(values.names, values.texts, strict=True))
     for _, named in entries:
-        mine, pairs = pairs[: len(named)], pairs[len(named) :]
-        assert {name.decode(): text.decode() for name, text in mine} == named
+        own_pairs, pairs = pairs[: len(named)], pairs[len(named) :]
+        assert {name.decode(): text.decode() for name, text in own_pairs} == named
     assert not pairs
 
 
 @pytest.mark.parametrize(
-    "other",
+    "entry",
     [
         LogEntry().SerializeToString(),
         LogEntry(raw_bytes=b"x", key=b"").SerializeToString(),
@@ -51,35 +51,35 @@ def test_annotations_stand_one_behind_the_other(entries: list[tuple[bytes, dict[
         framed(4, b"x") + framed(5, framed(2, b"text")),
     ],
 )
-def test_any_other_entry_leaves_them_to_a_loop(other: bytes) -> None:
+def test_other_entries_are_not_gathered(entry: bytes) -> None:
     plain = AppendRequest(logs=[LogEntry(raw_bytes=b"x")]).SerializeToString()
-    assert gathered(plain + framed(2, other), 2) is None
+    assert gather_values(plain + framed(2, entry), 2) is None
 
 
-def test_two_payloads_of_one_entry_do_not_pass_for_those_of_two() -> None:
+def test_two_payloads_of_a_single_entry_are_not_gathered() -> None:
     twice = LogEntry(raw_bytes=b"x").SerializeToString() * 2
-    assert gathered(framed(2, twice) + b"\x12\x00", 2) is None
+    assert gather_values(framed(2, twice) + b"\x12\x00", 2) is None
 
 
 PAIR = st.lists(st.tuples(st.sampled_from([1, 2]), st.sampled_from([b"", b"a", b"b"])), max_size=4)
-"""The fields of an annotation as somebody may write them: a name or a value twice, in any order, or not at all."""
+"""Fields of an annotation that another encoder may write: name and value repeated, in any order, or missing."""
 
 
 @given(st.lists(st.tuples(st.binary(max_size=3), st.lists(PAIR, max_size=3)), max_size=4), st.booleans())
-def test_however_annotations_are_written_they_are_what_protobuf_reads(
+def test_unusual_annotations_are_parsed_like_protobuf(
     entries: list[tuple[bytes, list[list[tuple[int, bytes]]]]], tidy: bool
 ) -> None:
-    many = entries * (FEW + 1)
+    many = entries * (MAX_LOOP_ENTRIES + 1)
     data = b""
     for payload, pairs in many:
-        whole = [[(1, b"n%d" % n), (2, b"t")] if tidy else fields for n, fields in enumerate(pairs)]
-        told = [framed(5, *(framed(tag, text) for tag, text in fields)) for fields in whole]
-        data += framed(2, framed(4, payload), *told)
+        written = [[(1, b"n%d" % n), (2, b"t")] if tidy else fields for n, fields in enumerate(pairs)]
+        encoded = [framed(5, *(framed(tag, text) for tag, text in fields)) for fields in written]
+        data += framed(2, framed(4, payload), *encoded)
     body = as_batch(parse_append(data).body)
     expected = to_body(AppendRequest.FromString(data).logs)
     assert body.num_rows == len(many)
     if many:
         assert body.column("payload").to_pylist() == expected.column("payload").to_pylist()
-        found, read = annotation_column(body), annotation_column(expected)
-        assert annotation_dicts(found) == annotation_dicts(read)
-        assert found.null_count == read.null_count
+        annotations, read = annotation_column(body), annotation_column(expected)
+        assert annotation_dicts(annotations) == annotation_dicts(read)
+        assert annotations.null_count == read.null_count

@@ -35,25 +35,25 @@ def parse(entry: dict[str, Any]) -> list[dict[str, Any]]:
 @example(b"[" * 100_000)
 @example(b'{"logs":[{"offset":' + b"9" * 10_000 + b"}]}")
 @example(b'{"logs":[{"raw_bytes":"\xc3\xa9"}]}')
-def test_no_bytes_raise_anything_but_bad_request(data: bytes) -> None:
+def test_random_bytes_raise_only_bad_request(data: bytes) -> None:
     with contextlib.suppress(BadRequest):
         parse_append("t", data)
 
 
 @given(st.lists(near_entries | json_values, max_size=3))
-def test_no_document_raises_anything_but_bad_request(logs: list[Any]) -> None:
+def test_random_entries_raise_only_bad_request(logs: list[Any]) -> None:
     with contextlib.suppress(BadRequest):
         parse_append("t", json.dumps({"logs": logs}).encode())
 
 
 @given(st.sampled_from(["Any", "Duration", "Struct", "FieldMask", "Api", "BytesValue"]), json_values)
-def test_no_any_raises_anything_but_bad_request(name: str, value: Any) -> None:
+def test_random_any_raises_only_bad_request(name: str, value: Any) -> None:
     with contextlib.suppress(BadRequest):
         parse({"protobuf": {"@type": f"type.googleapis.com/google.protobuf.{name}", "value": value}})
 
 
 @given(st.lists(entries, max_size=6))
-def test_what_is_answered_can_be_appended_again(sent: list[LogEntry]) -> None:
+def test_answered_entries_can_be_appended_again(sent: list[LogEntry]) -> None:
     # An Any of a type that is not known is answered, but not taken: slogd does not take it either.
     sent = [entry for entry in sent if entry.WhichOneof("entry") != "protobuf"]
     batch = to_body(sent)
@@ -66,7 +66,7 @@ def test_raw_bytes_win_over_an_any() -> None:
     assert (row["payload"], row["type_url"]) == (b"r", None)
 
 
-def test_both_spellings_are_taken_and_null_means_not_given() -> None:
+def test_both_spellings_are_accepted_and_null_means_absent() -> None:
     assert parse({"raw_bytes": None, "rawBytes": "eg=="})[0]["payload"] == b"z"
     assert parse({"raw_bytes": None})[0]["payload"] is None
 
@@ -99,23 +99,23 @@ def test_offset_and_timestamp_are_checked_and_left_out() -> None:
         None,
     ],
 )
-def test_what_cannot_be_taken_is_refused(entry: Any) -> None:
+def test_invalid_entry_is_refused(entry: Any) -> None:
     with pytest.raises(BadRequest):
         parse(entry)
 
 
-def test_a_lone_surrogate_becomes_a_replacement_character() -> None:
+def test_lone_surrogate_becomes_a_replacement_character() -> None:
     batch = parse_append("t", b'{"logs":[{"annotations":{"a":"\\ud800"}}]}')
     assert as_batch(batch.body).column("annotations").to_pylist() == [[("a", "\ufffd")]]
 
 
 @pytest.mark.parametrize("data", [b"{}", b'{"logs":null}', b'{"logs":[]} rest', b'\n {"nope":1}', b'{"topic":"x"}'])
-def test_a_request_without_entries_is_an_empty_batch(data: bytes) -> None:
+def test_request_without_entries_is_an_empty_batch(data: bytes) -> None:
     assert as_batch(parse_append("t", data).body) == body(pa.array([], pa.binary()))
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ("not json", "invalid character 'o' in literal null (expecting 'u')"),
         ("", "EOF"),
@@ -125,20 +125,20 @@ def test_a_request_without_entries_is_an_empty_batch(data: bytes) -> None:
         ('{"logs":[{"offset":"abc"}]}', "invalid character 'a' looking for beginning of value"),
     ],
 )
-def test_recorded_refusals_have_the_words_of_slogd(body: str, said: str) -> None:
+def test_refusals_have_the_recorded_texts_of_slogd(body: str, message: str) -> None:
     with pytest.raises(BadRequest) as raised:
         parse_append("t", body.encode())
-    assert raised.value.message == said
+    assert raised.value.message == message
 
 
-def test_the_other_fields_are_read_in_both_spellings() -> None:
+def test_scalar_fields_are_read_in_both_spellings() -> None:
     plain = parse_append("t", b'{"transaction_id":"x","producer_id":"p","sequence":"7"}')
     camel = parse_append("t", b'{"transactionId":"x","producerId":"p","sequence":7}')
     for append in (plain, camel):
         assert (append.topic, append.transaction_id, append.producer_id, append.sequence) == ("t", "x", "p", 7)
 
 
-def test_a_field_that_is_not_known_is_passed_over_and_named() -> None:
+def test_unknown_field_is_ignored_and_named() -> None:
     append = parse_append("t", b'{"other":1,"logs":[{"raw_bytes":"eA==","colour":"red"}]}')
     assert (append.unknown, as_batch(append.body).column("payload").to_pylist()) == ("colour", [b"x"])
 
@@ -146,7 +146,7 @@ def test_a_field_that_is_not_known_is_passed_over_and_named() -> None:
 @pytest.mark.parametrize(
     "name", ["raw_byte", "rawbytes", "raw-bytes", "bytes", "payload", "message", "Data", "protobufs"]
 )
-def test_a_payload_under_another_name_is_refused_instead_of_stored_empty(name: str) -> None:
+def test_payload_under_another_name_is_refused(name: str) -> None:
     with pytest.raises(BadRequest, match="raw_bytes has it in base64"):
         parse({name: "eA=="})
     assert parse({"raw_bytes": "eA==", name: "eA=="})[0]["payload"] == b"x"

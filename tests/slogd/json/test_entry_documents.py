@@ -14,7 +14,7 @@ from penstock.slogd.slogd_pb2 import LogEntry
 from tests.slogd.columns.test_entries import START, stored
 
 
-def test_an_entry_reads_as_slogd_writes_it() -> None:
+def test_entry_document_equals_that_of_slogd() -> None:
     first = LogEntry(raw_bytes=b"x", annotations={"a": "b"})
     second = LogEntry(key=b"k")
     logs = logs_document([stored(to_body([first, second]))])["logs"]
@@ -24,7 +24,7 @@ def test_an_entry_reads_as_slogd_writes_it() -> None:
     ]
 
 
-def test_no_rows_are_an_empty_object() -> None:
+def test_document_without_rows_is_an_empty_object() -> None:
     assert logs_document([]) == {}
 
 
@@ -37,11 +37,11 @@ def test_no_rows_are_an_empty_object() -> None:
         (-1, "1969-12-31T23:59:59.999999Z"),
     ],
 )
-def test_timestamps_have_as_many_decimals_as_they_need(micros: int, text: str) -> None:
+def test_timestamp_has_0_3_or_6_decimals(micros: int, text: str) -> None:
     assert timestamp_text(micros) == text
 
 
-def test_a_known_any_reads_as_its_type_does() -> None:
+def test_any_of_known_type_has_the_json_of_its_type() -> None:
     packed = any_pb2.Any()
     packed.Pack(duration_pb2.Duration(seconds=1, nanos=500_000_000))
     assert any_document(packed.type_url, packed.value) == {"@type": packed.type_url, "value": "1.500s"}
@@ -58,12 +58,12 @@ def test_a_known_any_reads_as_its_type_does() -> None:
         ("/", b""),
     ],
 )
-def test_any_other_any_reads_as_base64(type_url: str, value: bytes) -> None:
+def test_any_of_unknown_type_is_base64(type_url: str, value: bytes) -> None:
     assert any_document(type_url, value) == {"@type": type_url, "value": base64.b64encode(value).decode()}
 
 
 @given(st.sampled_from(["Any", "Duration", "Struct", "Value", "FieldMask", "Api", "Timestamp"]), st.binary(max_size=30))
-def test_every_any_can_be_read(name: str, value: bytes) -> None:
+def test_random_any_has_a_document(name: str, value: bytes) -> None:
     json.loads(dumps(any_document(f"type.googleapis.com/google.protobuf.{name}", value)))
 
 
@@ -71,7 +71,7 @@ def struct_of(text: str) -> bytes:
     return json_format.Parse(text, struct_pb2.Struct()).SerializeToString()
 
 
-def test_a_structs_numbers_and_order_are_gos() -> None:
+def test_struct_has_numbers_and_order_of_go() -> None:
     text = '{"z": 1, "b": 1.5, "a": {"y": -3, "x": [2, 0.25]}, "m": 1e20, "n": true}'
     document = any_document("type.googleapis.com/google.protobuf.Struct", struct_of(text))
     assert dumps(document) == (
@@ -80,12 +80,12 @@ def test_a_structs_numbers_and_order_are_gos() -> None:
     )
 
 
-def test_a_wrappers_number_is_gos() -> None:
+def test_wrapper_has_the_number_of_go() -> None:
     value = wrappers_pb2.DoubleValue(value=1).SerializeToString()
     assert dumps(any_document("x/google.protobuf.DoubleValue", value)).endswith(b'"value":1}')
 
 
-def test_annotations_are_answered_in_the_order_of_their_names() -> None:
+def test_sorted_annotations_are_ordered_by_name() -> None:
     document = {"logs": [{"annotations": {"z": "1", "a": "2", "B": "3"}}, {}, {"annotations": {"b": "1"}}]}
     assert list(sorted_annotations(document)["logs"][0]["annotations"]) == ["B", "a", "z"]
     assert sorted_annotations({}) == {}

@@ -19,13 +19,13 @@ values = st.recursive(
 
 
 @given(values, st.sampled_from(["", " rest", "\n{"]), st.sampled_from([None, 1]))
-def test_the_first_value_is_read_whatever_follows(value: object, rest: str, indent: int | None) -> None:
+def test_first_value_ignores_what_follows(value: object, rest: str, indent: int | None) -> None:
     text = " " + json.dumps(value, indent=indent) + (rest or " ")
     assert first_value(text.encode()) == value
 
 
 @pytest.mark.parametrize("text", ["", "  ", "tru", '{"a":', "[[", "{a:1}", "[1,]", '"\x01"', "[NaN]", "-Infinity", "é"])
-def test_what_is_no_json_is_refused(text: str) -> None:
+def test_invalid_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         first_value(text.encode())
 
@@ -33,33 +33,33 @@ def test_what_is_no_json_is_refused(text: str) -> None:
 @given(st.binary(max_size=40) | st.text(alphabet='{}[]",:1.eE-+tfnul\\ ', max_size=20).map(str.encode))
 @example(b"[" * 100_000)
 @example(b"1" * 10_000)
-def test_any_bytes_are_a_value_or_refused(data: bytes) -> None:
+def test_random_bytes_are_a_value_or_refused(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         first_value(data)
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))
-def test_base64_is_read_with_line_ends_anywhere(data: bytes, at: int) -> None:
+def test_from_base64_ignores_line_ends(data: bytes, position: int) -> None:
     text = base64.b64encode(data).decode()
-    assert from_base64(text[:at] + "\r\n" + text[at:]) == data
+    assert from_base64(text[:position] + "\r\n" + text[position:]) == data
 
 
 @pytest.mark.parametrize("text", ["***", "YQ", "YWJjYQ", "YQ=", "YQ=a", "YQ==x", "YWI==", "Y*==", "_-8=", "é"])
-def test_what_is_no_base64_is_refused(text: str) -> None:
+def test_invalid_base64_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="illegal base64 data at input byte"):
         from_base64(text)
 
 
 @given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)))
-def test_times_are_read_to_the_microsecond(moment: datetime) -> None:
+def test_parse_time_keeps_microseconds(moment: datetime) -> None:
     assert parse_time(moment.isoformat() + "Z").ToDatetime() == moment
 
 
-def test_zones_and_nanoseconds_are_read() -> None:
-    at = int(datetime(2026, 11, 21, 1, 5, 57, tzinfo=UTC).timestamp())
+def test_parse_time_accepts_zones_and_nanoseconds() -> None:
+    seconds = int(datetime(2026, 11, 21, 1, 5, 57, tzinfo=UTC).timestamp())
     for text, nanos in (("01:05:57.112292720Z", 112292720), ("02:35:57+01:30", 0), ("00:05:57-01:00", 0)):
         stamp = parse_time("2026-11-21T" + text)
-        assert (stamp.seconds, stamp.nanos) == (at, nanos)
+        assert (stamp.seconds, stamp.nanos) == (seconds, nanos)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,12 @@ def test_zones_and_nanoseconds_are_read() -> None:
         "٢٠٢٦-11-21T01:05:57Z",
     ],
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="bad Timestamp: parsing time"):
         parse_time(text)
 
 
 @given(st.from_regex(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-9:]{8}(Z|\+[0-9]{2}:[0-9]{2})", fullmatch=True) | st.text())
-def test_any_text_is_a_time_or_refused(text: str) -> None:
+def test_random_text_is_a_time_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):
         parse_time(text)
