@@ -34,6 +34,7 @@ REWRITTEN = [
     "process",
     "records",
     "sinks",
+    "slogd",
     "supervise",
     "testing",
 ]
