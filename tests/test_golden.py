@@ -25,7 +25,7 @@ from penstock.landing.proof.prover import rebuild
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.ledger.balance import balance
-from penstock.ledger.book_from_topics import anew, usable
+from penstock.ledger.book_from_topics import recompute, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader
 from penstock.records import body
 from penstock.testing.pipe import Pipe, until
@@ -145,7 +145,7 @@ def test_nothing_is_found_damaged(golden: Golden, log: Log) -> None:
 def test_the_ledgers_checkpoint_is_used_and_says_what_the_topics_say(golden: Golden) -> None:
     pages, why = usable(golden.topics)
     assert pages is not None, why
-    assert anew(golden.topics)[1] == [], "and so does a book made without it"
+    assert recompute(golden.topics)[1] == [], "and so does a book made without it"
     topics = {topic.topic: topic for topic in balance(pages, {}, {}).topics}
     assert {topic: topics[topic].fates for topic in golden.expected["fates"]} == golden.expected["fates"]
     assert {topic: topics[topic].end for topic in topics} == golden.expected["ends"]

@@ -1,7 +1,7 @@
-"""What the auditors of Kafka clients told: shown beside the balance, and no term of its proof.
+"""Counts that auditors of Kafka clients reported: shown next to the balance, never a term of it.
 
-A client counts on its own side, by the times of its messages; so its counts say what it tried, sent and read, and
-differ from the log's own by what is on its way, or was lost before it could tell.
+A client counts on its own side, by the times of its messages. Its counts differ from the log's by what is in flight or
+was lost before the client could report.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from penstock.ledger.daily_rollup import rolled_key, widened
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """The counts of one source and topic in a tier, over all lives of the source.
+    """The counts of one source and topic in a tier, summed over all incarnations of the source.
 
-    Names are ``attempt``, ``success`` and ``failure`` (messages), and ``attempt_bytes`` and so on; of large messages
-    that a consumer could not put together ``evicted``, ``expired`` and ``refused.WHY``, and ``skipped`` ones.
+    Names are ``attempt``, ``success`` and ``failure`` (messages), ``attempt_bytes`` and so on; for large messages that
+    a consumer could not assemble ``evicted``, ``expired`` and ``refused.REASON``; and ``skipped``.
     """
 
     tier: str
@@ -29,11 +29,11 @@ class Audited:
 
 
 def audited(pages: TierCounts, within: Within = None) -> list[Audited]:
-    """By tier, source and topic; of the buckets ``within`` alone where given."""
+    """Return the counts by tier, source and topic, limited to the buckets ``within`` if given."""
     within = widened(within, pages.rolled)
-    found: dict[tuple[str, str, str], Counts] = {}
-    for (tier, source, _), told in pages.audits.items():
-        for (topic, minute), (_, counts) in told.items():
+    totals: dict[tuple[str, str, str], Counts] = {}
+    for (tier, source, _), audit in pages.audits.items():
+        for (topic, minute), (_, counts) in audit.items():
             if inside(rolled_key((topic, minute), pages.rolled)[1], within):
-                found.setdefault((tier, source, topic), Counts()).absorb(counts)
-    return [Audited(*names, counts.pruned()) for names, counts in sorted(found.items())]
+                totals.setdefault((tier, source, topic), Counts()).absorb(counts)
+    return [Audited(*names, counts.pruned()) for names, counts in sorted(totals.items())]

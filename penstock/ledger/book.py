@@ -1,8 +1,8 @@
-"""The book: every tier's counts by source and bucket, in memory.
+"""The book: the counts of every tier by source and bucket, in memory.
 
-``received`` and ``logged`` are entered from the batches of the log themselves (their documents carry the
-receivers' counts), ``landed``, ``client`` and auditors' tiers from posts. So the book is a cache: it can be computed
-again from segments, gaps and posts at any time.
+``received`` and ``logged`` are entered from the batches of the log, whose documents carry the receivers' counts;
+``landed``, ``clients`` and ``audits`` from posts. Invariant: the book is a cache. It can be recomputed from segments,
+gaps and posts at any time, and ``penstock balance --rebuild`` does so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket, summed
-from penstock.ledger.daily_rollup import CLOSED, LEAST, day_of, plus, roll_counts, roll_rows, roll_told, rolled_key
+from penstock.ledger.daily_rollup import (
+    CLOSED,
+    MIN_DETAIL_S,
+    day_of,
+    plus,
+    roll_audit,
+    roll_counts,
+    roll_rows,
+    rolled_key,
+)
 from penstock.ledger.posts import (
     LARGEST,
     SUM,
@@ -28,9 +37,10 @@ from penstock.log.store.gaps import Gap
 
 @dataclass(slots=True)
 class TopicFates:
-    """What became of a topic's offsets before ``through``, and of those in ``ahead``.
+    """The fates of a topic's offsets before ``through``, and of those in ``ahead``.
 
-    ``refills``: request and version of what was told out of turn; ``deletion``: the last one that was told.
+    ``refills`` has request and version of each backfill that was entered; ``deletion`` is the number of the last
+    deletion.
     """
 
     through: int = 0
@@ -42,30 +52,30 @@ class TopicFates:
     deletion: int = 0
 
     def copy(self) -> TopicFates:
-        """A copy that shares nothing that changes."""
+        """Return a copy that shares no mutable state."""
         return replace(self, counts=dict(self.counts), uuids=dict(self.uuids))
 
     def beyond(self, end: int) -> list[tuple[int, int]]:
-        """The offsets before ``end`` of which nothing was told, as runs."""
-        left, at = [], self.through
+        """Return the ranges of offsets before ``end`` that no post covers."""
+        missing, reached = [], self.through
         for begin, stop in [*sorted(self.ahead), (end, end)]:
-            if begin > at:
-                left.append((at, min(begin, end)))
-            at = max(at, stop)
-        return [(begin, stop) for begin, stop in left if begin < stop]
+            if begin > reached:
+                missing.append((reached, min(begin, end)))
+            reached = max(reached, stop)
+        return [(begin, stop) for begin, stop in missing if begin < stop]
 
 
-MOST_EVENTS = 10_000
-"""That are kept."""
+MAX_EVENTS = 10_000
+"""Limit for the events in memory; older ones remain in the topic ``_ledger``."""
 Life = tuple[str, str, str]
 """Tier, source and incarnation of an auditor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """How far a topic is entered: its offsets before ``end``, of which the last has the timestamp ``time``.
+    """The offset up to which a topic is entered (``end``, exclusive), and the timestamp of the row before it.
 
-    ``time`` is in microseconds; 0 where the last offset is in a gap.
+    ``time`` is in microseconds; 0 if the last offset is in a gap.
     """
 
     end: int = 0
@@ -74,11 +84,11 @@ class Covered:
 
 @dataclass(slots=True)
 class TierCounts:
-    """The counts of all tiers; ``ends`` are the ends of the topics' offsets that ``logged`` covers.
+    """The counts of all tiers; ``ends`` are the ends of the offsets that ``logged`` covers, by topic.
 
-    ``covered``: how far each topic, the internal ones too, is entered; ``lost``: its gaps before there of whose batches
-    no counts are known. What is older than ``rolled`` (seconds since the epoch) is kept by day. Counts in here are
-    never changed, only replaced.
+    ``covered`` says up to where each topic, internal ones included, is entered. ``lost`` has the gaps before that whose
+    counts cannot be read. Buckets older than ``rolled`` (seconds since the epoch) are summed by day. Invariant: the
+    ``Counts`` in here are replaced and never changed, so that a shallow copy is a snapshot.
     """
 
     received: dict[SourceBucket, Counts] = field(default_factory=dict)
@@ -87,75 +97,75 @@ class TierCounts:
     landed: dict[str, TopicFates] = field(default_factory=dict)
     clients: dict[tuple[str, str], ClientPost] = field(default_factory=dict)
     audits: dict[Life, dict[SourceBucket, tuple[int, Counts]]] = field(default_factory=dict)
-    """By topic and bucket, with the version that told them."""
+    """By topic and bucket, with the version of the post that reported them."""
     covered: dict[str, Covered] = field(default_factory=dict)
     lost: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     rolled: int = 0
-    heard: dict[Life, int] = field(default_factory=dict)
-    """The bucket in which each auditor posted last."""
+    last_posts: dict[Life, int] = field(default_factory=dict)
+    """Bucket of the last post of each auditor."""
     events: dict[str, EventPost] = field(default_factory=dict)
-    """The newest of them, by id."""
-    told: dict[str, Counts] = field(default_factory=dict)
-    """By place, the losses that all events told of, also those that are not kept any more."""
+    """The newest events by id."""
+    event_losses: dict[str, Counts] = field(default_factory=dict)
+    """Losses by place, summed over all events, including those that left memory."""
 
     def copy(self) -> TierCounts:
-        """A copy that shares nothing that changes."""
+        """Return a copy that shares no mutable state."""
         return TierCounts(
             dict(self.received),
             {topic: dict(rows) for topic, rows in self.logged.items()},
             dict(self.ends),
             {topic: landed.copy() for topic, landed in self.landed.items()},
             dict(self.clients),
-            {life: dict(told) for life, told in self.audits.items()},
+            {life: dict(audit) for life, audit in self.audits.items()},
             dict(self.covered),
             {topic: list(ranges) for topic, ranges in self.lost.items()},
             self.rolled,
-            dict(self.heard),
+            dict(self.last_posts),
             dict(self.events),
-            dict(self.told),
+            dict(self.event_losses),
         )
 
     def sent(self, listener: str) -> Counts | None:
-        """What the senders of ``listener`` that count have sent; None where none does."""
+        """Return what the counting senders of ``listener`` report; None if no sender reports."""
         posts = [post.counts for (name, _), post in self.clients.items() if name == listener]
         return summed(posts) if posts else None
 
 
 class Book:
-    """The pages, for several threads at once."""
+    """Counts of all tiers, shared by threads. Threads: each method holds the lock for its whole duration."""
 
     def __init__(self, pages: TierCounts | None = None) -> None:
         self._lock = threading.Lock()
         self._pages = pages or TierCounts()
         self.skipped: set[str] = set()
-        """Topics of which offsets were passed over: not all that their files tell is entered."""
+        """Topics with offsets that were not entered, so that their page differs from their files."""
 
     def snapshot(self) -> TierCounts:
-        """All counts as of one moment."""
+        """Return all counts as of one moment."""
         with self._lock:
             return self._pages.copy()
 
     def events(self) -> dict[str, EventPost]:
-        """What happened, by id, the oldest entered first."""
+        """Return the events by id, the oldest first."""
         with self._lock:
             return dict(self._pages.events)
 
-    def told(self) -> dict[str, Counts]:
-        """By place, the losses that events have told of."""
+    def event_losses(self) -> dict[str, Counts]:
+        """Return the losses by place that events have reported."""
         with self._lock:
-            return dict(self._pages.told)
+            return dict(self._pages.event_losses)
 
     def covered(self, topic: str) -> int:
-        """Up to which offset a topic is entered."""
+        """Return the offset up to which a topic is entered."""
         return self._pages.covered.get(topic, Covered()).end
 
     def cover(self, topic: str, end: int, time: int = 0) -> None:
-        """A topic is entered up to ``end`` (exclusive), whose last row has the timestamp ``time``."""
+        """Mark a topic as entered up to ``end`` (exclusive), whose last row has the timestamp ``time``."""
         if end > self.covered(topic):
             self._pages.covered[topic] = Covered(end, time)
 
     def roll_up(self, before: int) -> None:
-        """Keep what is older than ``before`` (seconds since the epoch, the start of a day) by day."""
+        """Sum buckets older than ``before`` (seconds since the epoch, the start of a day) by day."""
         with self._lock:
             pages = self._pages
             if before > pages.rolled:
@@ -165,15 +175,15 @@ class Book:
                 for landed in pages.landed.values():
                     landed.counts = roll_counts(landed.counts, before)
                     landed.uuids = roll_counts(landed.uuids, before)
-                silent = (life for life in pages.audits if pages.heard.get(life, 0) < before)
-                # The rest of the day in which it was heard last may come yet.
-                ends = {life: day_of(pages.heard.get(life, 0)) for life in silent}
-                pages.audits |= {life: roll_told(pages.audits[life], end) for life, end in ends.items()}
+                ended = (life for life in pages.audits if pages.last_posts.get(life, 0) < before)
+                # Its last day stays open: posts for the rest of that day may still arrive.
+                ends = {life: day_of(pages.last_posts.get(life, 0)) for life in ended}
+                pages.audits |= {life: roll_audit(pages.audits[life], end) for life, end in ends.items()}
 
     def enter(self, topic: str, origin: Origin, base: int, rows: int, last: int = 0) -> None:
-        """A batch of ``topic`` (offsets from ``base`` on) with its counts; in an internal topic only these matter.
+        """Enter a batch of ``topic`` at offset ``base`` with its counts; of an internal topic only the counts.
 
-        ``last`` is its last timestamp in microseconds.
+        ``last`` is the batch's last timestamp in microseconds.
         """
         with self._lock:
             for bucket, counts in by_bucket(origin.bucket, origin.counts).items():
@@ -185,19 +195,19 @@ class Book:
             self.cover(topic, base + rows, last)
 
     def enter_lost(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
-        """``rows`` rows that the log once took and whose counts can no longer be read."""
+        """Enter ``rows`` rows that the log accepted and whose counts can no longer be read."""
         with self._lock:
             self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
             self._add_rows(topic, key, base, rows)
 
     def enter_gap(self, topic: str, gap: Gap) -> None:
-        """A gap whose counts nobody knows, after its rows were entered as lost."""
+        """Enter a gap without counts, after its rows were entered as lost."""
         with self._lock:
             self._pages.lost.setdefault(topic, []).append((gap.begin, gap.end))
             self.cover(topic, gap.end)
 
     def enter_gone(self, topic: str, gap: Gap, rows: Mapping[SourceBucket, int]) -> None:
-        """Batches that retention dropped, with the counts they had; in an internal topic only these matter."""
+        """Enter batches that retention dropped, with their counts; of an internal topic only the counts."""
         with self._lock:
             for source, buckets in (gap.received or {}).items():
                 for bucket, counts in buckets.items():
@@ -209,53 +219,60 @@ class Book:
             self.cover(topic, gap.end)
 
     def _receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
-        if any(counts.values()):  # the files do not tell of nothing
-            at = rolled_key(key, self._pages.rolled)
-            self._pages.received[at] = plus(self._pages.received.get(at), counts)
+        if any(counts.values()):  # a rebuilt book has no empty entries either
+            bucket_key = rolled_key(key, self._pages.rolled)
+            self._pages.received[bucket_key] = plus(self._pages.received.get(bucket_key), counts)
 
     def _add_rows(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
         logged = self._pages.logged.setdefault(topic, {})
-        at = rolled_key(key, self._pages.rolled)
-        logged[at] = logged.get(at, 0) + rows
+        bucket_key = rolled_key(key, self._pages.rolled)
+        logged[bucket_key] = logged.get(bucket_key, 0) + rows
         self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), base + rows)
 
-    def post(self, post: Post, at: int = 0) -> bool:
-        """Enter a post that came in bucket ``at``; False when it tells nothing new."""
+    def post(self, post: Post, bucket: int = 0) -> bool:
+        """Enter a post that arrived in ``bucket``; return False if it reports nothing new."""
         with self._lock:
             if isinstance(post, AuditPost):
-                return self._post_audit(post, at)
+                return self._post_audit(post, bucket)
             if isinstance(post, EventPost):
                 return self._post_event(post)
             return self._post_client(post) if isinstance(post, ClientPost) else self._post_landed(post)
 
-    def _post_audit(self, post: AuditPost, at: int) -> bool:
+    def _post_audit(self, post: AuditPost, bucket: int) -> bool:
         pages, life = self._pages, (post.tier, post.source, post.incarnation)
-        told, heard = pages.audits.setdefault(life, {}), pages.heard.get(life, at)
-        if at - heard >= LEAST:  # its days so far may be rolled up, or not yet: they are closed all the same
-            told = pages.audits[life] = roll_told(told, day_of(heard))  # the rest of its last day may come yet
-        pages.heard[life] = max(heard, at)
-        new = {key: (post.version, counts) for key, counts in post.counts.items() if _version(told, key) < post.version}
-        told.update(new)
+        audit, last_post = pages.audits.setdefault(life, {}), pages.last_posts.get(life, bucket)
+        if bucket - last_post >= MIN_DETAIL_S:
+            # Earlier days are closed whether or not a roll-up ran by now, so that a rebuilt book agrees. The last day
+            # stays open.
+            audit = pages.audits[life] = roll_audit(audit, day_of(last_post))
+        pages.last_posts[life] = max(last_post, bucket)
+        new = {
+            key: (post.version, counts)
+            for key, counts in post.counts.items()
+            if _reported_version(audit, key) < post.version
+        }
+        audit.update(new)
         return bool(new)
 
     def _post_client(self, post: ClientPost) -> bool:
-        before = self._pages.clients.get((post.listener, post.sender))
-        if before and before.version >= post.version:
+        previous = self._pages.clients.get((post.listener, post.sender))
+        if previous and previous.version >= post.version:
             return False
         self._pages.clients[post.listener, post.sender] = post
         return True
 
     def _post_event(self, post: EventPost) -> bool:
-        events, told = self._pages.events, self._pages.told
-        before = events.get(post.id)
-        if before and before.version >= post.version:
+        events, losses = self._pages.events, self._pages.event_losses
+        previous = events.get(post.id)
+        if previous and previous.version >= post.version:
             return False
         if post.lost:
-            grown = Counts(post.lost)
-            grown.subtract(before.lost if before else {})
-            told[post.place] = plus(told.get(post.place), grown)
+            # A newer version of an event repeats the losses of the older one: only the difference is added.
+            growth = Counts(post.lost)
+            growth.subtract(previous.lost if previous else {})
+            losses[post.place] = plus(losses.get(post.place), growth)
         events[post.id] = post
-        if len(events) > MOST_EVENTS:
+        if len(events) > MAX_EVENTS:
             del events[next(iter(events))]
         return True
 
@@ -274,10 +291,10 @@ class Book:
         return True
 
     def _post_refill(self, landed: TopicFates, post: LandedPost) -> bool:
-        told = (post.refill, post.version)
-        if told in landed.refills:
+        refill = (post.refill, post.version)
+        if refill in landed.refills:
             return False
-        landed.refills |= {told}
+        landed.refills |= {refill}
         landed.ahead += post.ahead
         self._add_fates(landed, post)
         return True
@@ -286,22 +303,23 @@ class Book:
         if post.deletion <= landed.deletion:
             return False
         landed.deletion = post.deletion
-        if is_partition(post.topic) and not post.taken:  # computed anew: no other post tells of these records
+        # A rebuild reports a deletion as a post without ``taken``: then no other post covers these records.
+        if is_partition(post.topic) and not post.taken:
             self._add_records(post)
         self._add_fates(landed, post)
-        less = {key: _negative(counts) for key, counts in post.taken.items()}
-        sums = {key: _negative(counts) for key, counts in post.taken_uuids.items()}
-        self._add_fates(landed, replace(post, counts=less, uuids=sums))
+        negative_counts = {key: _negative(counts) for key, counts in post.taken.items()}
+        negative_sums = {key: _negative(counts) for key, counts in post.taken_uuids.items()}
+        self._add_fates(landed, replace(post, counts=negative_counts, uuids=negative_sums))
         return True
 
     def _add_fates(self, landed: TopicFates, post: LandedPost) -> None:
-        for told, kept in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
-            for key, counts in told.items():
-                at = rolled_key(key, self._pages.rolled)
-                kept[at] = plus(kept.get(at), counts)
+        for reported, totals in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
+            for key, counts in reported.items():
+                bucket_key = rolled_key(key, self._pages.rolled)
+                totals[bucket_key] = plus(totals.get(bucket_key), counts)
 
     def _add_records(self, post: LandedPost) -> None:
-        """What came by Kafka was accepted and logged there: as many records as have a fate."""
+        """Enter records of Kafka as accepted and logged there: as many as have a fate."""
         for key, counts in post.counts.items():
             rows = counts.rows()
             self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
@@ -310,10 +328,10 @@ class Book:
 
 
 def _negative(counts: Counts) -> Counts:
-    """What is to be added to take these away; sums are of numbers modulo 2^64."""
-    return Counts({name: LARGEST - n if name.startswith(SUM) else -n for name, n in counts.items()})
+    """Return the counts that undo ``counts`` when they are added; sums of hashes are modulo 2^64."""
+    return Counts({name: LARGEST - count if name.startswith(SUM) else -count for name, count in counts.items()})
 
 
-def _version(told: Mapping[SourceBucket, tuple[int, Counts]], key: SourceBucket) -> int:
-    day = told.get((key[0], day_of(key[1])), (-1, None))[0]
-    return day if day == CLOSED else told.get(key, (-1, None))[0]
+def _reported_version(audit: Mapping[SourceBucket, tuple[int, Counts]], key: SourceBucket) -> int:
+    day_version = audit.get((key[0], day_of(key[1])), (-1, None))[0]
+    return day_version if day_version == CLOSED else audit.get(key, (-1, None))[0]

@@ -1,7 +1,7 @@
-"""The book from the topics' own files: from the beginning, or from where a checkpoint ends.
+"""The book computed from the topics' files: from the beginning, or from the end of a checkpoint.
 
-Both must come to the same: where that is not certain (the files have changed before the checkpoint's end) the
-checkpoint is left alone, and everything is read.
+Invariant: both give the same book. If that is not certain, because files changed before the checkpoint's end, the
+checkpoint is ignored and everything is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.log.read.glance import IntactTopic
 
 TOPIC = "_ledger"
 Verify = Callable[[str, int, int], object]
-"""Has the offsets [begin, end) of a topic checked: what is corrupt becomes a gap."""
+"""Verifies the offsets [begin, end) of a topic and turns corrupt ones into a gap."""
 TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost, EventPost)
 _NONE: Mapping[str, IntactTopic] = MappingProxyType({})
 _LOGGER = logging.getLogger(__name__)
@@ -35,14 +35,14 @@ _LOGGER = logging.getLogger(__name__)
 def resume(
     topics: Path, verify: Verify | None = None, rolled: int | None = None, orderly: Mapping[str, IntactTopic] = _NONE
 ) -> Book:
-    """The book from the checkpoint and what lies beyond it; else from all that there is.
+    """Return the book from the checkpoint and the batches after it, or from all batches.
 
-    ``rolled`` is the day before which it may be rolled up: a checkpoint that is further (of a clock that was ahead) is
-    left alone. Of the topics in ``orderly`` only those are read that go on behind what is entered.
+    ``rolled`` is the day up to which roll-up is allowed; a checkpoint beyond it, written while the clock was ahead, is
+    ignored. A topic in ``orderly`` is read only if it goes beyond what is entered.
     """
     pages, why = usable(topics, orderly)
     if pages is not None and rolled is not None and pages.rolled > rolled + DAY:
-        pages, why = None, "the checkpoint is rolled up to a day that is to come"
+        pages, why = None, "the checkpoint is rolled up to a day in the future"
     if pages is not None:
         return _read(Book(pages), topics, TIERS, verify, orderly)
     if any(_folders(topics)):
@@ -51,9 +51,10 @@ def resume(
 
 
 def load(topics: Path, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> Book:
-    """The book as the topics' own files tell it, with the posts of ``tiers``.
+    """Return the book that the topics' files give, with the posts of ``tiers``.
 
-    A corrupt range is handed to ``verify``, which makes it a gap; without it, its rows are of source ``unknown``.
+    A corrupt range is passed to ``verify``, which makes it a gap; without ``verify``, its rows have the source
+    ``unknown``.
     """
     return _read(Book(), topics, tiers, verify)
 
@@ -65,7 +66,6 @@ def _read(
     verify: Verify | None,
     orderly: Mapping[str, IntactTopic] = _NONE,
 ) -> Book:
-    """Enter all that ``book`` does not cover."""
     for name in _folders(topics):
         if name not in orderly or orderly[name].end > book.covered(name):
             enter(book, TopicReader(topics / name), tiers, verify)
@@ -73,7 +73,7 @@ def _read(
 
 
 def enter(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> None:
-    """Enter all of a topic that ``book`` does not cover."""
+    """Enter the part of a topic that ``book`` does not cover."""
     if reader.path.name != TOPIC:
         with contextlib.suppress(UnknownFormat):
             enter_topic(book, reader.path.name, reader, verify)
@@ -81,8 +81,8 @@ def enter(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...] = TIERS
         enter_posts(book, reader, tiers, verify)
 
 
-def posted(book: Book, topics: Path, tiers: tuple[type[Post], ...]) -> Book:
-    """A copy of ``book``, which has no posts, with those of ``tiers``."""
+def with_posts(book: Book, topics: Path, tiers: tuple[type[Post], ...]) -> Book:
+    """Return a copy of ``book``, which has no posts, with the posts of ``tiers``."""
     copy = Book(book.snapshot())
     if (topics / TOPIC).is_dir():
         enter_posts(copy, TopicReader(topics / TOPIC), tiers)
@@ -97,7 +97,7 @@ def _folders(topics: Path) -> list[str]:
 
 
 def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | None = None) -> None:
-    """Enter all batches of a topic that are not covered, and its gaps for those that can no longer be read."""
+    """Enter the batches of a topic that are not covered, and its gaps for those that cannot be read."""
 
     def lost(begin: int, end: int) -> None:
         book.enter_lost(name, ("unknown", 0), begin, end - begin)
@@ -115,7 +115,8 @@ def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | Non
             for key, rows in gap_rows(gap, gap.begin).items():
                 book.enter_lost(name, key, gap.begin, rows)
         book.enter_gap(name, gap)
-    book.skipped.discard(name)  # the gaps between the batches came after them
+    # Batches on both sides of a gap look like skipped offsets until the gap itself is entered.
+    book.skipped.discard(name)
 
 
 def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], verify: Verify | None = None) -> None:
@@ -126,7 +127,7 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
         for payload in stored.batch.column("payload").to_pylist():
             try:
                 post = parse(json.loads(payload))  # type: ignore[arg-type]  # posts are never null
-            except ValueError as error:  # one that an earlier version took
+            except ValueError as error:
                 _LOGGER.warning("a post in %s is passed over: %s", TOPIC, error)
                 continue
             if isinstance(post, tiers):
@@ -138,11 +139,11 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
 
 
 def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object]) -> Iterator[StoredBatch]:
-    """All batches from ``offset`` on that can be read; the ranges of others are told to ``corrupt``.
+    """Yield all readable batches from ``offset``, and report unreadable ranges to ``corrupt``.
 
-    That may put them back: so each is tried once more.
+    ``corrupt`` may repair a range, so each range is tried once more before it is skipped.
     """
-    told = -1
+    reported_begin = -1
     while True:
         try:
             for stored in reader.whole_batches(offset):
@@ -150,26 +151,28 @@ def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], ob
                 offset = stored.end
             return
         except CorruptBatch as error:
-            if error.begin == told:
+            if error.begin == reported_begin:
                 offset = error.end
             else:
                 corrupt(error.begin, error.end)
-                told = error.begin
+                reported_begin = error.begin
 
 
 def gap_rows(gap: Gap, begin: int, end: int | None = None) -> dict[SourceBucket, int]:
-    """The rows of a gap in [begin, end) by source and bucket; those it cannot name are of source ``unknown``."""
+    """Return the rows of a gap in [begin, end) by source and bucket; rows of unknown origin have the source
+    ``unknown``.
+    """
     end = gap.end if end is None else end
-    places = gap.places(begin, end) if begin < end else {}
-    return {(source or "unknown", bucket): n for (source, bucket), n in places.items()}
+    rows_by_bucket = gap.places(begin, end) if begin < end else {}
+    return {(source or "unknown", bucket): rows for (source, bucket), rows in rows_by_bucket.items()}
 
 
-def anew(topics: Path) -> tuple[Book, list[str]]:
-    """The book from the topics' files alone, without any posts; and where the checkpoint comes to something else."""
+def recompute(topics: Path) -> tuple[Book, list[str]]:
+    """Return the book from the topics' files alone, without posts, and the differences to the checkpoint."""
     before = _resumed(topics)
     book = load(topics, ())
-    full = posted(book, topics, TIERS)
-    if before is None or _resumed(topics) != before:  # there is none, or messages come in meanwhile
+    full = with_posts(book, topics, TIERS)
+    if before is None or _resumed(topics) != before:  # no checkpoint, or messages arrived during the computation
         return book, []
     full.roll_up(before.rolled)
     return book, _compared(before, full.snapshot())
@@ -180,19 +183,22 @@ def _resumed(topics: Path) -> TierCounts | None:
     return None if pages is None else _read(Book(pages), topics, TIERS, None).snapshot()
 
 
-def _compared(kept: TierCounts, read: TierCounts) -> list[str]:
-    """A line for each tier of which the two say different things."""
-    found = []
+def _compared(checkpointed: TierCounts, computed: TierCounts) -> list[str]:
+    """Return one line for each tier that differs."""
+    differences = []
     for tier in ("received", "logged", "ends", "landed", "clients", "audits", "events"):
-        ours, theirs = getattr(kept, tier), getattr(read, tier)
-        if differing := [key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)]:
+        by_checkpoint, by_files = getattr(checkpointed, tier), getattr(computed, tier)
+        if differing := [key for key in {*by_checkpoint, *by_files} if by_checkpoint.get(key) != by_files.get(key)]:
             key = min(differing)
-            found.append(f"{tier} {key}: {ours.get(key)} by the checkpoint, {theirs.get(key)} computed")
-    return found
+            both = f"{by_checkpoint.get(key)} by the checkpoint, {by_files.get(key)} computed"
+            differences.append(f"{tier} {key}: {both}")
+    return differences
 
 
 def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[TierCounts | None, str]:
-    """The checkpoint if reading on from it comes to what reading everything comes to; else None, and why."""
+    """Return the checkpoint if continuing from it gives the same book as reading everything; otherwise None and the
+    reason.
+    """
     try:
         pages = checkpoint.read(topics)
     except FileNotFoundError:
@@ -204,10 +210,10 @@ def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[Ti
 
 
 def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, IntactTopic] = _NONE) -> str:
-    """What of the topics' files is not as it was when ``pages`` were entered; empty when all of it is."""
+    """Return how the topics' files changed since ``pages`` were entered; empty if they did not."""
     for name, mark in sorted(pages.covered.items()):
         lost = pages.lost.get(name, [])
-        if name in orderly and _is_same(orderly[name], mark, lost):
+        if name in orderly and _is_unchanged(orderly[name], mark, lost):
             continue
         path = topics / name
         if not path.is_dir():
@@ -221,10 +227,10 @@ def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, IntactTopic] 
     return ""
 
 
-def _is_same(found: IntactTopic, mark: Covered, lost: list[tuple[int, int]]) -> bool:
-    """Whether a topic is as it was when it was entered up to ``mark``, and nothing came since."""
-    told = found.end == mark.end and (found.last == mark.time or 0 in (found.last, mark.time))
-    return told and unreadable(found.gaps, mark.end) == sorted(lost)
+def _is_unchanged(glanced: IntactTopic, mark: Covered, lost: list[tuple[int, int]]) -> bool:
+    """Return whether a topic is unchanged since it was entered up to ``mark``."""
+    same_end = glanced.end == mark.end and (glanced.last == mark.time or 0 in (glanced.last, mark.time))
+    return same_end and unreadable(glanced.gaps, mark.end) == sorted(lost)
 
 
 def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) -> str:
@@ -243,5 +249,5 @@ def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) ->
 
 
 def unreadable(gaps: Sequence[Gap], end: int) -> list[tuple[int, int]]:
-    """The gaps that begin before ``end`` and of whose batches no counts are known."""
+    """Return the gaps that begin before ``end`` and have no counts of their batches."""
     return sorted((gap.begin, gap.end) for gap in gaps if gap.received is None and gap.begin < end)

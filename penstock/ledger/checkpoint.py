@@ -1,8 +1,9 @@
-"""The book in a file, so that a start need not read what it has read before.
+"""The ledger's checkpoint: the book in a file, so that a start reads only what came after it.
 
-``LEDGER`` beside the topics: eight hex digits (the CRC32C of all that follows), a line with the format's version, then
-lines of JSON, compressed with zstd. It replaces its predecessor in one step. It is a cache: one that is missing, torn
-or of another version costs a start that reads everything, and nothing else.
+``LEDGER`` next to the topics: eight hex digits (the CRC32C of everything that follows), a line with the format's
+version, then lines of JSON compressed with zstd.
+
+Invariant: the checkpoint is a cache. A missing, torn or foreign one costs a start that reads all batches, nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from penstock.ledger.posts import dump as dump_post
 from penstock.ledger.posts import parse as parse_post
 
 FILE = "LEDGER"
-"""No topic can have this name."""
+"""File name; topic names are lower case, so no topic can collide with it."""
 FORMAT = 1
 _CRC = 8
 _HEAD = b"penstock ledger "
@@ -33,33 +34,34 @@ Line = list[Any]
 
 
 class BadCheckpoint(PenstockError, ValueError):
-    """The bytes are no checkpoint that this Penstock can use; the text says why."""
+    """A checkpoint that is damaged, of another format, or with impossible content."""
 
 
 def write(folder: Path, pages: TierCounts) -> None:
-    """Keep ``pages``, durably: a crash leaves these or the ones before. Raises OSError."""
+    """Write a checkpoint durably. Crash: either the new or the previous one is complete. Raises OSError."""
     replace_durably(OS, folder / FILE, dump(pages))
 
 
 def read(folder: Path) -> TierCounts:
-    """The pages that were kept. Raises FileNotFoundError, another OSError, BadCheckpoint."""
+    """Read the checkpoint. Raises FileNotFoundError, another OSError, BadCheckpoint."""
     return parse((folder / FILE).read_bytes())
 
 
 def dump(pages: TierCounts) -> bytes:
-    """``pages`` as bytes."""
+    """Serialize ``pages``."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
-        for line in _lines(pages):  # line by line, so that other threads have their turn
+        for line in _lines(pages):
+            # Line by line: one call for the whole book would hold the interpreter lock for seconds.
             stream.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-    data: bytes = _HEAD + b"%d\n" % FORMAT + sink.getvalue().to_pybytes()
-    return b"%08x" % crc32c(data) + data
+    content: bytes = _HEAD + b"%d\n" % FORMAT + sink.getvalue().to_pybytes()
+    return b"%08x" % crc32c(content) + content
 
 
-def parse(data: bytes) -> TierCounts:
-    """The pages of ``data``. Raises BadCheckpoint."""
-    head, _, packed = data[_CRC:].partition(b"\n")
-    if data[:_CRC] != b"%08x" % crc32c(data[_CRC:]) or not head.startswith(_HEAD):
+def parse(content: bytes) -> TierCounts:
+    """Parse a checkpoint. Raises BadCheckpoint."""
+    head, _, packed = content[_CRC:].partition(b"\n")
+    if content[:_CRC] != b"%08x" % crc32c(content[_CRC:]) or not head.startswith(_HEAD):
         raise BadCheckpoint("it is damaged")
     if head != _HEAD + b"%d" % FORMAT:
         version = head.removeprefix(_HEAD).decode(errors="replace")[:20]
@@ -68,10 +70,10 @@ def parse(data: bytes) -> TierCounts:
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
             for line in stream.read().splitlines():
-                kind, *told = json.loads(line)
-                _READERS[kind](pages, *told)
+                kind, *fields = json.loads(line)
+                _READERS[kind](pages, *fields)
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
-        raise BadCheckpoint(f"it says what no checkpoint says: {error!r}") from None
+        raise BadCheckpoint(f"its content is impossible: {error!r}") from None
     return pages
 
 
@@ -80,53 +82,53 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
     yield ["covered", {topic: [mark.end, mark.time] for topic, mark in pages.covered.items()}]
     yield ["lost", pages.lost]
     yield ["ends", pages.ends]
-    for source, told in _by_source(pages.received, Counts.pruned):
-        yield ["received", source, told]
+    for source, columns in _by_source(pages.received, Counts.pruned):
+        yield ["received", source, columns]
     for topic, rows in pages.logged.items():
-        yield from (["logged", topic, source, told] for source, told in _by_source(rows, int))
+        yield from (["logged", topic, source, columns] for source, columns in _by_source(rows, int))
     for topic, landed in pages.landed.items():
-        refills = sorted(list(told) for told in landed.refills)
+        refills = sorted(list(columns) for columns in landed.refills)
         yield ["landed", topic, landed.through, landed.version, landed.ahead, refills, landed.deletion]
-        yield from (["fates", topic, source, told] for source, told in _by_source(landed.counts, Counts.pruned))
-        yield from (["uuids", topic, source, told] for source, told in _by_source(landed.uuids, Counts.pruned))
+        yield from (["fates", topic, source, columns] for source, columns in _by_source(landed.counts, Counts.pruned))
+        yield from (["uuids", topic, source, columns] for source, columns in _by_source(landed.uuids, Counts.pruned))
     for post in pages.clients.values():
         yield ["client", post.listener, post.sender, post.version, post.counts.pruned()]
     for life, minutes in pages.audits.items():
-        told = [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]
-        yield ["audit", *life, pages.heard.get(life, 0), told]
+        columns = [[*key, version, counts.pruned()] for key, (version, counts) in minutes.items()]
+        yield ["audit", *life, pages.last_posts.get(life, 0), columns]
     yield from (["event", json.loads(dump_post(event))] for event in pages.events.values())
-    yield ["told", {place: counts.pruned() for place, counts in pages.told.items()}]
+    yield ["told", {place: counts.pruned() for place, counts in pages.event_losses.items()}]
 
 
 def _by_source(keyed: Mapping[SourceBucket, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
-    found: dict[str, list[Any]] = {}
+    by_source: dict[str, list[Any]] = {}
     for (source, bucket), value in keyed.items():
-        found.setdefault(source, []).append([bucket, plain(value)])
-    yield from found.items()
+        by_source.setdefault(source, []).append([bucket, plain(value)])
+    yield from by_source.items()
 
 
 def _rolled(pages: TierCounts, before: int) -> None:
     pages.rolled = int(before)
 
 
-def _covered(pages: TierCounts, told: dict[str, list[int]]) -> None:
-    pages.covered = {topic: Covered(int(end), int(time)) for topic, (end, time) in told.items()}
+def _covered(pages: TierCounts, ends: dict[str, list[int]]) -> None:
+    pages.covered = {topic: Covered(int(end), int(time)) for topic, (end, time) in ends.items()}
 
 
-def _lost(pages: TierCounts, told: dict[str, list[list[int]]]) -> None:
-    pages.lost = {topic: [(int(begin), int(end)) for begin, end in ranges] for topic, ranges in told.items()}
+def _lost(pages: TierCounts, ranges_by_topic: dict[str, list[list[int]]]) -> None:
+    pages.lost = {topic: [(int(begin), int(end)) for begin, end in ranges] for topic, ranges in ranges_by_topic.items()}
 
 
-def _ends(pages: TierCounts, told: dict[str, int]) -> None:
-    pages.ends = {topic: int(end) for topic, end in told.items()}
+def _ends(pages: TierCounts, ends: dict[str, int]) -> None:
+    pages.ends = {topic: int(end) for topic, end in ends.items()}
 
 
-def _received(pages: TierCounts, source: str, told: list[Any]) -> None:
-    pages.received.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
+def _received(pages: TierCounts, source: str, buckets: list[Any]) -> None:
+    pages.received.update({(source, int(bucket)): Counts(counts) for bucket, counts in buckets})
 
 
-def _logged(pages: TierCounts, topic: str, source: str, told: list[Any]) -> None:
-    pages.logged.setdefault(topic, {}).update({(source, int(bucket)): int(rows) for bucket, rows in told})
+def _logged(pages: TierCounts, topic: str, source: str, buckets: list[Any]) -> None:
+    pages.logged.setdefault(topic, {}).update({(source, int(bucket)): int(rows) for bucket, rows in buckets})
 
 
 def _landed(
@@ -139,26 +141,26 @@ def _landed(
     deletion: int = 0,  # as of old, without
 ) -> None:
     runs = tuple((int(begin), int(end)) for begin, end in ahead)
-    told = frozenset((int(number), int(batch)) for number, batch in refills)
-    pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=told, deletion=int(deletion))
+    refill_ids = frozenset((int(number), int(batch)) for number, batch in refills)
+    pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=refill_ids, deletion=int(deletion))
 
 
-def _fates(pages: TierCounts, topic: str, source: str, told: list[Any]) -> None:
-    pages.landed[topic].counts.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
+def _fates(pages: TierCounts, topic: str, source: str, buckets: list[Any]) -> None:
+    pages.landed[topic].counts.update({(source, int(bucket)): Counts(counts) for bucket, counts in buckets})
 
 
-def _uuids(pages: TierCounts, topic: str, source: str, told: list[Any]) -> None:
-    pages.landed[topic].uuids.update({(source, int(bucket)): Counts(counts) for bucket, counts in told})
+def _uuids(pages: TierCounts, topic: str, source: str, buckets: list[Any]) -> None:
+    pages.landed[topic].uuids.update({(source, int(bucket)): Counts(counts) for bucket, counts in buckets})
 
 
 def _client(pages: TierCounts, listener: str, sender: str, version: int, counts: dict[str, int]) -> None:
     pages.clients[listener, sender] = ClientPost(listener, sender, int(version), Counts(counts))
 
 
-def _audit(pages: TierCounts, tier: str, source: str, incarnation: str, heard: int, told: list[Any]) -> None:
-    minutes = {(str(t), int(b)): (int(version), Counts(counts)) for t, b, version, counts in told}
+def _audit(pages: TierCounts, tier: str, source: str, incarnation: str, last_post: int, entries: list[Any]) -> None:
+    minutes = {(str(t), int(b)): (int(version), Counts(counts)) for t, b, version, counts in entries}
     pages.audits[tier, source, incarnation] = minutes
-    pages.heard[tier, source, incarnation] = int(heard)
+    pages.last_posts[tier, source, incarnation] = int(last_post)
 
 
 def _event(pages: TierCounts, document: Any) -> None:
@@ -167,8 +169,8 @@ def _event(pages: TierCounts, document: Any) -> None:
         pages.events[event.id] = event
 
 
-def _told(pages: TierCounts, told: dict[str, dict[str, int]]) -> None:
-    pages.told = {place: Counts(counts) for place, counts in told.items()}
+def _event_losses(pages: TierCounts, losses: dict[str, dict[str, int]]) -> None:
+    pages.event_losses = {place: Counts(counts) for place, counts in losses.items()}
 
 
 _READERS: dict[str, Callable[..., None]] = {
@@ -184,5 +186,5 @@ _READERS: dict[str, Callable[..., None]] = {
     "client": _client,
     "audit": _audit,
     "event": _event,
-    "told": _told,
+    "told": _event_losses,
 }

@@ -1,4 +1,7 @@
-"""Keeps checkpoints of a ledger: at the start, every now and then, and at the end."""
+"""The thread that writes the ledger's checkpoints: at the start, at intervals, and at the end.
+
+Order: the last checkpoint is written before the log is closed, because it reads the end of ``_ledger``.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ import time
 
 from penstock.ledger.ledger import Ledger
 
-INTERVAL = 60.0
-"""Seconds between two checkpoints at least: so much of the log has to be read again after a crash."""
-SHARE = 0.01
-"""How much of a processor's time they take at most."""
+MIN_INTERVAL_S = 60.0
+"""Minimum interval between checkpoints: a start after a crash reads this much of the log again."""
+MAX_CPU_SHARE = 0.01
+"""Limit for the CPU time of checkpoints, as a share of one core: a large book is written less often."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class CheckpointKeeper:
-    """Keeps checkpoints of ``ledger`` on a thread of its own, until it is stopped."""
+    """The checkpoint thread of ``ledger``. Owned by the log daemon: stopped before the log is closed."""
 
-    def __init__(self, ledger: Ledger, interval: float = INTERVAL) -> None:
+    def __init__(self, ledger: Ledger, interval: float = MIN_INTERVAL_S) -> None:
         self._ledger, self._interval = ledger, interval
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
@@ -28,13 +31,15 @@ class CheckpointKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return once the last checkpoint is kept; before the log is closed."""
+        """Write the last checkpoint and return. Call before the log is closed."""
         self._stop.set()
         self._thread.join()
         self._keep()
 
     def _run(self) -> None:
-        self._keep()  # what this start had to read: a daemon that dies every minute would have to read more each time
+        self._keep()
+        # Crash: the first checkpoint is written at once. A daemon that dies every minute would otherwise read more at
+        # each start.
         while not self._stop.wait(self._pause):
             self._keep()
 
@@ -42,6 +47,6 @@ class CheckpointKeeper:
         begin = time.thread_time()
         try:
             self._ledger.keep()
-        except Exception as error:  # noqa: BLE001 - a full disk, say: the thread goes on, the next one may fit
-            _LOGGER.warning("the ledger's checkpoint is not kept: %s", error)
-        self._pause = max(self._interval, (time.thread_time() - begin) / SHARE)
+        except Exception as error:  # noqa: BLE001 - on a full disk the thread continues: a later checkpoint may fit
+            _LOGGER.warning("ledger: checkpoint was not written, the next start reads more: %s", error)
+        self._pause = max(self._interval, (time.thread_time() - begin) / MAX_CPU_SHARE)

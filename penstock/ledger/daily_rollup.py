@@ -1,6 +1,8 @@
-"""Roll-up by day: buckets older than every retention are kept as one bucket a day, which begins at midnight UTC.
+"""Roll-up by day: buckets older than every retention are summed into one bucket a day, which begins at midnight
+UTC.
 
-What is entered later for such a day is entered in its bucket, so that it does not matter when a bucket was folded.
+Invariant: late counts for a rolled-up day enter the day's bucket, so the book does not depend on when a day was rolled
+up.
 """
 
 from __future__ import annotations
@@ -12,70 +14,71 @@ from penstock.counts import Counts, SourceBucket
 
 DAY = 86_400
 CLOSED = 1 << 62
-"""The version of what an auditor told of a day that is rolled up: higher than any post's."""
-LEAST = 7 * DAY
-"""Seconds for which minutes are kept apart at least, however short the retention is."""
+"""Version of an auditor's rolled-up day: higher than that of any post, so that no late post replaces it."""
+MIN_DETAIL_S = 7 * DAY
+"""Minimum age before minutes are summed by day, however short the retention is."""
 
 
 def day_of(bucket: int) -> int:
-    """The start of the day that a bucket is in, seconds since the epoch."""
+    """Return the start of the day of a bucket, in seconds since the epoch."""
     return bucket - bucket % DAY
 
 
 def horizon(now: float, retentions: Iterable[float]) -> int:
-    """Before this (the start of a day) all buckets are older than every retention (seconds).
+    """Return the start of the day before which all buckets are older than every retention (seconds).
 
-    Topics that are kept for ever hold nothing up.
+    Topics with unlimited retention do not count: they would keep minutes for ever.
     """
-    return day_of(int(now - max([LEAST, *(age for age in retentions if math.isfinite(age))])))
+    return day_of(int(now - max([MIN_DETAIL_S, *(age for age in retentions if math.isfinite(age))])))
 
 
 def rolled_key(key: SourceBucket, before: int) -> SourceBucket:
-    """Where the counts of ``key`` are kept when what is older than ``before`` is rolled up."""
+    """Return the key of the counts of ``key`` once everything older than ``before`` is rolled up."""
     source, bucket = key
     return key if bucket >= before else (source, day_of(bucket))
 
 
 def roll_counts(keyed: Mapping[SourceBucket, Mapping[str, int]], before: int) -> dict[SourceBucket, Counts]:
-    """Counts by source and bucket, rolled up. What is not rolled up is shared with ``keyed``."""
+    """Roll up counts by source and bucket. Unchanged counts are shared with ``keyed``."""
     rolled: dict[SourceBucket, Counts] = {}
     for key, counts in keyed.items():
-        at = rolled_key(key, before)
-        if at == key and at not in rolled and isinstance(counts, Counts):
-            rolled[at] = counts
+        rolled_up = rolled_key(key, before)
+        if rolled_up == key and rolled_up not in rolled and isinstance(counts, Counts):
+            rolled[rolled_up] = counts
         else:
-            rolled[at] = plus(rolled.get(at), counts)
+            rolled[rolled_up] = plus(rolled.get(rolled_up), counts)
     return rolled
 
 
 def roll_rows(keyed: Mapping[SourceBucket, int], before: int) -> dict[SourceBucket, int]:
-    """Rows by source and bucket, rolled up."""
+    """Roll up rows by source and bucket."""
     rolled: dict[SourceBucket, int] = {}
     for key, rows in keyed.items():
-        at = rolled_key(key, before)
-        rolled[at] = rolled.get(at, 0) + rows
+        rolled_up = rolled_key(key, before)
+        rolled[rolled_up] = rolled.get(rolled_up, 0) + rows
     return rolled
 
 
-def roll_told(told: Mapping[SourceBucket, tuple[int, Counts]], before: int) -> dict[SourceBucket, tuple[int, Counts]]:
-    """What an auditor told by topic and bucket, rolled up; what it tells later of a day that is, is not taken."""
+def roll_audit(audit: Mapping[SourceBucket, tuple[int, Counts]], before: int) -> dict[SourceBucket, tuple[int, Counts]]:
+    """Roll up an auditor's counts by topic and bucket; later reports for a closed day are ignored."""
     rolled: dict[SourceBucket, tuple[int, Counts]] = {}
-    for key, (version, counts) in told.items():
+    for key, (version, counts) in audit.items():
         old = key[1] < before
-        at = (key[0], day_of(key[1])) if old else key
-        rolled[at] = (CLOSED, plus(rolled[at][1] if at in rolled else None, counts)) if old else (version, counts)
+        rolled_up = (key[0], day_of(key[1])) if old else key
+        day_counts = rolled[rolled_up][1] if rolled_up in rolled else None
+        rolled[rolled_up] = (CLOSED, plus(day_counts, counts)) if old else (version, counts)
     return rolled
 
 
 def plus(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> Counts:
-    """The sum of both, which are left as they are: whoever holds them may go on reading."""
+    """Return the sum of both. The operands stay unchanged: snapshots share them."""
     total = Counts(counts or {})
     total.absorb(more)
     return total
 
 
 def widened(within: int | range | None, before: int) -> int | range | None:
-    """The buckets asked for, where days are rolled up: the whole day that the minute or the first second is in."""
+    """Return the requested buckets, extended to the whole rolled-up day of the first one."""
     if isinstance(within, range):
         return range(day_of(within.start), within.stop) if within.start < before else within
     return within if within is None or within >= before else day_of(within)

@@ -191,7 +191,7 @@ class Ledger:
 
     def told(self) -> dict[str, Counts]:
         """By place, the losses that the events in the log tell of."""
-        return self._book.told()
+        return self._book.event_losses()
 
     def balance(self, within: Within = None) -> Balance:
         """The balance now, of the buckets ``within`` alone where given."""

@@ -1,10 +1,10 @@
-"""Posts: what other stages tell the ledger, kept in the internal topic ``_ledger``.
+"""Posts: what other stages report to the ledger, stored in the internal topic ``_ledger``.
 
-Four tiers post: ``landed`` (the pipeline: what became of a committed range of a topic's offsets, proved),
-``client`` (senders that count), those of auditors of Kafka clients, which name their tier themselves (``kafka``), and
-``event`` (the timeline: what happened when). Posts carry absolute counts, so that one that comes twice changes nothing:
-of a landed range only what lies beyond the ranges before it is taken, of a sender's posts and of an event the highest
-version, of an auditor's posts the highest version of each minute.
+Four tiers post: ``landed`` (the pipeline: the proved fates of a committed range of offsets), ``client`` (senders that
+count), auditors of Kafka clients under a tier name of their own (``kafka``), and ``event`` (the timeline).
+
+Invariant: posts carry absolute counts, so a repeated post changes nothing. Of a landed range only the part beyond
+earlier ranges counts; of a sender's posts, of an event and of each minute of an auditor the highest version counts.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from penstock.errors import PenstockError
 
 NO_UUIDS: Mapping[SourceBucket, Counts] = MappingProxyType({})
 EVENT = "event"
-"""The tier of what happened."""
+"""Tier of the timeline."""
 ROWS, SUM = "rows.", "sum."
-"""What the names of a post's ``uuids`` begin with; the fate follows."""
+"""Prefixes of the names in a post's ``uuids``; the fate follows."""
 LARGEST = 1 << 64
-"""What a number stays below."""
-LARGEST_SUM = 1 << 128
-"""What a sum of 64-bit hashes is at most."""
+"""Exclusive bound of a count: counts are unsigned 64-bit numbers."""
+MAX_HASH_SUM = 1 << 128
+"""Inclusive bound of a sum of 64-bit hashes."""
 LAST_SECOND = 253_402_300_799
-"""Of the year 9999."""
+"""End of the year 9999, the last date that Python can show."""
 LONGEST_SHOWN = 100
 LONGEST_NAME = 1_024
-"""Characters of a source, an incarnation or a topic at most: they are kept for ever."""
+"""Limit for the characters of a source, an incarnation or a topic: posts are stored for ever."""
 
 
 class BadPost(PenstockError, ValueError):
-    """A post that cannot be understood; the text says why."""
+    """A post that cannot be parsed or cannot be true."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandedPost:
-    """The fates of the offsets up to ``through`` (exclusive) of a topic that no post before told.
+    """The fates of the offsets of a topic up to ``through`` (exclusive) that no earlier post covered.
 
-    ``topic`` may be a partition of Kafka (``events/0``), of which only the post knows the ``end``.
-    ``uuids``: by fate how many uuids are known (``rows.FATE``) and the sum of their hashes (``sum.FATE``). With
-    ``refill``, the number of a request, it tells of offsets that landed out of turn: those in ``ahead`` no other post
-    tells of. With ``deletion``, the number of one, it tells of rows that were taken out of the table: ``counts`` and
-    ``uuids`` are what they are now, ``taken`` and ``taken_uuids`` what posts before had told of them.
+    ``topic`` may be a partition of Kafka (``events/0``); then only the post knows its ``end``. ``uuids`` has by fate
+    the number of known uuids (``rows.FATE``) and the sum of their hashes (``sum.FATE``). With ``refill``, the number
+    of a backfill request, the post covers offsets that landed out of turn: the ranges ``ahead``. With ``deletion``,
+    the number of a deletion, it moves rows that earlier posts counted: ``taken`` and ``taken_uuids`` are subtracted,
+    ``counts`` and ``uuids`` are added.
     """
 
     topic: str
@@ -65,7 +65,7 @@ class LandedPost:
 
 @dataclass(frozen=True, slots=True)
 class ClientPost:
-    """What one sender has sent to a listener up to now: ``datagrams`` or ``lines``, and ``messages``."""
+    """The totals that one sender has sent to a listener: ``datagrams`` or ``lines``, and ``messages``."""
 
     listener: str
     sender: str
@@ -75,7 +75,7 @@ class ClientPost:
 
 @dataclass(frozen=True, slots=True)
 class AuditPost:
-    """What one life (``incarnation``) of a Kafka client has counted, by topic and bucket (seconds since the epoch)."""
+    """The counts of one incarnation of a Kafka client, by topic and bucket (seconds since the epoch)."""
 
     tier: str
     source: str
@@ -89,10 +89,10 @@ EVENT_KINDS = ("start", "stop", "restart", "reload", "disk", "retention", "clock
 
 @dataclass(frozen=True, slots=True)
 class EventPost:
-    """Something that happened to ``what`` (a process, a place), from ``at`` ``until`` (milliseconds since the epoch).
+    """An incident of ``what`` (a process or a place) from ``at`` to ``until`` (milliseconds since the epoch).
 
-    ``until`` is 0 while it lasts; the same as ``at`` for what lasts no time. ``lost``: what was lost in ``place`` (a
-    listener or topic) by name, ``during`` the event of that id, "" where it is an event of its own.
+    ``until`` is 0 while the incident lasts, and equal to ``at`` if it takes no time. ``lost`` has the losses in
+    ``place`` (a listener or topic) by name; ``during`` is the id of the incident that caused them, or empty.
     """
 
     id: str
@@ -107,91 +107,91 @@ class EventPost:
     lost: Counts = field(default_factory=Counts)
 
     def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping."""
-        return {"tier": EVENT, **{one.name: getattr(self, one.name) for one in fields(self)}}
+        """Return the event as a JSON-ready mapping."""
+        return {"tier": EVENT, **{column.name: getattr(self, column.name) for column in fields(self)}}
 
 
 Post = LandedPost | ClientPost | AuditPost | EventPost
 
 
 def parse(document: Any) -> Post:
-    """The post of a JSON document. Raises BadPost."""
+    """Parse the JSON document of a post. Raises BadPost."""
     if not isinstance(document, dict):
         raise BadPost("not a post: an object is needed")
     try:
         tier = document["tier"]
         if tier == "landed":
-            return _landed(document)
+            return _parse_landed(document)
         if tier == "client":
-            counts = _told(document["counts"])
+            counts = _parse_counts(document["counts"])
             return ClientPost(_text(document["listener"]), _text(document["sender"]), _version(document), counts)
         if tier == EVENT:
-            return _event(document)
+            return _parse_event(document)
         if "incarnation" in document:
-            return _audited(tier, document)
+            return _parse_audit(tier, document)
     except KeyError as error:
         raise BadPost(f"a post of this tier needs {error.args[0]!r}") from None
     except ValueError as error:
         raise BadPost(f"not a post: {error}") from None
-    raise BadPost(f"unknown tier {_shown(tier)}: known are landed, client, event, and those of auditors")
+    raise BadPost(f"unknown tier {_shorten(tier)}: known are landed, client, event, and those of auditors")
 
 
-def _event(document: Any) -> EventPost:
+def _parse_event(document: Any) -> EventPost:
     if (kind := _text(document["kind"])) not in EVENT_KINDS:
-        raise BadPost(f"unknown kind of event {_shown(kind)}: known are {', '.join(EVENT_KINDS)}")
+        raise BadPost(f"unknown kind of event {_shorten(kind)}: known are {', '.join(EVENT_KINDS)}")
     at, until = (_natural(document.get(name, 0), LAST_SECOND * 1000) for name in ("at", "until"))
     names = {name: _name(document.get(name, "")) for name in ("what", "cause", "place", "during")}
-    lost = _told(document.get("lost", {}))
+    lost = _parse_counts(document.get("lost", {}))
     return EventPost(_name(document["id"]), _version(document), kind, at, until, **names, lost=lost)
 
 
-def _landed(document: Any) -> LandedPost:
+def _parse_landed(document: Any) -> LandedPost:
     through = _natural(document["through"])
     end = _natural(document.get("end", 0))
     uuids, taken, taken_uuids = (
-        {key: counts for key, counts in _counts(document, named=name).items() if counts}
+        {key: counts for key, counts in _counts_by_bucket(document, field_name=name).items() if counts}
         for name in ("uuids", "taken", "taken_uuids")
     )
-    ahead = tuple(_range(one) for one in _list(document.get("ahead", [])))
+    ahead = tuple(_range(bounds) for bounds in _list(document.get("ahead", [])))
     refill, deletion = (_natural(document.get(name, 0)) for name in ("refill", "deletion"))
-    topic, version, counts = _text(document["topic"]), _version(document), _counts(document)
+    topic, version, counts = _text(document["topic"]), _version(document), _counts_by_bucket(document)
     if deletion and any(counts[key].total() != taken.get(key, Counts()).total() for key in {*counts, *taken}):
         raise ValueError("a deletion takes as many rows from one count as it adds to another")
     return LandedPost(topic, version, through, counts, end, uuids, refill, ahead, deletion, taken, taken_uuids)
 
 
-def _audited(tier: Any, document: Any) -> AuditPost:
+def _parse_audit(tier: Any, document: Any) -> AuditPost:
     if not isinstance(tier, str) or not re.fullmatch(AUDIT_TIER, tier) or tier in TIERS:
-        raise BadPost(f"an auditor's tier matches {AUDIT_TIER} and is none of {', '.join(TIERS)}: {_shown(tier)}")
+        raise BadPost(f"an auditor's tier matches {AUDIT_TIER} and is none of {', '.join(TIERS)}: {_shorten(tier)}")
     names = _name(document["source"]), _name(document["incarnation"])
-    return AuditPost(tier, *names, _version(document), _counts(document, "topic"))
+    return AuditPost(tier, *names, _version(document), _counts_by_bucket(document, "topic"))
 
 
 def is_partition(topic: str) -> bool:
-    """Whether it is a partition of Kafka and no topic of the log."""
+    """Return whether ``topic`` is a partition of Kafka and not a topic of the log."""
     return "/" in topic
 
 
-def _counts(document: Any, of: str = "source", named: str = "counts") -> dict[SourceBucket, Counts]:
+def _counts_by_bucket(document: Any, origin: str = "source", field_name: str = "counts") -> dict[SourceBucket, Counts]:
     counts: dict[SourceBucket, Counts] = {}
     for entry in map(_object, _list(document["counts"])):
-        key = (_name(entry[of]), _natural(entry["bucket"], LAST_SECOND))
-        of_key = counts.setdefault(key, Counts())
-        of_key.absorb(_told(entry[named] if named == "counts" else entry.get(named, {})))
+        origin_bucket = (_name(entry[origin]), _natural(entry["bucket"], LAST_SECOND))
+        totals = counts.setdefault(origin_bucket, Counts())
+        totals.absorb(_parse_counts(entry[field_name] if field_name == "counts" else entry.get(field_name, {})))
     return counts
 
 
-def _told(value: object) -> Counts:
-    return Counts({_text(name): _natural(count, _most(name)) for name, count in _object(value).items()})
+def _parse_counts(counts: object) -> Counts:
+    return Counts({_text(name): _natural(count, _largest_count(name)) for name, count in _object(counts).items()})
 
 
-def _most(name: str) -> int:
-    """Sums of 64-bit hashes grow with what is summed."""
-    return LARGEST_SUM if name.startswith(SUM) else LARGEST - 1
+def _largest_count(name: str) -> int:
+    # Limit: a sum of hashes grows with the number of uuids, so it gets a wider bound than a count.
+    return MAX_HASH_SUM if name.startswith(SUM) else LARGEST - 1
 
 
 def dump(post: Post) -> bytes:
-    """The post as it is kept."""
+    """Serialize a post for ``_ledger``."""
     if isinstance(post, ClientPost):
         document: dict[str, Any] = {
             "tier": "client",
@@ -226,15 +226,15 @@ def dump(post: Post) -> bytes:
 
 def _entries(
     counts: dict[SourceBucket, Counts],
-    of: str,
+    origin: str,
     uuids: Mapping[SourceBucket, Counts] = NO_UUIDS,
-    **more: Mapping[SourceBucket, Counts],
+    **further: Mapping[SourceBucket, Counts],
 ) -> list[dict[str, Any]]:
-    more = {"uuids": uuids, **more}
+    further = {"uuids": uuids, **further}
     return [
-        {of: key[0], "bucket": key[1], "counts": of_key.pruned()}
-        | {name: told[key].pruned() for name, told in more.items() if key in told}
-        for key, of_key in counts.items()
+        {origin: key[0], "bucket": key[1], "counts": totals.pruned()}
+        | {name: counts_by_key[key].pruned() for name, counts_by_key in further.items() if key in counts_by_key}
+        for key, totals in counts.items()
     ]
 
 
@@ -247,13 +247,13 @@ def _name(value: object) -> str:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} is not a text")
+        raise ValueError(f"{_shorten(value)} is not a text")
     return value
 
 
 def _natural(value: object, largest: int = LARGEST - 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
-        raise ValueError(f"{_shown(value)} is not a count")
+        raise ValueError(f"{_shorten(value)} is not a count")
     return value
 
 
@@ -263,23 +263,24 @@ def _version(document: Mapping[str, Any]) -> int:
 
 def _object(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{_shown(value)} is not an object")
+        raise ValueError(f"{_shorten(value)} is not an object")
     return value
 
 
 def _list(value: object) -> list[Any]:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{_shown(value)} is not a list")
+        raise ValueError(f"{_shorten(value)} is not a list")
     return list(value)
 
 
 def _range(value: object) -> tuple[int, int]:
     begin, end = map(_natural, both) if len(both := _list(value)) == 2 else (1, 0)
     if begin > end:
-        raise ValueError(f"{_shown(value)} is no range of offsets")
+        raise ValueError(f"{_shorten(value)} is not a range of offsets")
     return begin, end
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
+    # Limit: an error quotes at most this much of what a sender posted.
     text = repr(value)
     return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.counts import Name
 from penstock.ledger.balance import Within
-from penstock.ledger.book_from_topics import anew, posted, usable
+from penstock.ledger.book_from_topics import recompute, usable, with_posts
 from penstock.ledger.in_buffer import waiting
 from penstock.ledger.ledger import all_listeners, balance_of
 from penstock.ledger.posts import ClientPost, Post
@@ -31,8 +31,8 @@ def rebuilt(
     None where none runs.
     """
     before = running()
-    plain, checkpoint = anew(topics)
-    book = posted(plain, topics, (ClientPost,))
+    plain, checkpoint = recompute(topics)
+    book = with_posts(plain, topics, (ClientPost,))
     book.roll_up(_rolled(topics, before))
     for post in landed:
         book.post(post)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
 from penstock.ledger.book import TierCounts
-from penstock.ledger.book_from_topics import anew, load, resume
+from penstock.ledger.book_from_topics import load, recompute, resume
 from penstock.ledger.checkpoint import FILE, read, write
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
@@ -396,11 +396,11 @@ def test_the_keeper_says_when_it_cannot(daemon: Daemon) -> None:
 def test_a_checkpoint_that_says_something_else_is_found_by_computing_anew(daemon: Daemon) -> None:
     fill(daemon)
     daemon.end()
-    assert anew(daemon.topics)[1] == []
+    assert recompute(daemon.topics)[1] == []
     pages = read(daemon.topics)
     next(iter(pages.received.values()))["accepted"] += 1
     write(daemon.topics, pages)
-    (line,) = anew(daemon.topics)[1]
+    (line,) = recompute(daemon.topics)[1]
     assert line.startswith("received (")
     daemon.start()
 

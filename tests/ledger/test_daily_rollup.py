@@ -15,7 +15,7 @@ from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.balance import UnlandedTail, balance, minutes
 from penstock.ledger.book import Book
-from penstock.ledger.daily_rollup import DAY, LEAST, horizon, roll_counts, roll_rows, widened
+from penstock.ledger.daily_rollup import DAY, MIN_DETAIL_S, horizon, roll_counts, roll_rows, widened
 from penstock.ledger.handler_deliveries import HandlerDelivery, routes
 from penstock.ledger.posts import AuditPost, LandedPost
 from penstock.ledger.time_series import series
@@ -46,7 +46,7 @@ def entered(batches: list[tuple[int, int, int, int]], before: int, first: int = 
 
 def test_buckets_older_than_every_retention_are_rolled_up_and_no_younger_ones() -> None:
     now = MIDNIGHT + 3600.0
-    assert horizon(now, [60.0]) == MIDNIGHT - LEAST, "minutes are kept for a week at least"
+    assert horizon(now, [60.0]) == MIDNIGHT - MIN_DETAIL_S, "minutes are kept for a week at least"
     assert horizon(now, [60.0, 30.0 * DAY]) == MIDNIGHT - 30 * DAY
     assert horizon(now, [math.inf, 8.5 * DAY]) == MIDNIGHT - 9 * DAY, "whole days only"
 
@@ -126,9 +126,9 @@ def audits(book: Book, within: int | range | None = None) -> list[int]:
 def test_what_an_auditor_told_is_rolled_up_once_it_is_silent() -> None:
     book = Book()
     for minute in (60, 120, 3 * DAY):
-        assert book.post(told(1, minute, 5), at=3 * DAY)
+        assert book.post(told(1, minute, 5), bucket=3 * DAY)
     book.roll_up(3 * DAY)
-    assert book.post(told(2, 120, 7), at=3 * DAY), "it may count old messages now"
+    assert book.post(told(2, 120, 7), bucket=3 * DAY), "it may count old messages now"
     book.roll_up(4 * DAY)
     (minutes_kept,) = book.snapshot().audits.values()
     assert sorted(minutes_kept) == [("events", 0), ("events", 3 * DAY)]
@@ -139,13 +139,13 @@ def test_what_an_auditor_told_is_rolled_up_once_it_is_silent() -> None:
 def test_an_auditor_that_comes_back_adds_to_the_day_it_was_heard_last_and_to_later_ones(rolled: bool) -> None:
     book, last = Book(), 2 * DAY
     for minute in (60, last):
-        book.post(told(1, minute, 5), at=last)
+        book.post(told(1, minute, 5), bucket=last)
     if rolled:
         book.roll_up(last + DAY)
-    back = last + LEAST + DAY
-    assert not book.post(told(2, 120, 7), at=back), "that day is closed"
-    assert book.post(told(2, last, 6), at=back)
-    assert book.post(told(2, back, 7), at=back)
+    back = last + MIN_DETAIL_S + DAY
+    assert not book.post(told(2, 120, 7), bucket=back), "that day is closed"
+    assert book.post(told(2, last, 6), bucket=back)
+    assert book.post(told(2, back, 7), bucket=back)
     book.roll_up(last + DAY)
     assert audits(book) == [18]
 

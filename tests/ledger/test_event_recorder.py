@@ -11,7 +11,7 @@ import pytest
 
 from penstock.counts import Counts, Origin
 from penstock.ledger import checkpoint
-from penstock.ledger.book import MOST_EVENTS, Book
+from penstock.ledger.book import MAX_EVENTS, Book
 from penstock.ledger.book_from_topics import load
 from penstock.ledger.event_recorder import QUIET, EventRecorder
 from penstock.ledger.event_words import merged
@@ -138,8 +138,8 @@ def test_the_timeline_tells_of_all_that_the_receipt_calls_lost_whatever_is_kille
         if round_ % 3 == 2:
             watched.reopen()
     watched.look()
-    told = sum(sum(event.lost.values()) for event in watched.ledger.events())
-    assert told == receipt(watched.ledger.balance().document()).lost == 8 * 3 + sum(range(8))
+    event_losses = sum(sum(event.lost.values()) for event in watched.ledger.events())
+    assert event_losses == receipt(watched.ledger.balance().document()).lost == 8 * 3 + sum(range(8))
 
 
 def test_losses_of_before_there_was_a_timeline_are_one_event(watched: Watched) -> None:
@@ -248,7 +248,7 @@ def test_the_checkpoint_has_the_timeline(watched: Watched) -> None:
     watched.look()
     watched.ledger.keep()
     kept = checkpoint.read(watched.folder / "topics")
-    assert kept.told == {"in": Counts({"kernel_dropped": 5})}
+    assert kept.event_losses == {"in": Counts({"kernel_dropped": 5})}
     assert list(kept.events.values()) == watched.ledger.events()
     before = watched.said()
     watched.reopen()
@@ -257,14 +257,14 @@ def test_the_checkpoint_has_the_timeline(watched: Watched) -> None:
 
 def test_the_oldest_events_go_and_what_they_told_of_is_known_still() -> None:
     book = Book()
-    for number in range(MOST_EVENTS + 5):
+    for number in range(MAX_EVENTS + 5):
         book.post(EventPost(str(number), 0, "loss", number, place="in", lost=Counts({"corrupt": 1})))
-    assert (len(book.events()), next(iter(book.events()))) == (MOST_EVENTS, "5")
-    assert book.told() == {"in": {"corrupt": MOST_EVENTS + 5}}
+    assert (len(book.events()), next(iter(book.events()))) == (MAX_EVENTS, "5")
+    assert book.event_losses() == {"in": {"corrupt": MAX_EVENTS + 5}}
 
 
 def test_of_an_event_the_highest_version_counts() -> None:
     book = Book()
     versions = [EventPost("x", n, "loss", 0, place="in", lost=Counts({"corrupt": 10 * n})) for n in (1, 3, 2)]
     assert [book.post(one) for one in versions] == [True, True, False]
-    assert (book.told(), book.events()["x"].version) == ({"in": {"corrupt": 30}}, 3)
+    assert (book.event_losses(), book.events()["x"].version) == ({"in": {"corrupt": 30}}, 3)

@@ -87,5 +87,5 @@ def test_what_is_kept_is_what_looking_anew_finds(steps: list[tuple[str, int]]) -
                 take(life, number)
             else:
                 assert kept.counts(["events"]) == waiting(Path(folder), ["events"])
-        anew = waiting_for(Path(folder), "events", life.position.position)
-        assert kept.counts(["events"]) == waiting(Path(folder), ["events"]) == anew
+        recompute = waiting_for(Path(folder), "events", life.position.position)
+        assert kept.counts(["events"]) == waiting(Path(folder), ["events"]) == recompute

@@ -34,7 +34,7 @@ def families() -> list[Family]:
     return [Family("penstock_taken_total", "counter", "Datagrams", [({"source": "events-udp"}, 3)])]
 
 
-async def posted(request: Request) -> dict[str, Any]:
+async def with_posts(request: Request) -> dict[str, Any]:
     document = await json_object(request)
     if "refused" in document:
         raise BadRequest("refused")
@@ -75,7 +75,7 @@ class Running:
             return {"taken": 3}
 
         routes = daemon_routes(self.api, stat=stat, metrics=families, balance=lambda query: {"asked": query})
-        further = DescribedRoute("/ledger", "POST", posted, "Post counts")
+        further = DescribedRoute("/ledger", "POST", with_posts, "Post counts")
         self.app = app = create_app(
             [*routes, further],
             self.api.guard,

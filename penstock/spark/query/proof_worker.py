@@ -65,7 +65,7 @@ class Progress:
     """How far the proof worker is, since it was started (``batch``: the last one proved, -1 for none)."""
 
     batch: int = -1
-    posted: int = -1
+    with_posts: int = -1
     rows: int = 0
     duplicates: int = 0
     quarantined: int = 0
@@ -271,7 +271,7 @@ class ProofWorker:
             ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
         except LedgerRefused as error:  # such as a topic that was deleted: the proof stays written down
             _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)
-        self.progress.posted = proof.batch
+        self.progress.with_posts = proof.batch
 
     def _post_refill(self, ledger: LedgerPosts, refill: BackfillProof) -> None:
         """The ledger knows by request and batch whether it has it."""
