@@ -138,7 +138,7 @@ class History:
             posts = [self._post(n, topic) for n in range(begin, begin + 1000) for topic in TOPICS]
             told.append(body(posts), Origin("ledger", 0, 0, 0)).result(60)
         ledger = Ledger(log, self.buffers, [])
-        ledger.keep()
+        ledger.write_checkpoint()
         log.close()
 
     def _post(self, batch: int, topic: str) -> bytes:

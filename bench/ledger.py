@@ -93,7 +93,7 @@ def _share(folder: Path) -> dict[str, Any]:
         drain.run()
         drained += time.process_time() - begin
     begin = time.process_time()
-    ledger.keep()
+    ledger.write_checkpoint()
     kept = time.process_time() - begin
     assert ledger.balance().routes[0].delivered == ROUNDS * MESSAGES
     life.end()

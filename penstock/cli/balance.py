@@ -22,7 +22,7 @@ from penstock.cli.tables.wait import moment
 from penstock.config import parse_time
 from penstock.config.daemon_access import Access
 from penstock.counts import LOST_BEFORE, Counts, Name
-from penstock.ledger.event_words import told
+from penstock.ledger.event_words import event_line
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import bar, reasons, sentence, unknown, verdict
 
@@ -135,16 +135,16 @@ class Ask:
         if self._rebuild or self._parameters:
             return ""
         events = ask_daemon(self._where, "/events", limit="1")["events"]
-        return f"last event: {told(events[0])}" if events else ""
+        return f"last event: {event_line(events[0])}" if events else ""
 
     def _rebuilt(self) -> dict[str, Any]:
         from penstock.landing.proof.table_posts import table_posts  # it needs pyarrow's dataset
-        from penstock.ledger.rebuild import rebuilt
+        from penstock.ledger.rebuild import rebuild_balance
 
         settings = self._where.load_all()
         listeners = [listener.name for listener in settings.listener]
         posts = table_posts(settings)
-        return rebuilt(settings.topics, settings.buffers, listeners, posts, self._running, self._within())
+        return rebuild_balance(settings.topics, settings.buffers, listeners, posts, self._running, self._within())
 
     def _running(self) -> dict[str, Any] | None:
         """The balance of the running daemon; None where none runs."""

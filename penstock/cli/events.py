@@ -13,7 +13,7 @@ from rich.text import Text
 from penstock.cli.common import ask_daemon, console, fail
 from penstock.cli.options import AsJson, Configured
 from penstock.cli.tables.wait import moment
-from penstock.ledger.event_words import told
+from penstock.ledger.event_words import event_line
 
 EVERY = 1.0
 
@@ -53,4 +53,4 @@ def _show(found: list[dict[str, Any]], shown: dict[str, str], as_json: bool) -> 
         if as_json:
             print(json.dumps(event), flush=True)
         else:
-            console.print(Text(told(event)), soft_wrap=True)
+            console.print(Text(event_line(event)), soft_wrap=True)

@@ -1,11 +1,11 @@
-"""The ledger: what every stage says of every message, and the balance that follows from it.
+"""The ledger: the counts that every stage reports, and the balance computed from them (docs/accounting.md).
 
-Read ``posts`` (what is told), ``book`` (what is kept), ``balance`` (what follows), ``book_from_topics``, ``ledger``;
-then ``in_buffer``, ``handler_deliveries``, ``watermarks``, ``time_series``, ``daily_rollup``, ``audit_counts``,
-``checkpoint`` with ``checkpoint_keeper``, and ``rebuild`` (the balance without the ledger). What people are shown:
-``receipt`` with ``receipt_words``, ``event_recorder`` (the timeline) with ``event_words``. Imports ``log``,
-``handover``, ``logbuffer``, ``counts``, ``records`` and ``files``; never ``landing`` or ``spark``, which tell it what
-landed.
+Start with ``posts`` (reports of other stages), ``book`` (counts in memory) and ``balance``. ``book_from_topics`` reads
+the book from the log; ``ledger`` keeps it up to date. ``in_buffer`` and ``handler_deliveries`` add what waits in log
+buffers; ``watermarks``, ``time_series``, ``daily_rollup`` and ``audit_counts`` are other views. ``checkpoint`` with
+``checkpoint_keeper`` shortens a start, and ``rebuild`` computes the balance without the ledger. ``receipt`` with
+``receipt_words`` and ``event_recorder`` (the timeline) with ``event_words`` are what people see. Imports ``log``,
+``handover``, ``logbuffer``, ``counts``, ``records`` and ``files``; never ``landing`` or ``spark``, which report to it.
 """
 
 __all__ = [  # noqa: RUF022 reading order

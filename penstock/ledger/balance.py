@@ -1,8 +1,8 @@
-"""The balance: what was taken, what became of it, what is on its way, and what is unaccounted for.
+"""The balance: what arrived, its fates, what is on the way, and what is unaccounted for (docs/accounting.md).
 
-Definitions: ``counts.py`` names the terms. A listener closes as a route (accepted = delivered +
-policy_drop + handler_failed + corrupt + in_buffer), a topic as a range of offsets (logged = landed +
-quarantined + duplicate + dropped + deleted + gaps + pending). A topic that no pipeline reads ends with ``logged``.
+A listener closes as a route (accepted = delivered + policy_drop + handler_failed + corrupt + in_buffer), a topic as a
+range of offsets (logged = landed + quarantined + duplicate + dropped + deleted + gaps + pending). A topic that no
+pipeline reads ends with ``logged``.
 """
 
 from __future__ import annotations
@@ -23,38 +23,40 @@ Value = TypeVar("Value")
 API_SOURCES = ("grpc", "http", "flight", "kafka")
 
 Within = int | range | None
-"""Buckets (seconds since the epoch): one, those of a range of seconds, or all."""
+"""Selected buckets (seconds since the epoch): one bucket, a range of seconds, or all."""
 
 
 LAST = 1 << 60
-"""Later than any bucket."""
+"""Upper bound of all buckets."""
 
 
 def minutes(since: float, until: float = LAST) -> range:
-    """The buckets that begin before ``until``, from the one on that ``since`` is in (seconds since the epoch)."""
+    """Return the buckets that begin before ``until``, starting with the bucket of ``since`` (seconds since the
+    epoch).
+    """
     return range(bucket_of(since), math.ceil(until))
 
 
 def inside(bucket: int, within: Within) -> bool:
-    """Whether ``within`` has the bucket."""
+    """Return whether a bucket is selected."""
     return within is None or (bucket in within if isinstance(within, range) else bucket == within)
 
 
 @dataclass(frozen=True, slots=True)
 class UnlandedTail:
-    """What lies in a topic beyond its last landed offset, by source and bucket: rows that wait, and gaps."""
+    """The offsets of a topic after its last landed one, by source and bucket: pending rows, and gaps."""
 
     pending: Mapping[SourceBucket, int] = field(default_factory=dict)
     gaps: Mapping[SourceBucket, Mapping[str, int]] = field(default_factory=dict)
 
     def rolled(self, before: int) -> UnlandedTail:
-        """The same with what is older than ``before`` by day."""
+        """Return the tail with buckets older than ``before`` summed by day."""
         return UnlandedTail(roll_rows(self.pending, before), roll_counts(self.gaps, before))
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A listener's way to one handler: accepted = the rest + unaccounted."""
+    """The route from a listener to one handler: accepted = sum of the other terms + unaccounted."""
 
     source: str
     handler: str
@@ -67,14 +69,14 @@ class Route:
 
     @property
     def unaccounted(self) -> int:
-        """Messages accepted of which nothing is known; 0 when all is well."""
+        """Accepted messages without a known fate; 0 if the route closes."""
         fates = self.delivered + self.policy_drop + self.handler_failed + self.corrupt
         return self.accepted - fates - self.in_buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Uuids:
-    """How many uuids of a fate's messages are known, and the sum of their 64-bit hashes (mod 2^64, hexadecimal)."""
+    """The number of known uuids of a fate, and the sum of their 64-bit hashes (modulo 2^64, hexadecimal)."""
 
     rows: int
     sum: str
@@ -82,8 +84,9 @@ class Uuids:
 
 @dataclass(frozen=True, slots=True)
 class TopicBalance:
-    """A topic's offsets: logged = landed + quarantined + duplicate + transformed.dropped + deleted + gaps + pending +
-    unaccounted.
+    """The offsets of a topic.
+
+    logged = landed + quarantined + duplicate + transformed.dropped + deleted + gaps + pending + unaccounted.
     """
 
     topic: str
@@ -96,14 +99,14 @@ class TopicBalance:
 
     @property
     def unaccounted(self) -> int:
-        """Offsets of which nothing is known; 0 when all is well."""
-        known = Counts(self.fates).rows() + self.pending if self.read_by_pipeline else self.logged
-        return self.end - known
+        """Offsets without a known fate; 0 if the topic closes."""
+        accounted = Counts(self.fates).rows() + self.pending if self.read_by_pipeline else self.logged
+        return self.end - accounted
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener's own books."""
+    """The books of a listener."""
 
     name: str
     counts: dict[str, int]
@@ -114,7 +117,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Everything, as of one moment; before ``by_day_before`` (seconds since the epoch) minutes are not told apart."""
+    """The whole balance as of one moment; before ``by_day_before`` (seconds since the epoch) only days are known."""
 
     listeners: list[Listener]
     routes: list[Route]
@@ -123,18 +126,18 @@ class Balance:
 
     @property
     def unaccounted(self) -> int:
-        """The sum over routes and topics, losses and surpluses alike counted as what they are: wrong."""
+        """Sum of the absolute differences of all routes, topics and books: a surplus is as wrong as a loss."""
         terms = [route.unaccounted for route in self.routes] + [topic.unaccounted for topic in self.topics]
         books = [book.left - book.right for listener in self.listeners for book in listener.books]
         return sum(abs(term) for term in terms + books)
 
     @property
     def pending(self) -> int:
-        """Messages on their way."""
+        """Messages on the way."""
         return sum(route.in_buffer for route in self.routes) + sum(topic.pending for topic in self.topics)
 
     def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping."""
+        """Return the balance as a JSON-ready mapping."""
         return {
             "unaccounted": self.unaccounted,
             "pending": self.pending,
@@ -151,11 +154,11 @@ def balance(
     in_buffer: Mapping[SourceBucket, Counts],
     within: Within = None,
 ) -> Balance:
-    """The balance of ``pages``, of the buckets ``within`` alone where given.
+    """Return the balance of ``pages``, limited to the buckets ``within`` if given.
 
-    ``in_buffer`` are the counts of the frames that wait in log buffers, by source and bucket; ``beyond``
-    what lies in each topic between its last landed offset and the end that ``pages`` covers. Of a day that is rolled
-    up ``within`` has the whole: the one that its first second is in.
+    ``in_buffer`` has the counts of frames that wait in log buffers, by source and bucket; ``beyond`` the part of each
+    topic between its last landed offset and the end that ``pages`` covers. A selection that begins within a rolled-up
+    day has the whole day.
     """
     before = pages.rolled
     view = _View(widened(within, before))
@@ -175,47 +178,47 @@ def balance(
 
 
 def _waiting(in_buffer: Counts) -> int:
-    """Messages in a log buffer; the counts of frames that were missed ride there too, and have their fate."""
+    """Return the messages in a log buffer. Counts of dropped frames travel there too, and have their own fate."""
     return in_buffer[Name.ACCEPTED] - in_buffer[f"{Name.POLICY_DROP}{LOG}"] - in_buffer[f"{Name.NOT_ROUTED}{LOG}"]
 
 
 def _is_logged(counts: Counts) -> bool:
-    """Whether a source's messages, or some of them, are for the log."""
+    """Return whether any of a source's messages are for the log."""
     return not counts[Name.ACCEPTED] or counts[Name.ACCEPTED] > counts[f"{Name.NOT_ROUTED}{LOG}"]
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """Some buckets, or all of them."""
+    """A selection of buckets."""
 
     within: Within
 
-    def of(self, keyed: Mapping[SourceBucket, Value]) -> list[tuple[str, Value]]:
-        if self.within is None:  # most often
-            return [(s, value) for (s, _), value in keyed.items()]
-        return [(s, value) for (s, b), value in keyed.items() if inside(b, self.within)]
+    def select(self, keyed: Mapping[SourceBucket, Value]) -> list[tuple[str, Value]]:
+        if self.within is None:  # fast path: most requests are for all buckets
+            return [(source, entry) for (source, _), entry in keyed.items()]
+        return [(source, entry) for (source, bucket), entry in keyed.items() if inside(bucket, self.within)]
 
     def by_source(self, keyed: Mapping[SourceBucket, Counts]) -> dict[str, Counts]:
         totals: dict[str, Counts] = {}
-        for source, counts in self.of(keyed):
+        for source, counts in self.select(keyed):
             totals.setdefault(source, Counts()).absorb(counts)
         return totals
 
     def rows_by_source(self, keyed: Mapping[SourceBucket, int]) -> Counts:
         total = Counts()
-        for source, rows in self.of(keyed):
+        for source, rows in self.select(keyed):
             total[source] += rows
         return total
 
 
 def _listener(pages: TierCounts, name: str, counts: Counts, within: Within) -> Listener:
     sent = pages.sent(name) if within is None else None
-    lost = None
+    network_lost = None
     if sent is not None and sent["datagrams"]:
         missing = sent["datagrams"] - counts[Name.KERNEL_DROPPED] - counts[Name.TAKEN]
-        lost = missing if missing >= 0 else None  # more came than was counted: not every sender counts
+        network_lost = missing if missing >= 0 else None  # more arrived than was reported: not every sender reports
     books = open_books(counts) if within is None else []
-    return Listener(name, counts.pruned(), sent.pruned() if sent is not None else None, lost, books)
+    return Listener(name, counts.pruned(), sent.pruned() if sent is not None else None, network_lost, books)
 
 
 def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route:
@@ -233,16 +236,16 @@ def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route
 
 def _topic(pages: TierCounts, name: str, beyond: UnlandedTail, view: _View) -> TopicBalance:
     landed = pages.landed.get(name)
-    parts = [counts for _, counts in view.of(landed.counts)] if landed else []
-    logged = sum(rows for _, rows in view.of(pages.logged[name]))
+    parts = [counts for _, counts in view.select(landed.counts)] if landed else []
+    logged = sum(rows for _, rows in view.select(pages.logged[name]))
     return TopicBalance(
         topic=name,
         end=pages.ends[name] if view.within is None else logged,
         logged=logged,
-        fates=summed([*parts, *(counts for _, counts in view.of(beyond.gaps))]).pruned(),
-        pending=sum(rows for _, rows in view.of(beyond.pending)) if landed else 0,
+        fates=summed([*parts, *(counts for _, counts in view.select(beyond.gaps))]).pruned(),
+        pending=sum(rows for _, rows in view.select(beyond.pending)) if landed else 0,
         read_by_pipeline=landed is not None,
-        uuids=_uuids(summed(counts for _, counts in view.of(landed.uuids))) if landed else {},
+        uuids=_uuids(summed(counts for _, counts in view.select(landed.uuids))) if landed else {},
     )
 
 

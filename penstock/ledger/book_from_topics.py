@@ -97,7 +97,7 @@ def _folders(topics: Path) -> list[str]:
 
 
 def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | None = None) -> None:
-    """Enter the batches of a topic that are not covered, and its gaps for those that cannot be read."""
+    """Enter the batches of a topic that are not covered, and its gaps in place of unreadable batches."""
 
     def lost(begin: int, end: int) -> None:
         book.enter_lost(name, ("unknown", 0), begin, end - begin)

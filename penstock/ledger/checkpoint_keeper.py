@@ -34,19 +34,19 @@ class CheckpointKeeper:
         """Write the last checkpoint and return. Call before the log is closed."""
         self._stop.set()
         self._thread.join()
-        self._keep()
+        self._write_checkpoint()
 
     def _run(self) -> None:
-        self._keep()
+        self._write_checkpoint()
         # Crash: the first checkpoint is written at once. A daemon that dies every minute would otherwise read more at
         # each start.
         while not self._stop.wait(self._pause):
-            self._keep()
+            self._write_checkpoint()
 
-    def _keep(self) -> None:
+    def _write_checkpoint(self) -> None:
         begin = time.thread_time()
         try:
-            self._ledger.keep()
+            self._ledger.write_checkpoint()
         except Exception as error:  # noqa: BLE001 - on a full disk the thread continues: a later checkpoint may fit
             _LOGGER.warning("ledger: checkpoint was not written, the next start reads more: %s", error)
         self._pause = max(self._interval, (time.thread_time() - begin) / MAX_CPU_SHARE)

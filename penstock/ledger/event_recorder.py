@@ -1,9 +1,9 @@
-"""Writes down what happens: losses as they grow, a full disk, a clock that cannot be right, what retention drops.
+"""The recorder of the timeline: growing losses, a full disk, a wrong clock, what retention dropped.
 
-Others post what only they know: the supervisor restarts and reloads, ``penstock up`` those of the pipeline. A loss
-while a process was away becomes a part of its restart. What is not written down yet (each look at an event that goes on
-would be a post) is shown all the same; a daemon that dies meanwhile finds it again, as the difference between what the
-books say was lost and what events have told of.
+Other processes post what only they know: the supervisor posts restarts and reloads, ``penstock up`` those of the
+pipeline. A loss during a restart becomes a part of the restart. Each version of a growing event is a post, so a
+growing event is posted at increasing intervals and shown from memory in between. Crash: a daemon that dies in between
+loses nothing; the next one finds the difference between the losses in the book and the losses that events report.
 """
 
 from __future__ import annotations
@@ -21,59 +21,65 @@ from penstock.ledger.posts import EventPost
 from penstock.ledger.receipt import losses_of
 from penstock.log import Log, Swept
 
-EVERY = 1.0
-"""Seconds between two looks."""
-HANDED_OVER = 0.2
-"""Seconds after which a loss is looked at again before it is told of: a reader that has little of a processor moves on
-a tenth of a second after the log has stored what it gave.
+LOOK_INTERVAL_S = 1.0
+"""Interval between looks at the books."""
+CONFIRM_DELAY_S = 0.2
+"""Delay before a new loss is confirmed. A count is in the book and still in the log buffer until the reader moves on,
+which takes up to a tenth of a second on a busy machine.
 """
-SHARE = 0.05
-"""How much of a processor's time they take at most."""
-SETTLES = 5_000
-"""Milliseconds after a process is back in which a loss is still of its absence."""
-QUIET = 60_000
-"""Milliseconds after which a loss that goes on is another one."""
-LONGEST = 3_600_000
-"""Milliseconds that one event of losses, or of retention, is at most."""
-ROOM_FOR = 10.0
-"""Seconds without a refusal after which the disk has room again."""
-LONGEST_DELAY = 60.0
-MOST_TOPICS = 3
-"""That are named."""
+MAX_CPU_SHARE = 0.05
+"""Limit for the recorder's CPU time, as a share of one core."""
+RESTART_GRACE_MS = 5_000
+"""Time after a restart in which a loss still belongs to it: the counts of its absence arrive late."""
+LOSS_PAUSE_MS = 60_000
+"""Time without growth after which further losses start a new event."""
+MAX_EVENT_MS = 3_600_000
+"""Limit for the duration of one event of losses or retention."""
+DISK_RECOVERY_S = 10.0
+"""Time without a refused write after which the disk counts as usable again."""
+MAX_POST_DELAY_S = 60.0
+MAX_NAMED_TOPICS = 3
+"""Limit for the topics that the text of a retention event names."""
 EXPIRED_READ = "expired_read"
-BY_ABSENCE = (Name.KERNEL_DROPPED, f"{Name.INCOMPLETE}crash", f"{Name.INVALID}slot", Name.POLICY_DROP, Name.CORRUPT)
-"""What is lost because a process is away; other losses meanwhile have nothing to do with that."""
-ALL = "*"
-"""The place of a restart that concerns all places: the log daemon's."""
+LOST_BY_ABSENCE = (
+    Name.KERNEL_DROPPED,
+    f"{Name.INCOMPLETE}crash",
+    f"{Name.INVALID}slot",
+    Name.POLICY_DROP,
+    Name.CORRUPT,
+)
+"""Losses that a stopped process causes; other losses in that time have other causes."""
+EVERY_PLACE = "*"
+"""Place of a restart that concerns all places: that of the log daemon."""
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Draft:
-    """An event that grows. ``due``: when it is to be written down again; ``begun``: when it was noticed, None where a
-    daemon before noticed it. Both on the monotonic clock.
+    """A growing event. ``due`` is the time of its next post; ``begun`` the time when it was noticed, None if an
+    earlier daemon noticed it. Both are on the monotonic clock.
     """
 
     event: EventPost
     begun: float | None = None
     written: int = -1
     due: float = 0.0
-    delay: float = EVERY
+    delay: float = LOOK_INTERVAL_S
 
     @property
-    def dirty(self) -> bool:
+    def has_unposted_change(self) -> bool:
         return self.written < self.event.version
 
-    def change(self, **to: object) -> None:
-        version = self.event.version + (not self.dirty)
-        self.event = replace(self.event, version=version, **to)  # type: ignore[arg-type]
+    def change(self, **fields: object) -> None:
+        version = self.event.version + (not self.has_unposted_change)
+        self.event = replace(self.event, version=version, **fields)  # type: ignore[arg-type]
 
 
 class EventRecorder:
-    """Looks at ``ledger`` and ``log`` on a thread of its own, until it is stopped.
+    """The thread that turns changes of ``ledger`` and ``log`` into events. Owned by the log daemon.
 
-    Events are dated by what the log's clock should say, so that a wrong clock neither reorders them nor joins losses
-    that are years apart.
+    Events are dated by the clock that the log expects, so that a wrong wall clock neither reorders events nor joins
+    losses that are years apart.
     """
 
     def __init__(self, ledger: Ledger, log: Log) -> None:
@@ -85,13 +91,13 @@ class EventRecorder:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
-        log.observe_sweeps(self._sweeps)
+        log.observe_sweeps(self._collect_sweeps)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return once all is written down; before the log is closed."""
+        """Post everything and return. Call before the log is closed."""
         self._stop.set()
         self._thread.join()
         self.look(last=True)
@@ -103,153 +109,161 @@ class EventRecorder:
             try:
                 self.look()
             except Exception:
-                _LOGGER.exception("events are not written down")
-            pause = max(EVERY, (time.thread_time() - begin) / SHARE)
+                _LOGGER.exception("timeline: events could not be recorded")
+            pause = max(LOOK_INTERVAL_S, (time.thread_time() - begin) / MAX_CPU_SHARE)
 
     def look(self, last: bool = False) -> None:
-        """Enter what is new; with ``last``, write all of it down."""
+        """Record new events; with ``last``, post all of them."""
         now = int(self._log.clock.expected() * 1000)
-        for place, grown in self._grown():
-            self._lose(place, grown, now)
+        for place, grown in self._unreported_losses():
+            self._record_loss(place, grown, now)
         state = self._log.clock.state()
-        self._lasts("clock", "" if state.right else state.text().partition(":")[0], now)
-        self._lasts("disk", self._log.no_room(ROOM_FOR), now)
-        self._expire(now)
-        self._write(now, last)
+        self._record_state("clock", "" if state.right else state.text().partition(":")[0], now)
+        self._record_state("disk", self._log.no_room(DISK_RECOVERY_S), now)
+        self._record_retention(now)
+        self._post_due(now, last)
         self._looks += 1
 
-    def _grown(self) -> Iterator[tuple[str, Counts]]:
-        """By place, losses that no event has told of."""
-        told = {place: Counts(counts) for place, counts in self._ledger.told().items()}
+    def _unreported_losses(self) -> Iterator[tuple[str, Counts]]:
+        """Yield the losses that no event reports, by place."""
+        reported = {origin: Counts(counts) for origin, counts in self._ledger.event_losses().items()}
         for draft in self._drafts.values():
-            told.setdefault(draft.event.place, Counts()).absorb(self._unwritten(draft))
-        if not (grown := self._beyond(told)):
+            reported.setdefault(draft.event.place, Counts()).absorb(self._unwritten(draft))
+        if not (growth := self._beyond(reported)):
             return
-        # A count that is just handed over is seen on both sides until its reader has moved on; what was told is not
-        # taken back.
-        self._stop.wait(HANDED_OVER)
-        again = self._beyond(told)
-        for place, counts in grown.items():
-            if more := counts & again.get(place, Counts()):
-                yield place, Counts(more)
+        # Only growth that two looks agree on is reported, because a reported loss cannot be taken back: see
+        # CONFIRM_DELAY_S.
+        self._stop.wait(CONFIRM_DELAY_S)
+        confirmed = self._beyond(reported)
+        for origin, counts in growth.items():
+            if common := counts & confirmed.get(origin, Counts()):
+                yield origin, Counts(common)
 
-    def _beyond(self, told: Mapping[str, Counts]) -> dict[str, Counts]:
-        found = {}
-        for place, counts in losses_of(self._ledger.balance().document()).items():
-            grown = Counts({name: n - told.get(place, Counts())[name] for name, n in counts.items()})
-            if more := Counts({name: n for name, n in grown.items() if n > 0}):
-                found[place] = more
-        return found
+    def _beyond(self, reported: Mapping[str, Counts]) -> dict[str, Counts]:
+        unreported = {}
+        for origin, counts in losses_of(self._ledger.balance().document()).items():
+            growth = Counts({name: n - reported.get(origin, Counts())[name] for name, n in counts.items()})
+            if positive := Counts({name: n for name, n in growth.items() if n > 0}):
+                unreported[origin] = positive
+        return unreported
 
     def _unwritten(self, draft: _Draft) -> Counts:
-        grown = Counts(draft.event.lost)
-        known = self._ledger.event(draft.event.id)
-        grown.subtract(known.lost if known else {})
-        return grown
+        growth = Counts(draft.event.lost)
+        posted = self._ledger.event(draft.event.id)
+        growth.subtract(posted.lost if posted else {})
+        return growth
 
-    def _lose(self, place: str, grown: Counts, now: int) -> None:
-        of_absence = Counts({name: n for name, n in grown.items() if name.startswith(BY_ABSENCE)})
-        if of_absence and (draft := self._absence(place, now)):
-            _add(draft, of_absence, now)
-            grown -= of_absence
-        if grown:
-            _add(self._loss(place, now), grown, now)
+    def _record_loss(self, origin: str, growth: Counts, now: int) -> None:
+        by_absence = Counts({name: n for name, n in growth.items() if name.startswith(LOST_BY_ABSENCE)})
+        if by_absence and (draft := self._draft_of_restart(origin, now)):
+            _add(draft, by_absence, now)
+            growth -= by_absence
+        if growth:
+            _add(self._draft_of_loss(origin, now), growth, now)
 
-    def _absence(self, place: str, now: int) -> _Draft | None:
-        """The losses of a restart that is just going on."""
+    def _draft_of_restart(self, origin: str, now: int) -> _Draft | None:
+        """Return the losses of a restart that is in progress."""
         for event in reversed(self._ledger.events()):
-            concerns = event.kind == "restart" and event.place in (place, ALL)
-            if concerns and (not event.until or abs(now - event.until) < SETTLES):  # others date with their own clock
-                mine = EventPost(f"{event.id} {place}", 0, "loss", event.at, now, place=place, during=event.id)
-                return self._draft(self._ledger.event(mine.id) or mine)
+            matches = event.kind == "restart" and event.place in (origin, EVERY_PLACE)
+            if matches and (
+                not event.until or abs(now - event.until) < RESTART_GRACE_MS
+            ):  # their posters use clocks of their own
+                loss = EventPost(f"{event.id} {origin}", 0, "loss", event.at, now, place=origin, during=event.id)
+                return self._draft(self._ledger.event(loss.id) or loss)
         return None
 
-    def _loss(self, place: str, now: int) -> _Draft:
+    def _draft_of_loss(self, origin: str, now: int) -> _Draft:
         for draft in self._drafts.values():
             event = draft.event
-            own = event.kind == "loss" and event.place == place and not event.during
-            if own and abs(now - event.until) < QUIET and abs(now - event.at) < LONGEST:
+            is_loss = event.kind == "loss" and event.place == origin and not event.during
+            if is_loss and abs(now - event.until) < LOSS_PAUSE_MS and abs(now - event.at) < MAX_EVENT_MS:
                 return draft
         cause = "" if self._looks else "counted when the log daemon started"
-        return self._draft(EventPost(f"loss {place} {now}", 0, "loss", now, now, place=place, cause=cause))
+        return self._draft(EventPost(f"loss {origin} {now}", 0, "loss", now, now, place=origin, cause=cause))
 
     def _draft(self, event: EventPost) -> _Draft:
         if event.id not in self._drafts:
-            known = self._ledger.event(event.id)
-            self._drafts[event.id] = _Draft(event, known.version if known else -1)
+            posted = self._ledger.event(event.id)
+            self._drafts[event.id] = _Draft(event, posted.version if posted else -1)
         return self._drafts[event.id]
 
-    def _lasts(self, kind: str, cause: str, now: int) -> None:
-        """A state that ``cause`` tells of has begun, goes on, or (empty) has ended."""
-        goes_on = next((d for d in self._drafts.values() if d.event.kind == kind and not d.event.until), None)
-        if not self._looks and (event := self._left(kind)):
-            goes_on = self._draft(event)
-        if cause and goes_on is None:
+    def _record_state(self, kind: str, cause: str, now: int) -> None:
+        """Open, continue or (with an empty ``cause``) close the event of a lasting state."""
+        open_draft = next((d for d in self._drafts.values() if d.event.kind == kind and not d.event.until), None)
+        if not self._looks and (event := self._open_event_of_predecessor(kind)):
+            open_draft = self._draft(event)
+        if cause and open_draft is None:
             self._draft(EventPost(f"{kind} {now}", 0, kind, now, cause=cause)).begun = self._log.clock.monotonic()
-        elif not cause and goes_on is not None:
-            goes_on.change(until=self._end_of(goes_on, now))
+        elif not cause and open_draft is not None:
+            open_draft.change(until=self._end_of(open_draft, now))
 
     def _end_of(self, draft: _Draft, now: int) -> int:
-        """Return when a state ended, in milliseconds: an accepted clock leaps, so its length is measured."""
+        """Return when a state ended (milliseconds since the epoch), by its measured duration: an accepted clock
+        leaps.
+        """
         if draft.begun is None:
             return max(now, draft.event.at + 1)
         return draft.event.at + max(1, round((self._log.clock.monotonic() - draft.begun) * 1000))
 
-    def _left(self, kind: str) -> EventPost | None:
-        """The newest event of a state that a daemon before has left without an end."""
+    def _open_event_of_predecessor(self, kind: str) -> EventPost | None:
+        """Return the newest event of a state that an earlier daemon left open."""
         return next((e for e in reversed(self._ledger.events()) if e.kind == kind and not e.until), None)
 
-    def _sweeps(self, swept: list[Swept]) -> None:
+    def _collect_sweeps(self, swept: list[Swept]) -> None:
         with self._lock:
             self._swept += swept
 
-    def _expire(self, now: int) -> None:
-        """What retention dropped: one event for an hour."""
+    def _record_retention(self, now: int) -> None:
+        """Record what retention dropped: one event an hour."""
         with self._lock:
-            swept, self._swept = [one for one in self._swept if not one.topic.startswith("_")], []
+            swept, self._swept = [drop for drop in self._swept if not drop.topic.startswith("_")], []
         if not swept:
             return
-        known = (d for d in self._drafts.values() if d.event.kind == "retention" and abs(now - d.event.at) < LONGEST)
-        if (draft := next(known, None)) is None:
+        open_drafts = (
+            d for d in self._drafts.values() if d.event.kind == "retention" and abs(now - d.event.at) < MAX_EVENT_MS
+        )
+        if (draft := next(open_drafts, None)) is None:
             self._dropped.clear()
             draft = self._draft(EventPost(f"retention {now}", 0, "retention", now, now))
-        for one in swept:
-            unread = one.reason != EXPIRED_READ or self._dropped.get(one.topic, (0, False))[1]
-            self._dropped[one.topic] = (one.end, unread)
+        for drop in swept:
+            unread = drop.reason != EXPIRED_READ or self._dropped.get(drop.topic, (0, False))[1]
+            self._dropped[drop.topic] = (drop.end, unread)
         draft.change(what=_dropped(self._dropped), until=now)
 
-    def _write(self, now: int, last: bool) -> None:
-        """Post what is new and due; forget what is over."""
-        at = time.monotonic()
+    def _post_due(self, now: int, last: bool) -> None:
+        """Post changed events that are due; forget events that ended."""
+        monotonic_now = time.monotonic()
         for draft in list(self._drafts.values()):
-            if draft.dirty and (last or at >= draft.due):
-                self._post(draft, at)
+            if draft.has_unposted_change and (last or monotonic_now >= draft.due):
+                self._post(draft, monotonic_now)
             event = draft.event
             if (
-                not draft.dirty
+                not draft.has_unposted_change
                 and event.until
-                and abs(now - event.until) > max(QUIET, LONGEST * (event.kind == "retention"))
+                and abs(now - event.until) > max(LOSS_PAUSE_MS, MAX_EVENT_MS * (event.kind == "retention"))
             ):
                 del self._drafts[event.id]
-        self._ledger.live = {draft.event.id: draft.event for draft in self._drafts.values() if draft.dirty}
+        self._ledger.live = {
+            draft.event.id: draft.event for draft in self._drafts.values() if draft.has_unposted_change
+        }
 
-    def _post(self, draft: _Draft, at: float) -> None:
-        draft.due, draft.delay = at + draft.delay, min(2 * draft.delay, LONGEST_DELAY)
+    def _post(self, draft: _Draft, monotonic_now: float) -> None:
+        draft.due, draft.delay = monotonic_now + draft.delay, min(2 * draft.delay, MAX_POST_DELAY_S)
         try:
             self._ledger.post(draft.event.document())
             draft.written = draft.event.version
-        except PenstockError as error:  # a full disk: when there is room again
-            _LOGGER.debug("an event is not written down yet: %s", error)
+        except PenstockError as error:  # a full disk: the next look tries again
+            _LOGGER.debug("timeline: an event could not be posted yet: %s", error)
 
 
-def _add(draft: _Draft, grown: Counts, now: int) -> None:
+def _add(draft: _Draft, growth: Counts, now: int) -> None:
     lost = Counts(draft.event.lost)
-    lost.absorb(grown)
+    lost.absorb(growth)
     draft.change(lost=lost, until=now)
 
 
 def _dropped(topics: Mapping[str, tuple[int, bool]]) -> str:
-    """What retention dropped: by topic up to which offset, and whether somebody had not read it."""
-    parts = [f"{name} up to offset {end:,}{' (unread)' if unread else ''}" for name, (end, unread) in topics.items()]
-    more = f" and {len(parts) - MOST_TOPICS} more" if len(parts) > MOST_TOPICS else ""
-    return f"{', '.join(parts[:MOST_TOPICS])}{more}"
+    """Return the text of a retention event: by topic the offset, and whether it was unread."""
+    texts = [f"{name} up to offset {end:,}{' (unread)' if unread else ''}" for name, (end, unread) in topics.items()]
+    more = f" and {len(texts) - MAX_NAMED_TOPICS} more" if len(texts) > MAX_NAMED_TOPICS else ""
+    return f"{', '.join(texts[:MAX_NAMED_TOPICS])}{more}"

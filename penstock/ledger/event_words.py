@@ -1,4 +1,4 @@
-"""Events in words, from their documents: the same ones on the page and in the terminal."""
+"""Events in words, from their JSON form; shared by console and terminal."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ DAY = 86_400
 
 
 def merged(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The events, newest first, what was lost during another one as a part of it."""
+    """Return the events, newest first; what was lost during an event is a part of it."""
     parts: dict[str, Counts] = {}
-    known = {event["id"] for event in events}
+    ids = {event["id"] for event in events}
     for event in events:
-        if event["during"] in known:
+        if event["during"] in ids:
             parts.setdefault(event["during"], Counts()).absorb(event["lost"])
-    own = [dict(event) for event in events if event["during"] not in known]
-    for event in own:
-        if more := parts.get(event["id"]):
+    top_level = [dict(event) for event in events if event["during"] not in ids]
+    for event in top_level:
+        if lost_during := parts.get(event["id"]):
             event["lost"] = Counts(event["lost"])
-            event["lost"].absorb(more)
-    return sorted((event | {"text": in_words(event)} for event in own), key=lambda event: -int(event["at"]))
+            event["lost"].absorb(lost_during)
+    return sorted((event | {"text": in_words(event)} for event in top_level), key=lambda event: -int(event["at"]))
 
 
 def in_words(event: Event) -> str:
-    """What happened, without its time."""
+    """Return what happened, without the time."""
     return _WORDS[event["kind"]](event) if event["kind"] in _WORDS else f"{event['what']} {event['cause']}".strip()
 
 
-def told(event: Event) -> str:
-    """When and what: ``01:15:12 receiver events-udp was killed by SIGKILL, back after 0.4 s``."""
+def event_line(event: Event) -> str:
+    """Return time and text: ``01:15:12 receiver events-udp was killed by SIGKILL, back after 0.4 s``."""
     return f"{moment(event['at'])} {event['text']}"
 
 
 def moment(millis: int, now: float | None = None) -> str:
-    """The local time of day, with the date where it is not of today."""
+    """Return the local time of day, with the date if it is not today."""
     then, today = time.localtime(millis / 1000), time.localtime(now)
     return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%Y-%m-%d %H:%M:%S", then)
 
 
 def _restart(event: Event) -> str:
-    back = f"back after {lasted(event)}" if event["until"] else "not back yet"
-    gone = f", {reasons(event['lost'])} meanwhile" if event["lost"] else ""
-    return f"{event['what']} {event['cause']}, {back}{gone}"
+    return_text = f"back after {duration_text(event)}" if event["until"] else "not back yet"
+    loss_text = f", {reasons(event['lost'])} in that time" if event["lost"] else ""
+    return f"{event['what']} {event['cause']}, {return_text}{loss_text}"
 
 
 def _loss(event: Event) -> str:
-    place = event["place"]
-    within = f" within {lasted(event)}" if event["until"] - event["at"] >= 1000 else ""
+    origin = event["place"]
+    duration = f" within {duration_text(event)}" if event["until"] - event["at"] >= 1000 else ""
     cause = f" ({event['cause']})" if event["cause"] else ""
-    return f"{place}: {reasons(event['lost'])}{within}{cause}"
+    return f"{origin}: {reasons(event['lost'])}{duration}{cause}"
 
 
 def _retention(event: Event) -> str:
-    return f"retention dropped what was old: {event['what']}"
+    return f"retention dropped {event['what']}"
 
 
 def _disk(event: Event) -> str:
-    return f"the disk was full for {lasted(event)}" if event["until"] else f"the disk is full: {event['cause']}"
+    return f"the disk was full for {duration_text(event)}" if event["until"] else f"the disk is full: {event['cause']}"
 
 
 def _clock(event: Event) -> str:
-    return f"{event['cause']}; believed again after {lasted(event)}" if event["until"] else str(event["cause"])
+    return f"{event['cause']}; believed again after {duration_text(event)}" if event["until"] else str(event["cause"])
 
 
 def _start(event: Event) -> str:
@@ -93,9 +93,9 @@ _WORDS: dict[str, Callable[[Event], str]] = {
 }
 
 
-def lasted(event: Event) -> str:
+def duration_text(event: Event) -> str:
     """Return how long an event lasted: ``0.4 s``, ``12 s``, ``3 min``, ``2 h``."""
-    # Events of before may be dated by a clock that was set back while they lasted.
+    # Old events may have negative durations: a clock was set back while they lasted.
     seconds = max(event["until"] - event["at"], 0) / 1000
     if seconds < 10:
         return f"{seconds:.1f} s"

@@ -1,7 +1,6 @@
-"""The routes to handlers that are processes of their own, by their accounts and what the writer dropped for them.
+"""Routes to handlers that run as processes of their own, from their accounts and what the writer dropped for them.
 
-Nothing is walked: the listener's running total says how many messages there were, the reader's marks say how
-many of them it has come to.
+No frame is read: the listener's running total gives the number of messages, the reader's marks how many it passed.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from penstock.ledger.daily_rollup import roll_counts, widened
 from penstock.ledger.in_buffer import waiting_for
 from penstock.logbuffer import LogBufferError
 
-_Missed = tuple[int, Mapping[str, int]]
-LOOKS = 20
-"""How often is looked again while the writer moves a reader on."""
+_Dropped = tuple[int, Mapping[str, int]]
+MAX_ATTEMPTS = 20
+"""Limit for reads that are repeated because the writer advanced the reader in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerDelivery:
-    """How a handler stands with one listener: ``accepted`` = ``fates`` + ``in_buffer``.
+    """The deliveries of one handler for one listener. Invariant: ``accepted`` = ``fates`` + ``in_buffer``.
 
-    ``fates`` are counts by bucket and fate. ``through``: position behind the last frame that is in its hands, or done;
-    ``taken``: messages in its hands by bucket. ``whole``: it has been there from the listener's first message on.
-    Up to the bucket ``folded`` minutes are not told apart.
+    ``fates`` are counts by bucket and fate. ``through`` is the position after the last frame that is in flight or
+    done; ``taken`` are the messages in flight by bucket. ``whole`` is true if the handler exists since the listener's
+    first message. Buckets up to ``folded`` are summed.
     """
 
     listener: str
@@ -47,137 +46,150 @@ class HandlerDelivery:
     folded: int = -1
 
     def rolled(self, before: int) -> HandlerDelivery:
-        """The same with what is older than ``before`` by day, and with what its account has folded itself."""
+        """Return the deliveries with buckets older than ``before`` summed by day."""
         folded = min(self.fates) if len(self.fates) >= MAX_BUCKETS else self.folded
         return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before), folded=folded)
 
     def route(self) -> Route:
-        """The whole route."""
+        """Return the route over all buckets."""
         total = Counts()
         for counts in self.fates.values():
             total.absorb(counts)
         return _route(self, self.accepted, total, self.in_buffer)
 
     def route_in(self, bucket: int, accepted: int, in_buffer: int) -> Route | None:
-        """The route of one minute; None where that is not known apart from others.
+        """Return the route of one bucket; None if that bucket is not known separately.
 
-        ``accepted`` is what the listener accepted in it, ``in_buffer`` what of it is before the reader.
+        ``accepted`` is what the listener accepted in it, ``in_buffer`` the part of it that the reader has not reached.
         """
         if bucket <= self.folded:
             return None
         fates = self.fates.get(bucket, Counts())
-        waits = in_buffer + self.taken.get(bucket, Counts()).total()
-        return _route(self, accepted if self.whole else fates.total() + waits, fates, waits)
+        waiting = in_buffer + self.taken.get(bucket, Counts()).total()
+        return _route(self, accepted if self.whole else fates.total() + waiting, fates, waiting)
 
 
-def _route(standing: HandlerDelivery, accepted: int, fates: Counts, in_buffer: int) -> Route:
+def _route(delivery: HandlerDelivery, accepted: int, fates: Counts, in_buffer: int) -> Route:
     terms = (fates[DELIVERED], fates[DROPPED], fates[FAILED], fates[CORRUPT])
-    return Route(standing.listener, standing.handler, accepted, *terms, in_buffer)
+    return Route(delivery.listener, delivery.handler, accepted, *terms, in_buffer)
 
 
 def routes(
     folder: Path,
-    standings: Iterable[HandlerDelivery],
+    handler_deliveries: Iterable[HandlerDelivery],
     accepted: Mapping[SourceBucket, int],
     within: Within,
     rolled: int = 0,
 ) -> list[Route]:
-    """The routes of all forwarders, of the buckets ``within`` alone where given; ``accepted`` by source and bucket.
+    """Return the routes of all forwarders, limited to the buckets ``within`` if given; ``accepted`` by source and
+    bucket.
 
-    What is older than ``rolled`` is there by day, also in ``accepted``.
+    Buckets older than ``rolled`` are summed by day, in ``accepted`` as well.
     """
     if within is None:
-        return [standing.route() for standing in standings]
-    found, within = [], widened(within, rolled)
-    for standing in (one.rolled(rolled) for one in standings):
-        waits = roll_counts(waiting_for(folder, standing.listener, standing.through), rolled)
-        keys = {*accepted, *waits, *((standing.listener, bucket) for bucket in {*standing.fates, *standing.taken})}
-        buckets = {bucket for source, bucket in keys if source == standing.listener and inside(bucket, within)}
+        return [delivery.route() for delivery in handler_deliveries]
+    summed_routes, within = [], widened(within, rolled)
+    for delivery in (unrolled.rolled(rolled) for unrolled in handler_deliveries):
+        waiting = roll_counts(waiting_for(folder, delivery.listener, delivery.through), rolled)
+        keys = {*accepted, *waiting, *((delivery.listener, bucket) for bucket in {*delivery.fates, *delivery.taken})}
+        buckets = {bucket for source, bucket in keys if source == delivery.listener and inside(bucket, within)}
         parts = [
-            standing.route_in(b, accepted.get(key, 0), waits.get(key, Counts())[Name.ACCEPTED])
-            for b in sorted(buckets | ({within} if isinstance(within, int) else set()))
-            for key in [(standing.listener, b)]
+            delivery.route_in(start, accepted.get(key, 0), waiting.get(key, Counts())[Name.ACCEPTED])
+            for start in sorted(buckets | ({within} if isinstance(within, int) else set()))
+            for key in [(delivery.listener, start)]
         ]
-        known = [part for part in parts if part is not None]
-        found += [_added(known)] if known and len(known) == len(parts) else []
-    return found
+        known_parts = [part for part in parts if part is not None]
+        summed_routes += [_sum_routes(known_parts)] if known_parts and len(known_parts) == len(parts) else []
+    return summed_routes
 
 
-def _added(parts: Sequence[Route]) -> Route:
-    """The sum of parts of one route."""
+def _sum_routes(parts: Sequence[Route]) -> Route:
     terms = ("accepted", "delivered", "policy_drop", "handler_failed", "corrupt", "in_buffer")
     return replace(parts[0], **{term: sum(getattr(part, term) for part in parts) for term in terms})
 
 
-def standings(folder: Path, listeners: Iterable[str]) -> list[HandlerDelivery]:
-    """All forwarders of ``listeners`` that there are or were."""
-    found = []
+def handler_deliveries(folder: Path, listeners: Iterable[str]) -> list[HandlerDelivery]:
+    """Return the deliveries of all forwarders of ``listeners``, past ones included."""
+    deliveries = []
     for listener in listeners:
-        for handler in _handlers(folder, listener):
-            standing = _standing(folder, listener, handler)
-            found += [standing] if standing else []
-    return found
+        for handler in _handler_names(folder, listener):
+            delivery = _delivery(folder, listener, handler)
+            deliveries += [delivery] if delivery else []
+    return deliveries
 
 
-def _handlers(folder: Path, listener: str) -> list[str]:
+def _handler_names(folder: Path, listener: str) -> list[str]:
     return sorted({*accounts_in(folder, listener), *handlers_in(folder, listener)} - {LOG})
 
 
-def _standing(folder: Path, listener: str, handler: str) -> HandlerDelivery | None:
+def _delivery(folder: Path, listener: str, handler: str) -> HandlerDelivery | None:
     state = state_file(folder, listener)
     if not state.exists():
         return None
-    seen = _Seen.now(folder, listener, handler, state)
-    if seen.account.base == UNKNOWN:
+    state_of_reader = _ReaderState.read(folder, listener, handler, state)
+    if state_of_reader.account.base == UNKNOWN:
         return None
-    total = seen.account.mark if seen.account.left else max(_total(folder, listener), seen.reached)
+    total = (
+        state_of_reader.account.mark
+        if state_of_reader.account.left
+        else max(_total(folder, listener), state_of_reader.reached)
+    )
     return HandlerDelivery(
         listener,
         handler,
-        accepted=total - seen.account.base,
-        fates=_by_bucket(seen.account.fates, seen.missed),
-        in_buffer=total - seen.reached + seen.held - seen.account.mark,
-        through=max(seen.place, seen.floor),
-        taken=_by_bucket({name: n for name, n in seen.account.taken.items() if seen.held != seen.account.mark}),
-        whole=seen.account.base == 0,
+        accepted=total - state_of_reader.account.base,
+        fates=_by_bucket(state_of_reader.account.fates, state_of_reader.missed),
+        in_buffer=total - state_of_reader.reached + state_of_reader.total_in_flight - state_of_reader.account.mark,
+        through=max(state_of_reader.position, state_of_reader.floor),
+        taken=_by_bucket(
+            {
+                name: n
+                for name, n in state_of_reader.account.taken.items()
+                if state_of_reader.total_in_flight != state_of_reader.account.mark
+            }
+        ),
+        whole=state_of_reader.account.base == 0,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """A reader as of one moment: its account, what the writer dropped for it, and how far it was moved on.
+class _ReaderState:
+    """A reader as of one moment: its account, what the writer dropped for it, and how far it was advanced.
 
-    ``place`` and ``held`` are position and total behind what is in its hands, ``reached`` the total where it goes on.
+    ``position`` and ``total_in_flight`` are position and total after the messages in flight, ``reached`` is the total
+    at which it continues.
     """
 
     account: Account
     missed: Mapping[str, int]
     floor: int
-    place: int
-    held: int
+    position: int
+    total_in_flight: int
     reached: int
 
     @classmethod
-    def now(cls, folder: Path, listener: str, handler: str, state: Path) -> _Seen:
-        """As it is now: looked at again if the writer moves it on meanwhile."""
+    def read(cls, folder: Path, listener: str, handler: str, state: Path) -> _ReaderState:
+        """Read the state; repeat if the writer advances the reader in between."""
         page = StatePage(state)
         try:
-            for _ in range(LOOKS):
-                account, place = read_account(folder, listener, handler), position_file(folder, listener, handler)
-                account, claim, floor, missed = _placed(account, place, page, handler)
+            for _ in range(MAX_ATTEMPTS):
+                account, path = read_account(folder, listener, handler), position_file(folder, listener, handler)
+                account, claim, floor, missed = _read_reader(account, path, page, handler)
+                # The writer changes floor and drop counts in two steps: equal counts before and after show that they
+                # belong together.
                 if missed == dropped(page, handler, floor):
                     break
         finally:
             page.close()
         in_hand = account.in_hand and claim == account.end
-        at, held = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
-        reached = max(held, missed[0]) if floor > at and not account.left else held
-        return cls(account, missed[1], floor, at, held, reached)
+        position, total_held = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
+        reached = max(total_held, missed[0]) if floor > position and not account.left else total_held
+        return cls(account, missed[1], floor, position, total_held, reached)
 
 
-def _placed(account: Account, path: Path, page: StatePage, handler: str) -> tuple[Account, int, int, _Missed]:
-    """The account, with where the route begins if its forwarder has not begun; the reader's claim and floor; what it
-    missed.
+def _read_reader(account: Account, path: Path, page: StatePage, handler: str) -> tuple[Account, int, int, _Dropped]:
+    """Return account, claim, floor and drop counts of a reader; a forwarder that has not begun gets its first
+    account.
     """
     if not path.exists():
         return account, account.end, 0, dropped(page, handler, 0)
@@ -189,11 +201,11 @@ def _placed(account: Account, path: Path, page: StatePage, handler: str) -> tupl
         return account, position.claim, floor, missed
 
 
-def _by_bucket(*many: Mapping[str, int]) -> dict[int, Counts]:
+def _by_bucket(*mappings: Mapping[str, int]) -> dict[int, Counts]:
     total: dict[int, Counts] = {}
-    for counts in many:
-        for bucket, named in by_bucket(0, counts).items():
-            total.setdefault(bucket, Counts()).absorb(named)
+    for counts in mappings:
+        for bucket, bucket_counts in by_bucket(0, counts).items():
+            total.setdefault(bucket, Counts()).absorb(bucket_counts)
     return total
 
 
@@ -202,7 +214,7 @@ def _by_day(counts: Mapping[int, Counts], before: int) -> dict[int, Counts]:
 
 
 def _total(folder: Path, listener: str) -> int:
-    """The listener's running total, by the newest frame in its log buffer; as its writer said where that is damaged."""
+    """Return the listener's running total from its newest frame; from its writer's position if the frame is damaged."""
     newest = newest_frame_metadata(folder, listener)
     if newest:
         return newest.total

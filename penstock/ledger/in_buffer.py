@@ -1,6 +1,6 @@
-"""What waits in the log buffers: the counts of the frames that the log has not taken yet.
+"""Counts of the frames in the log buffers that the log has not taken yet.
 
-Each frame is looked at once, however often is asked: what was found is kept until the log has taken it.
+Each frame is parsed once, however often the counts are requested: its counts are cached until the log has taken it.
 """
 
 from __future__ import annotations
@@ -21,134 +21,136 @@ from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.records import BadBatch
 
-HEAD = 4096
-"""Bytes at the beginning of a frame in which its document usually is."""
+DOCUMENT_BYTES = 4096
+"""Size of the prefix of a frame that is searched for its document; a longer document is parsed in full."""
 _DOCUMENT = re.compile(rb'\{"v":1,("source":"[^"]*","bucket":\d+),[^{}]*?(?:"counts":(\{[^{}]*\})|"incarnation")')
-"""The beginning of a frame's document: source and bucket, and the counts where there are any."""
-MOST_KNOWN = 1000
+"""Start of a frame's document: source and bucket, and the counts if there are any."""
+MAX_CACHED_DOCUMENTS = 1000
 CountsByOrigin = Mapping[SourceBucket, Counts]
 
 
 class BufferedCounts:
-    """The counts waiting for one reader of each log buffer in ``folder``. For several threads at once."""
+    """Counts that wait for one reader of each log buffer in ``folder``. Threads: the lock is held for a whole
+    request.
+    """
 
     def __init__(self, folder: Path, reader: str = LOG) -> None:
         self._folder, self._reader = folder, reader
         self._lock = threading.Lock()
-        self._buffers: dict[str, _Buffer] = {}
+        self._buffers: dict[str, _BufferedFrames] = {}
 
     def counts(self, listeners: Iterable[str]) -> dict[SourceBucket, Counts]:
-        """By source and bucket, over the log buffers of ``listeners``."""
+        """Return the counts by source and bucket over the log buffers of ``listeners``."""
         total: dict[SourceBucket, Counts] = {}
         with self._lock:
             for listener in listeners:
-                for key, counts in self._of(listener).items():
+                for key, counts in self._counts_of_listener(listener).items():
                     total.setdefault(key, Counts()).absorb(counts)
         return total
 
-    def _of(self, listener: str) -> CountsByOrigin:
-        place, path = position_file(self._folder, listener, self._reader), buffer_file(self._folder, listener)
-        if not place.exists() or not path.exists():
+    def _counts_of_listener(self, listener: str) -> CountsByOrigin:
+        reader_path, path = position_file(self._folder, listener, self._reader), buffer_file(self._folder, listener)
+        if not reader_path.exists() or not path.exists():
             return {}
-        with ReaderPosition(place) as position:
+        with ReaderPosition(reader_path) as position:
             reached = position.position
         with Subscription(path, reached, in_order=True) as subscription:
-            known = self._buffers.get(listener)
+            buffer = self._buffers.get(listener)
             identity = path.stat().st_ino
-            if known is None or known.identity != identity or known.begin > reached:
-                known = self._buffers[listener] = _Buffer(identity, reached, reached)
-            known.passed(reached)
+            if buffer is None or buffer.identity != identity or buffer.begin > reached:
+                buffer = self._buffers[listener] = _BufferedFrames(identity, reached, reached)
+            buffer.drop_before(reached)
             page = StatePage(state_file(self._folder, listener))
             try:
-                known.look(subscription, TopicByPosition(page))
+                buffer.read_new_frames(subscription, TopicByPosition(page))
             finally:
                 page.close()
-        return known.totals
+        return buffer.totals
 
 
 @dataclass(slots=True)
-class _Frame:
+class _FrameCounts:
     end: int
-    found: CountsByOrigin
+    counts_by_origin: CountsByOrigin
 
 
 @dataclass(slots=True)
-class _Buffer:
-    """What was found between positions ``begin`` and ``end`` of one log buffer file."""
+class _BufferedFrames:
+    """The parsed frames between positions ``begin`` and ``end`` of one log buffer file."""
 
     identity: int
     begin: int
     end: int
-    frames: deque[_Frame] = field(default_factory=deque)
+    frames: deque[_FrameCounts] = field(default_factory=deque)
     totals: dict[SourceBucket, Counts] = field(default_factory=dict)
-    known: dict[tuple[bytes, bytes], CountsByOrigin] = field(default_factory=dict)
+    documents: dict[tuple[bytes, bytes], CountsByOrigin] = field(default_factory=dict)
 
-    def passed(self, position: int) -> None:
-        """The reader has come to ``position``."""
+    def drop_before(self, position: int) -> None:
+        """Forget the frames before ``position``: the reader has passed them."""
         self.begin = position
         self.end = max(self.end, position)
         while self.frames and self.frames[0].end <= position:
-            for key, counts in self.frames.popleft().found.items():
+            for key, counts in self.frames.popleft().counts_by_origin.items():
                 self.totals[key].subtract(counts)
                 if not any(self.totals[key].values()):
                     del self.totals[key]
 
-    def look(self, subscription: Subscription, routes: TopicByPosition | None) -> None:
-        """Look at the frames up to the tail; a poll ends with its term."""
-        subscription.position, before = self.end, -1
-        while subscription.position > before:
-            before = subscription.position
+    def read_new_frames(self, subscription: Subscription, routes: TopicByPosition | None) -> None:
+        """Parse the frames up to the tail. One poll ends with its term, so polls repeat until nothing moves."""
+        subscription.position, previous = self.end, -1
+        while subscription.position > previous:
+            previous = subscription.position
             try:
                 frames = subscription.poll()
             except Lapped:
-                break  # the log has taken them meanwhile, and the receiver has gone on
+                break  # the log took these frames and the receiver reused their term
             for frame in frames:
                 self._enter(frame, routes is None or routes.topic(frame.begin) is not None)
         self.end = subscription.position
 
     def _enter(self, frame: Frame, routed: bool) -> None:
-        found = self._found(frame)
+        counts_by_origin = self._parse_counts(frame)
         if not routed:
-            found = {key: _not_routed(counts) for key, counts in found.items()}
-        self.frames.append(_Frame(frame.end, found))
-        for key, counts in found.items():
+            counts_by_origin = {key: _not_routed(counts) for key, counts in counts_by_origin.items()}
+        self.frames.append(_FrameCounts(frame.end, counts_by_origin))
+        for key, counts in counts_by_origin.items():
             self.totals.setdefault(key, Counts()).absorb(counts)
 
-    def _found(self, frame: Frame) -> CountsByOrigin:
-        """A frame's counts. Most frames say what others say too: their document is parsed once."""
-        document = _DOCUMENT.search(bytes(frame.data[:HEAD]))
-        said = (document[1], document[2] or b"") if document else None
-        if said and (known := self.known.get(said)) is not None:
-            return known
+    def _parse_counts(self, frame: Frame) -> CountsByOrigin:
+        """Return a frame's counts. Most frames repeat the document of another one, which is parsed once."""
+        document = _DOCUMENT.search(bytes(frame.data[:DOCUMENT_BYTES]))
+        cache_key = (document[1], document[2] or b"") if document else None
+        if cache_key and (cached := self.documents.get(cache_key)) is not None:
+            return cached
         try:
             origin = read_frame_metadata(frame.data).origin
         except BadBatch:
-            return {}  # the log counts it as corrupt when it comes to it
+            return {}  # the log counts the frame as corrupt when it reads it
         parts = by_bucket(origin.bucket, origin.counts)
-        found = {(origin.source, bucket): counts for bucket, counts in parts.items()}
-        if said:
-            if len(self.known) >= MOST_KNOWN:
-                self.known.clear()
-            self.known[said] = found
-        return found
+        counts_by_origin = {(origin.source, bucket): counts for bucket, counts in parts.items()}
+        if cache_key:
+            if len(self.documents) >= MAX_CACHED_DOCUMENTS:
+                self.documents.clear()
+            self.documents[cache_key] = counts_by_origin
+        return counts_by_origin
 
 
 def _not_routed(counts: Counts) -> Counts:
-    """The counts of a frame whose messages are not for the log."""
+    """Return the counts of a frame whose messages do not go to the log."""
     return Counts({**counts, f"{Name.NOT_ROUTED}{LOG}": counts[Name.ACCEPTED]})
 
 
 def waiting(folder: Path, listeners: Iterable[str]) -> dict[SourceBucket, Counts]:
-    """What waits for the log, by source and bucket, over the log buffers of ``listeners`` in ``folder``."""
+    """Return what waits for the log, by source and bucket, in the log buffers of ``listeners``."""
     return BufferedCounts(folder).counts(listeners)
 
 
 def waiting_for(folder: Path, listener: str, position: int) -> dict[SourceBucket, Counts]:
-    """What waits in the log buffer of ``listener`` from ``position`` on, by source and bucket."""
+    """Return what waits in the log buffer of ``listener`` from ``position`` on, by source and bucket."""
     path = buffer_file(folder, listener)
     if not path.exists():
         return {}
     with Subscription(path, position, in_order=True) as subscription:
-        found = _Buffer(0, position, position)
-        found.look(subscription, None)
-    return found.totals
+        counts_by_origin = _BufferedFrames(0, position, position)
+        counts_by_origin.read_new_frames(subscription, None)
+    return counts_by_origin.totals

@@ -1,4 +1,8 @@
-"""The ledger: the book kept up to date with the log, its posts kept in the topic ``_ledger``."""
+"""The ledger: the book kept up to date with the log, and its posts stored in the topic ``_ledger``.
+
+Order: a post is synced in ``_ledger`` before it enters the book, and a proof of landed offsets moves the pipeline's
+cursor only after that, because retention may remove the evidence from then on.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
 from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
-from penstock.ledger.handler_deliveries import routes, standings
+from penstock.ledger.handler_deliveries import handler_deliveries, routes
 from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import AuditPost, BadPost, ClientPost, EventPost, LandedPost, Post, dump, is_partition, parse
 from penstock.ledger.time_series import document, series, whole_step
@@ -31,17 +35,21 @@ from penstock.log.store.gaps import FILE_NAME, load
 from penstock.records import body
 
 CURSOR = "pipeline"
-"""The cursor of each topic that says up to where the pipeline has landed and proved it."""
-OPENED = 100
-"""Topics that are opened at every start, which checks the batches of their last segments; of more those in disorder."""
+"""Cursor of each topic: the offset up to which the pipeline has landed and proved."""
+MAX_TOPICS_OPENED_AT_START = 100
+"""Limit for the topics that every start opens, which verifies their last segments.
+
+Other topics are opened if their files look damaged, and otherwise on demand.
+"""
 
 _LOGGER = logging.getLogger(__name__)
 
 
 class Ledger:
-    """The books of one log and its listeners. ``buffers`` is the folder of their log buffers.
+    """The books of one log and its listeners. ``buffers`` is the folder of their log buffers; ``now`` gives seconds
+    since the epoch.
 
-    ``now`` tells seconds since the epoch.
+    Owned by the log daemon. Threads: the book has its own lock; checkpoints are written one at a time.
     """
 
     def __init__(
@@ -53,14 +61,14 @@ class Ledger:
     ) -> None:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
         self._time = now
-        self._waiting = BufferedCounts(buffers)
+        self._buffered = BufferedCounts(buffers)
         self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
-        self._posting: list[int] = []
-        self._kept: TierCounts | None = None
-        self._why = ""
-        self._keeping = threading.Lock()
+        self._offsets_in_flight: list[int] = []
+        self._last_pages: TierCounts | None = None
+        self._last_reason = ""
+        self._checkpoint_lock = threading.Lock()
         self.live: dict[str, EventPost] = {}
-        """Events as they are now, of which the log has older versions, or none."""
+        """Current versions of events that the log has in an older version or not at all."""
         log.observe(self._stored)
         log.observe_recoveries(self._recovered)
         self.roll_up()
@@ -70,59 +78,62 @@ class Ledger:
             self._book.enter(topic, stored.origin, stored.base, stored.rows, stored.last)
 
     def _recovered(self, topic: str, end: int) -> None:
-        """A topic that there was no room to bring in order at the start may have more rows now, and gaps."""
+        """Enter rows and gaps of a topic that the start could not recover because the disk was full."""
         if end > self._book.covered(topic):
             enter(self._book, TopicReader(self._log.directory / topic))
 
     def _verify(self, topic: str, begin: int, end: int) -> None:
         self._log.topic(topic, internal=True).verify(begin, end)
 
-    def post(self, told: Any) -> bool:
-        """Keep a post; whether it told something new, once it is synced. Raises BadPost, and LogFull."""
-        post = parse(told)
+    def post(self, document: Any) -> bool:
+        """Store a post; return whether it reports anything new, once it is synced. Raises BadPost and LogFull."""
+        post = parse(document)
         self._check(post)
         now = self._time()
         origin = Origin("ledger", bucket_of(now), int(now * 1e6), int(now * 1e6))
         topic = self._log.topic(TOPIC, create=True, internal=True)
-        with self._under_way(topic.end):
+        with self._in_flight(topic.end):
             topic.append(body([dump(post)]), origin).result()
-            new = self._book.post(post, origin.bucket)
-        if isinstance(post, LandedPost) and post.through and not is_partition(post.topic):  # its evidence may go now
-            with contextlib.suppress(UnknownTopic):  # deleted: what was left of it is proved to be a gap
+            is_new = self._book.post(post, origin.bucket)
+        if isinstance(post, LandedPost) and post.through and not is_partition(post.topic):
+            # Order: the cursor moves last. Retention may drop what is before it, and that was the evidence of the
+            # proof.
+            with contextlib.suppress(UnknownTopic):  # a deleted topic: its rest is proved to be a gap
                 self._log.topic(post.topic).cursors.commit(CURSOR, post.through)
-        return new
+        return is_new
 
     @contextlib.contextmanager
-    def _under_way(self, offset: int) -> Iterator[None]:
-        """What is kept of ``_ledger`` at or behind ``offset`` is perhaps not in the book yet."""
-        self._posting.append(offset)
+    def _in_flight(self, offset: int) -> Iterator[None]:
+        """Mark posts from ``offset`` on as possibly stored and not yet in the book."""
+        self._offsets_in_flight.append(offset)
         try:
             yield
         finally:
-            self._posting.remove(offset)
+            self._offsets_in_flight.remove(offset)
 
-    def keep(self) -> None:
-        """Write a checkpoint if there is something new. Raises OSError."""
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint if anything is new. Raises OSError."""
         self.roll_up()
-        with self._keeping:
-            pages = self._keepable()
-            if pages == self._kept:
+        with self._checkpoint_lock:
+            pages = self._checkpointable_pages()
+            if pages == self._last_pages:
                 return
-            why = self._withheld(pages)
-            if why and why != self._why:
-                _LOGGER.warning("the ledger keeps no checkpoint, so that the next start reads all batches: %s", why)
-            if not why:
+            reason = self._reason_against_checkpoint(pages)
+            if reason and reason != self._last_reason:
+                _LOGGER.warning("ledger: no checkpoint, so the next start reads all batches: %s", reason)
+            if not reason:
                 checkpoint.write(self._log.directory, pages)
-            self._kept, self._why = pages, why
+            self._last_pages, self._last_reason = pages, reason
 
-    def _keepable(self) -> TierCounts:
-        """The pages, with the posts up to those that may still be under way."""
+    def _checkpointable_pages(self) -> TierCounts:
+        """Return the pages, with ``_ledger`` covered only up to the first post in flight."""
         end = self._log.topic(TOPIC, internal=True).end if TOPIC in self._log.names(internal=True) else 0
-        self._book.cover(TOPIC, min([end, *self._posting]))  # in this order: what began later is behind the end
+        # Order: the end is read first. A post that begins later lies after it.
+        self._book.cover(TOPIC, min([end, *self._offsets_in_flight]))
         return self._book.snapshot()
 
-    def _withheld(self, pages: TierCounts) -> str:
-        """Why a book built anew from the topics' files would differ from ``pages``; empty when it would not."""
+    def _reason_against_checkpoint(self, pages: TierCounts) -> str:
+        """Return why a book rebuilt from files would differ from ``pages``; empty if it would not."""
         for name, mark in sorted(pages.covered.items()):
             gaps = _gaps(self._log.directory / name)
             if name in self._book.skipped or unreadable(gaps, mark.end) != sorted(pages.lost.get(name, [])):
@@ -130,17 +141,17 @@ class Ledger:
         return ""
 
     def roll_up(self) -> None:
-        """Keep by day what is older than the retention of every topic; not while the clock cannot be right."""
+        """Sum buckets older than the retention of every topic by day, unless the clock is implausible."""
         if (before := self._horizon()) is not None:
             self._book.roll_up(before)
 
     def _horizon(self) -> int | None:
-        """Before this all may be rolled up; None while the clock cannot be right."""
+        """Return the time before which buckets may be rolled up; None while the clock is implausible."""
         ages = [self._log.settings(name).stale_after for name in self._log.names()]
         return horizon(self._time(), ages) if self._log.clock.right else None
 
     def _check(self, post: Post) -> None:
-        """Refuse what cannot be true: a post is kept for ever."""
+        """Refuse a post that cannot be true. Posts are stored for ever, so a wrong one cannot be taken back."""
         if isinstance(post, AuditPost | EventPost):
             return
         if isinstance(post, ClientPost):
@@ -148,92 +159,92 @@ class Ledger:
                 raise BadPost(f"there is no listener {post.listener!r}")
             return
         end = max(post.end, post.through) if is_partition(post.topic) else self._end(post.topic)
-        known = self.landed().get(post.topic, TopicFates())
-        told = sum(counts.rows() for counts in post.counts.values())
+        landed = self.landed().get(post.topic, TopicFates())
+        rows = sum(counts.rows() for counts in post.counts.values())
         if post.refill:
-            if told > end or any(stop > end for _, stop in post.ahead):
+            if rows > end or any(stop > end for _, stop in post.ahead):
                 raise BadPost(f"topic {post.topic!r} has no such offsets: it ends at {end}")
             return
         if post.deletion:
-            if told > sum(sum(counts.values()) for counts in known.counts.values()):
-                raise BadPost(f"so much has not landed of topic {post.topic!r}")
+            if rows > sum(sum(counts.values()) for counts in landed.counts.values()):
+                raise BadPost(f"topic {post.topic!r} has fewer landed rows than the deletion removes")
             return
-        if post.through > end or told > max(post.through - known.through, 0) > 0:
-            raise BadPost(f"topic {post.topic!r} has no {told} offsets from {known.through} to {post.through}")
+        if post.through > end or rows > max(post.through - landed.through, 0) > 0:
+            raise BadPost(f"topic {post.topic!r} has no {rows} offsets from {landed.through} to {post.through}")
 
     def _end(self, topic: str) -> int:
-        """The end of a topic, also of one that was deleted. Raises BadPost where there never was one."""
+        """Return the end of a topic, deleted ones included. Raises BadPost for an unknown topic."""
         try:
             return self._log.topic(topic).end
         except InvalidTopicName:
             raise BadPost(f"there is no topic {topic!r}") from None
         except UnknownTopic:
-            gone = self._log.directory / topic
-            if not gone.is_dir():
+            deleted_topic = self._log.directory / topic
+            if not deleted_topic.is_dir():
                 raise BadPost(f"there is no topic {topic!r}") from None
-            return TopicReader(gone).end
+            return TopicReader(deleted_topic).end
 
     def landed(self) -> dict[str, TopicFates]:
-        """By topic, what has landed and up to where."""
+        """Return the landed fates by topic."""
         return self._book.snapshot().landed
 
     def audits(self, within: Within = None) -> list[Audited]:
-        """What the auditors of Kafka clients told, of the buckets ``within`` alone where given."""
+        """Return the counts of auditors of Kafka clients, limited to the buckets ``within`` if given."""
         return audited(self._book.snapshot(), within)
 
     def events(self) -> list[EventPost]:
-        """What happened, the oldest entered first."""
+        """Return the events, the oldest first."""
         return list((self._book.events() | self.live).values())
 
-    def event(self, number: str) -> EventPost | None:
-        """The event of this id as it is kept in the log."""
-        return self._book.events().get(number)
+    def event(self, event_id: str) -> EventPost | None:
+        """Return the event with this id as stored in the log."""
+        return self._book.events().get(event_id)
 
-    def told(self) -> dict[str, Counts]:
-        """By place, the losses that the events in the log tell of."""
+    def event_losses(self) -> dict[str, Counts]:
+        """Return the losses by place that stored events report."""
         return self._book.event_losses()
 
     def balance(self, within: Within = None) -> Balance:
-        """The balance now, of the buckets ``within`` alone where given."""
-        pages = self._book.snapshot()  # downstream first: what lands meanwhile only looks pending
+        """Return the current balance, limited to the buckets ``within`` if given."""
+        pages = self._book.snapshot()  # downstream first: what lands in between only looks pending
         return balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
 
     def _in_buffer(self) -> dict[SourceBucket, Counts]:
-        return self._waiting.counts(all_listeners(self._buffers, self.listeners))
+        return self._buffered.counts(all_listeners(self._buffers, self.listeners))
 
     def watermarks(self) -> list[Watermark]:
-        """How far the tables are complete."""
-        in_buffer = self._in_buffer()  # upstream first: what moves meanwhile holds it back twice
+        """Return up to which minute the tables are complete."""
+        in_buffer = self._in_buffer()  # upstream first: what moves in between is seen twice, which is safe
         return watermarks(*self._now(), in_buffer, self._time())
 
     def _now(self) -> tuple[TierCounts, dict[str, UnlandedTail]]:
         pages = self._book.snapshot()
-        return pages, {name: _beyond(self._log.directory, pages, name) for name in pages.logged}
+        return pages, {name: _unlanded_tail(self._log.directory, pages, name) for name in pages.logged}
 
     def series(self, since: int, step: int) -> dict[str, Any]:
-        """The balance over time from ``since`` (seconds since the epoch) on, in stretches of ``step`` seconds."""
+        """Return the balance over time from ``since`` (seconds since the epoch) in intervals of ``step`` seconds."""
         pages, beyond = self._now()
         step = whole_step(step)
         return document(series(pages, beyond, self._in_buffer(), since, step), step, pages.rolled)
 
 
 def _orderly(log: Log) -> Iterator[tuple[str, IntactTopic]]:
-    """The topics in order, which can be opened when they are needed; others are opened, and so brought in order.
+    """Yield the topics whose files look intact, which are opened on demand; open, and so recover, all others.
 
-    The first OPENED are opened in any case.
+    The first ``MAX_TOPICS_OPENED_AT_START`` topics are always opened.
     """
     for number, name in enumerate(log.names(internal=True)):
         try:
-            if number >= OPENED and (found := glance(log.directory / name)) is not None:
-                yield name, found
+            if number >= MAX_TOPICS_OPENED_AT_START and (glanced := glance(log.directory / name)) is not None:
+                yield name, glanced
             else:
                 log.topic(name, internal=True)  # recovered before it is read
-        except UnknownFormat as error:  # it stays as it is, and out of the balance
+        except UnknownFormat as error:  # left unchanged, and out of the balance
             _LOGGER.error("%s", error)
 
 
 def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:
-    """The listeners that are configured, and those that have left a log buffer."""
+    """Return all listeners that are configured or have left a log buffer."""
     return sorted({*configured, *listeners_in(buffers)})
 
 
@@ -244,21 +255,24 @@ def balance_of(
     within: Within = None,
     buffers: Path | None = None,
 ) -> Balance:
-    """The balance of ``pages``, with what the topics' folders say of the offsets beyond the landed ones.
+    """Return the balance of ``pages``, with the offsets after the landed ones taken from the topics' folders.
 
-    With ``buffers``, the folder of the log buffers, also of the routes to handlers that are processes of their own.
+    With ``buffers``, the folder of the log buffers, it includes routes to handlers that are separate processes.
     """
-    beyond = {name: _beyond(topics, pages, name) for name in pages.logged}
-    result = balance(pages, beyond, in_buffer, within)
+    tails = {name: _unlanded_tail(topics, pages, name) for name in pages.logged}
+    balance_of_log = balance(pages, tails, in_buffer, within)
     if buffers is None:
-        return result
+        return balance_of_log
     accepted = summed_accepted(pages.received, roll_counts(in_buffer, pages.rolled))
-    others = routes(buffers, standings(buffers, listeners_in(buffers)), accepted, within, pages.rolled)
-    return replace(result, routes=sorted([*result.routes, *others], key=lambda route: (route.source, route.handler)))
+    handler_routes = routes(buffers, handler_deliveries(buffers, listeners_in(buffers)), accepted, within, pages.rolled)
+    return replace(
+        balance_of_log,
+        routes=sorted([*balance_of_log.routes, *handler_routes], key=lambda route: (route.source, route.handler)),
+    )
 
 
 def summed_accepted(*tiers: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, int]:
-    """Messages accepted, by source and bucket."""
+    """Return the accepted messages by source and bucket."""
     total: dict[SourceBucket, int] = {}
     for tier in tiers:
         for key, counts in tier.items():
@@ -266,13 +280,14 @@ def summed_accepted(*tiers: Mapping[SourceBucket, Counts]) -> dict[SourceBucket,
     return total
 
 
-def _beyond(topics: Path, pages: TierCounts, name: str) -> UnlandedTail:
+def _unlanded_tail(topics: Path, pages: TierCounts, name: str) -> UnlandedTail:
     landed = pages.landed.get(name)
     through = landed.through if landed else 0
     if is_partition(name):
         return UnlandedTail({("kafka", 0): pages.ends[name] - through})
     runs = landed.beyond(pages.ends[name]) if landed else []
-    if landed and not runs:  # most topics most of the time: their files need not be looked at
+    if landed and not runs:
+        # Fast path: most topics have landed completely, and need no look at their files.
         return UnlandedTail()
     pending: Counter[SourceBucket] = Counter()
     for begin, end in runs:

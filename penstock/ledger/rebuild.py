@@ -1,4 +1,4 @@
-"""The balance computed anew: from segments, gaps, log buffers and what the tables hold, without the ledger's posts."""
+"""The balance recomputed from segments, gaps, log buffers and tables, without the ledger's posts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from penstock.ledger.ledger import all_listeners, balance_of
 from penstock.ledger.posts import ClientPost, Post
 
 Document = dict[str, Any]
-"""A balance as JSON."""
+"""A balance in its JSON form."""
 
 
-def rebuilt(
+def rebuild_balance(
     topics: Path,
     buffers: Path,
     listeners: Iterable[str],
@@ -25,10 +25,11 @@ def rebuilt(
     running: Callable[[], Document | None],
     within: Within = None,
 ) -> Document:
-    """The balance of the buckets ``within``, with ``differs``: where the ledger or its checkpoint says something else.
+    """Return the balance of the buckets ``within``, with ``differs``: the differences to the ledger and its
+    checkpoint.
 
-    ``landed``: posts of what the tables hold. ``running`` asks the running daemon for its balance of the same buckets;
-    None where none runs.
+    ``landed`` has posts computed from the tables. ``running`` requests the balance of the same buckets from the
+    running daemon; None if no daemon runs.
     """
     before = running()
     plain, checkpoint = recompute(topics)
@@ -38,12 +39,13 @@ def rebuilt(
         book.post(post)
     in_buffer = waiting(buffers, all_listeners(buffers, listeners))
     document = balance_of(book.snapshot(), topics, in_buffer, within, buffers).document()
+    # A daemon whose balance changed during the computation cannot be compared.
     settled = before is not None and before == running()
     return document | {"differs": [*(differences(before or {}, document) if settled else []), *checkpoint]}
 
 
 def _rolled(topics: Path, ledger: Document | None) -> int:
-    """Up to when the ledger has rolled up by day, by its answer or its checkpoint."""
+    """Return the day up to which the ledger is rolled up, from its answer or its checkpoint."""
     if ledger:
         return int(ledger["by_day_before"])
     pages, _ = usable(topics)
@@ -51,32 +53,33 @@ def _rolled(topics: Path, ledger: Document | None) -> int:
 
 
 def differences(ledger: Document, computed: Document) -> list[str]:
-    """One line for each listener, route or topic of which the two say different things."""
-    found = []
+    """Return one line for each listener, route or topic that differs."""
+    lines = []
     for part, names in (("listeners", ["name"]), ("routes", ["source", "handler"]), ("topics", ["topic"])):
-        ours, theirs = (
-            {" to ".join(one[n] for n in names): _fates_alone(one) for one in d[part]} for d in (computed, ledger)
+        computed_entries, ledger_entries = (
+            {" to ".join(entry[name] for name in names): _fates_alone(entry) for entry in d[part]}
+            for d in (computed, ledger)
         )
-        found += [
-            f"{part} {key}: {theirs.get(key)} in the ledger, {ours.get(key)} computed"
-            for key in sorted({*ours, *theirs})
-            if _comparable(ours.get(key), theirs.get(key)) != theirs.get(key)
+        lines += [
+            f"{part} {key}: {ledger_entries.get(key)} in the ledger, {computed_entries.get(key)} computed"
+            for key in sorted({*computed_entries, *ledger_entries})
+            if _comparable(computed_entries.get(key), ledger_entries.get(key)) != ledger_entries.get(key)
         ]
-    return found
+    return lines
 
 
 def _fates_alone(entry: Document) -> Document:
-    """Without what is no fate: of a row that was deleted the files say no more that it had been redacted."""
+    """Remove counts that are no fates: the files of a deleted row no longer show that it was redacted."""
     if "fates" not in entry:
         return entry
     return entry | {"fates": {name: n for name, n in entry["fates"].items() if name != Name.REDACTED}}
 
 
-def _comparable(ours: Document | None, theirs: Document | None) -> Document | None:
-    """Ours, with sums of uuids only for what theirs has them too: proofs of before there were any have none."""
-    if ours is None or theirs is None or "uuids" not in ours:
-        return ours
-    known = theirs["uuids"]
-    rows = {fate: told["rows"] for fate, told in ours["uuids"].items()}
-    same = rows == {fate: told["rows"] for fate, told in known.items()}
-    return ours if same else ours | {"uuids": known}
+def _comparable(computed: Document | None, ledger: Document | None) -> Document | None:
+    """Return the computed entry with the sums of uuids that both sides can have: old proofs have none."""
+    if computed is None or ledger is None or "uuids" not in computed:
+        return computed
+    ledger_sums = ledger["uuids"]
+    rows = {fate: sums["rows"] for fate, sums in computed["uuids"].items()}
+    same_rows = rows == {fate: sums["rows"] for fate, sums in ledger_sums.items()}
+    return computed if same_rows else computed | {"uuids": ledger_sums}

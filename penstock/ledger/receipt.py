@@ -64,7 +64,7 @@ class Receipt:
         return summed(self.losses.values())
 
     def visible_parts(self) -> dict[str, int]:
-        """Return the parts to display: those that are not 0, and those that are shown in any case."""
+        """Return the parts to display: all that are not 0, and some in any case."""
         always = ALWAYS_SHOWN if self.parts["kept"] else ("landed", *ALWAYS_SHOWN)
         return {name: count for name in PARTS if (count := self.parts[name]) or name in always}
 

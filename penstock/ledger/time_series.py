@@ -1,4 +1,4 @@
-"""The balance over time: what became of the messages of each stretch of minutes."""
+"""The balance over time: fates by interval."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.ledger.daily_rollup import day_of, roll_counts
 
 PENDING = "pending"
 LOGGED = "logged"
-"""In a topic that no pipeline reads."""
+"""Count of rows in a topic that no pipeline reads."""
 
 
 def series(
@@ -22,23 +22,23 @@ def series(
     since: int,
     step: int,
 ) -> dict[int, Counts]:
-    """Counts by stretch of ``step`` seconds (a multiple of a bucket) from ``since`` on, by its start.
+    """Return counts by interval of ``step`` seconds (a multiple of a bucket) from ``since`` on, keyed by its start.
 
-    ``accepted``, what the receivers lost, the fates of what has landed, ``logged`` and ``pending``.
-    A day that is rolled up stands in the stretch that it begins in, also when ``since`` is later in that day.
+    Counts are ``accepted``, the receivers' losses, the fates of what landed, ``logged`` and ``pending``. A rolled-up
+    day belongs to the interval in which it begins, even if ``since`` is later in that day.
     """
     before = pages.rolled
     since = day_of(since) if since < before else since
     in_buffer = roll_counts(in_buffer, before)
-    found: dict[int, Counts] = {}
+    counts_by_interval: dict[int, Counts] = {}
 
     def add(bucket: int, counts: Mapping[str, int]) -> None:
         if bucket >= since:
-            found.setdefault(bucket - bucket % step, Counts()).absorb(counts)
+            counts_by_interval.setdefault(bucket - bucket % step, Counts()).absorb(counts)
 
     for tier in (pages.received, in_buffer):
         for (_, bucket), counts in tier.items():
-            add(bucket, _ends(counts))
+            add(bucket, _accepted_and_lost(counts))
     for (_, bucket), counts in in_buffer.items():
         add(bucket, {PENDING: counts[Name.ACCEPTED] - counts[f"{Name.POLICY_DROP}log"]})
     for topic in pages.logged.keys() - pages.landed.keys():
@@ -47,27 +47,29 @@ def series(
     for landed in pages.landed.values():
         for (_, bucket), counts in landed.counts.items():
             add(bucket, counts)
-    for of_topic in (one.rolled(before) for one in beyond.values()):
-        for (_, bucket), rows in of_topic.pending.items():
+    for tail in (unrolled.rolled(before) for unrolled in beyond.values()):
+        for (_, bucket), rows in tail.pending.items():
             add(bucket, {PENDING: rows})
-        for (_, bucket), fates in of_topic.gaps.items():
+        for (_, bucket), fates in tail.gaps.items():
             add(bucket, fates)
-    return found
+    return counts_by_interval
 
 
-def _ends(counts: Counts) -> dict[str, int]:
+def _accepted_and_lost(counts: Counts) -> dict[str, int]:
     return {Name.ACCEPTED: counts[Name.ACCEPTED], **lost(counts)}
 
 
-def document(found: Mapping[int, Counts], step: int, rolled: int = 0) -> dict[str, Any]:
-    """As JSON-ready mapping, in order of time; before ``rolled`` there are only whole days."""
+def document(counts_by_interval: Mapping[int, Counts], step: int, rolled: int = 0) -> dict[str, Any]:
+    """Return the series as a JSON-ready mapping in order of time; before ``rolled`` there are only whole days."""
     return {
         "step": step,
         "by_day_before": rolled,
-        "series": [{"bucket": b, "counts": found[b].pruned()} for b in sorted(found)],
+        "series": [
+            {"bucket": bucket, "counts": counts_by_interval[bucket].pruned()} for bucket in sorted(counts_by_interval)
+        ],
     }
 
 
 def whole_step(step: int) -> int:
-    """``step`` made a multiple of a bucket, at least one."""
+    """Round ``step`` down to a multiple of a bucket, at least one bucket."""
     return max(BUCKET_SECONDS, step - step % BUCKET_SECONDS)

@@ -1,4 +1,4 @@
-"""How far each table is complete, and how complete: the ledger's receivers and topics joined with what has landed."""
+"""Watermarks: up to which minute each table is complete, and which share of the known messages it holds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts, TopicFates
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
-SETTLED = 5
-"""Seconds after a minute's end until which a receiver may still stamp a round with it."""
+STAMP_DELAY_S = 5
+"""Time after a minute's end in which a receiver may still stamp a round with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A table holds whatever it will ever hold of a topic's messages received before ``until``.
+    """The statement that a table holds everything it will ever hold of a topic's messages received before
+    ``until``.
 
-    ``until`` is the start of a minute in seconds since the epoch; ``landed`` are the table's rows of before.
-    ``share`` is how many of the messages known to have come it holds: what is in quarantine counts as a missing
-    event, what was lost before the log is divided over the tables as the rest is.
+    ``until`` is the start of a minute in seconds since the epoch; ``landed`` is the number of the table's rows before
+    it. ``share`` is the part of the known messages that the table holds: quarantined rows count as missing events, and
+    losses before the log are distributed over the tables in proportion to their rows.
     """
 
     table: str
@@ -32,45 +33,47 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class _Losses:
-    """By source and bucket: the rows of all topics, and the messages lost before the log."""
+    """Rows of all topics, and messages lost before the log, by source and bucket."""
 
     rows: dict[str, dict[int, int]] = field(default_factory=dict)
     lost: dict[str, dict[int, int]] = field(default_factory=dict)
-    _known: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    _cache: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, pages: TierCounts) -> _Losses:
-        found = cls()
+    def from_pages(cls, pages: TierCounts) -> _Losses:
+        losses = cls()
         for logged in pages.logged.values():
             for (source, bucket), rows in logged.items():
-                of_source = found.rows.setdefault(source, {})
-                of_source[bucket] = of_source.get(bucket, 0) + rows
+                rows_by_bucket = losses.rows.setdefault(source, {})
+                rows_by_bucket[bucket] = rows_by_bucket.get(bucket, 0) + rows
         for (source, bucket), counts in pages.received.items():
-            found.lost.setdefault(source, {})[bucket] = lost(counts).total()
-        return found
+            losses.lost.setdefault(source, {})[bucket] = lost(counts).total()
+        return losses
 
     def of_topic(self, logged: Mapping[SourceBucket, int], until: int) -> float:
-        """Messages of before ``until``: those of each source, as far as its messages go into this topic."""
-        mine = Counts()
+        """Return the losses before ``until`` of the topic's sources, in proportion to the rows that went to this
+        topic.
+        """
+        rows_by_source = Counts()
         for (source, bucket), rows in logged.items():
-            mine[source] += rows if bucket < until else 0
-        sums = {source: (rows, *self._before(source, until)) for source, rows in mine.items()}
+            rows_by_source[source] += rows if bucket < until else 0
+        sums = {source: (rows, *self._before(source, until)) for source, rows in rows_by_source.items()}
         return sum(lost * rows / everywhere for rows, everywhere, lost in sums.values() if everywhere)
 
     def _before(self, source: str, until: int) -> tuple[int, int]:
-        """Of both what is before ``until``, which most topics have in common."""
-        if (source, until) not in self._known:
-            both = (self.rows.get(source, {}), self.lost.get(source, {}))
-            rows, lost = (sum(n for bucket, n in keyed.items() if bucket < until) for keyed in both)
-            self._known[source, until] = rows, lost
-        return self._known[source, until]
+        """Return rows and losses before ``until``. Cached: most topics share their sources."""
+        if (source, until) not in self._cache:
+            tiers = (self.rows.get(source, {}), self.lost.get(source, {}))
+            rows, lost = (sum(count for bucket, count in keyed.items() if bucket < until) for keyed in tiers)
+            self._cache[source, until] = rows, lost
+        return self._cache[source, until]
 
 
 def watermarks(
     pages: TierCounts, beyond: Mapping[str, UnlandedTail], in_buffer: Mapping[SourceBucket, Counts], now: float
 ) -> list[Watermark]:
-    """One for each table and topic of which something has landed; ``now`` in seconds since the epoch."""
-    losses = _Losses.of(pages)
+    """Return a watermark for each table and topic with landed rows; ``now`` in seconds since the epoch."""
+    losses = _Losses.from_pages(pages)
     return [
         mark
         for topic, landed in sorted(pages.landed.items())
@@ -85,11 +88,11 @@ def _until(
     in_buffer: Mapping[SourceBucket, Counts],
     now: float,
 ) -> int:
-    """The first minute of which something is on its way into ``topic``, at the latest the present one."""
+    """Return the first minute with messages on the way to ``topic``, at most the current one."""
     feeds = {source for source, _ in pages.logged.get(topic, {})}
-    waiting = [b for (source, b), counts in in_buffer.items() if source in feeds and counts[Name.ACCEPTED]]
-    waiting += [b for (_, b), rows in beyond[topic].pending.items() if rows] if topic in beyond else []
-    settled = int(now - SETTLED) // BUCKET_SECONDS * BUCKET_SECONDS
+    waiting = [bucket for (source, bucket), counts in in_buffer.items() if source in feeds and counts[Name.ACCEPTED]]
+    waiting += [bucket for (_, bucket), rows in beyond[topic].pending.items() if rows] if topic in beyond else []
+    settled = int(now - STAMP_DELAY_S) // BUCKET_SECONDS * BUCKET_SECONDS
     return min([settled, *waiting])
 
 
@@ -98,11 +101,11 @@ def _topic(pages: TierCounts, topic: str, landed: TopicFates, losses: _Losses, u
     for (_, bucket), counts in landed.counts.items():
         if bucket < until:
             fates.absorb(counts)
-    taken = fates.total(Name.DELETED) + fates[Name.DROPPED]
-    whole = fates.total(Name.LANDED) + taken
+    removed = fates.total(Name.DELETED) + fates[Name.DROPPED]
+    total_landed = fates.total(Name.LANDED) + removed
     lost = losses.of_topic(pages.logged.get(topic, {}), until)
     for table, name in TABLES.items():
         rows = fates[name]
-        if rows or taken:
-            expected = rows + lost * rows / whole + (fates.total(Name.QUARANTINED) if table == "events" else 0)
+        if rows or removed:
+            expected = rows + lost * rows / total_landed + (fates.total(Name.QUARANTINED) if table == "events" else 0)
             yield Watermark(table, topic, until, rows, round(rows / expected, 6) if expected else 1.0)

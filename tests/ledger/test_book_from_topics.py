@@ -60,7 +60,7 @@ class Daemon:
     def end(self, clean: bool = True) -> None:
         """``clean``: as on SIGTERM; else as on SIGKILL, which writes no checkpoint."""
         if clean:
-            self.ledger.keep()
+            self.ledger.write_checkpoint()
         self.log.close()
 
     def append(self, topic: str = "events", rows: int = 3) -> None:
@@ -136,7 +136,7 @@ def test_a_start_after_a_clean_end_reads_no_batch(daemon: Daemon, monkeypatch: p
 
 def test_a_start_after_a_crash_reads_what_lies_beyond(daemon: Daemon) -> None:
     fill(daemon)
-    daemon.ledger.keep()
+    daemon.ledger.write_checkpoint()
     fill(daemon)
     daemon.end(clean=False)
     daemon.start()
@@ -163,14 +163,14 @@ def opened_by_a_start(daemon: Daemon) -> list[str]:
 @pytest.fixture
 def many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds of topics that come after the first hundred."""
-    monkeypatch.setattr("penstock.ledger.ledger.OPENED", 0)
+    monkeypatch.setattr("penstock.ledger.ledger.MAX_TOPICS_OPENED_AT_START", 0)
 
 
 @pytest.mark.usefixtures("many_topics")
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_start_opens_no_topic_that_is_in_order(daemon: Daemon, clean: bool) -> None:
     fill(daemon)
-    daemon.ledger.keep()
+    daemon.ledger.write_checkpoint()
     daemon.append()
     before = daemon.ledger.balance()
     daemon.end(clean)
@@ -249,7 +249,7 @@ def test_a_folder_without_topics_says_nothing(daemon: Daemon) -> None:
 
 def behind_its_back(daemon: Daemon, change: Callable[[], Any]) -> str:
     """Keep a checkpoint, change the files; the one line at the start."""
-    daemon.ledger.keep()
+    daemon.ledger.write_checkpoint()
     change()
     daemon.end(clean=False)
     daemon.start()
@@ -313,7 +313,7 @@ def test_a_batch_that_became_unreadable_is_a_gap_also_where_it_was_covered(daemo
     assert daemon.ledger.balance().unaccounted == 0
     daemon.said.clear()
     daemon.end()
-    assert "keeps no checkpoint" in daemon.said[0]
+    assert "no checkpoint" in daemon.said[0]
     daemon.said.clear()
     daemon.start()
     assert "topic events: other offsets than then cannot be read" in daemon.said[0]
@@ -390,7 +390,7 @@ def test_the_keeper_says_when_it_cannot(daemon: Daemon) -> None:
     keeper = CheckpointKeeper(daemon.ledger)
     keeper.start()
     keeper.stop()
-    assert "the ledger's checkpoint is not kept" in daemon.said[0]
+    assert "ledger: checkpoint was not written" in daemon.said[0]
 
 
 def test_a_checkpoint_that_says_something_else_is_found_by_computing_anew(daemon: Daemon) -> None:
@@ -439,7 +439,12 @@ def take(daemon: Daemon, step: str, dice: random.Random) -> None:
         daemon.end(clean=step == "stop")
         daemon.start()
     else:
-        {"land": daemon.land, "tell": daemon.tell, "keep": daemon.ledger.keep, "expire": daemon.expire}[step]()
+        {
+            "land": daemon.land,
+            "tell": daemon.tell,
+            "keep": daemon.ledger.write_checkpoint,
+            "expire": daemon.expire,
+        }[step]()
 
 
 def test_resuming_an_empty_folder_is_an_empty_book(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ PAGES = st.builds(
     covered=st.dictionaries(NAMES, st.builds(Covered, st.integers(0, 99), st.integers(0, 99)), max_size=3),
     lost=st.dictionaries(NAMES, st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=3), max_size=2),
     rolled=st.integers(0, 1 << 40),
-).map(lambda pages: replace(pages, heard={life: number for number, life in enumerate(pages.audits)}))
+).map(lambda pages: replace(pages, last_posts={life: number for number, life in enumerate(pages.audits)}))
 KEPT = dump(TierCounts(received={("a", 60): Counts({"accepted": 5})}, covered={"t": Covered(5, 7)}, rolled=86_400))
 
 
@@ -112,8 +112,8 @@ def test_lines_that_no_ledger_wrote_are_refused_and_never_break_anything(lines: 
     [
         (sealed(packed([]), b"0"), "it has format 0, this version of Penstock reads 1"),
         (sealed(packed([]), b"2"), "it has format 2, this version of Penstock reads 1"),
-        (sealed(zlib.compress(b"[]")), "it says what no checkpoint says"),
-        (sealed(packed([["unheard-of", 1]])), "it says what no checkpoint says"),
+        (sealed(zlib.compress(b"[]")), "its content is impossible"),
+        (sealed(packed([["unheard-of", 1]])), "its content is impossible"),
     ],
 )
 def test_another_version_and_other_content_are_refused_by_name(data: bytes, said: str) -> None:

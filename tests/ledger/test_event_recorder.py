@@ -13,7 +13,7 @@ from penstock.counts import Counts, Origin
 from penstock.ledger import checkpoint
 from penstock.ledger.book import MAX_EVENTS, Book
 from penstock.ledger.book_from_topics import load
-from penstock.ledger.event_recorder import QUIET, EventRecorder
+from penstock.ledger.event_recorder import LOSS_PAUSE_MS, EventRecorder
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import EventPost
@@ -96,7 +96,7 @@ def test_a_loss_is_named_as_it_grows_until_it_is_quiet(watched: Watched) -> None
     assert watched.look() == ["in: 5 dropped by the kernel"]
     watched.lose(kernel_dropped=2, invalid__header=1)
     assert watched.look(4.0) == ["in: 7 dropped by the kernel, 1 invalid header within 4.0 s"]
-    assert watched.look(QUIET / 1000 + 1) == watched.said()
+    assert watched.look(LOSS_PAUSE_MS / 1000 + 1) == watched.said()
     watched.lose(kernel_dropped=1)
     assert watched.look()[0] == "in: 1 dropped by the kernel"
 
@@ -106,10 +106,8 @@ def test_what_was_lost_while_a_receiver_was_away_is_a_part_of_its_restart(watche
     watched.lose(kernel_dropped=2718, incomplete__crash=1)
     watched.look()
     watched.lose(kernel_dropped=1)
-    said = (
-        "receiver in was killed by SIGKILL, back after 0.4 s, 2,719 dropped by the kernel, 1 incomplete crash meanwhile"
-    )
-    assert watched.look() == [said]
+    losses = "2,719 dropped by the kernel, 1 incomplete crash in that time"
+    assert watched.look() == [f"receiver in was killed by SIGKILL, back after 0.4 s, {losses}"]
 
 
 def test_what_has_nothing_to_do_with_a_restart_is_an_event_of_its_own(watched: Watched) -> None:
@@ -117,7 +115,7 @@ def test_what_has_nothing_to_do_with_a_restart_is_an_event_of_its_own(watched: W
     watched.lose(invalid__header=3, kernel_dropped=1)
     assert watched.look() == [
         "in: 3 invalid header",
-        "receiver in was killed by SIGKILL, back after 0.4 s, 1 dropped by the kernel meanwhile",
+        "receiver in was killed by SIGKILL, back after 0.4 s, 1 dropped by the kernel in that time",
     ]
     watched.clock.advance(30)
     watched.lose(kernel_dropped=4)
@@ -127,7 +125,7 @@ def test_what_has_nothing_to_do_with_a_restart_is_an_event_of_its_own(watched: W
 def test_a_log_daemon_s_absence_is_that_of_all_listeners(watched: Watched) -> None:
     watched.died(what="log daemon", place="*", back=False)
     watched.lose(policy_drop__log=9)
-    assert watched.look() == ["log daemon was killed by SIGKILL, not back yet, 9 too fast for handler log meanwhile"]
+    assert watched.look() == ["log daemon was killed by SIGKILL, not back yet, 9 too fast for handler log in that time"]
 
 
 def test_the_timeline_tells_of_all_that_the_receipt_calls_lost_whatever_is_killed(watched: Watched) -> None:
@@ -218,13 +216,13 @@ def test_a_restart_dated_by_a_clock_that_was_ahead_takes_no_losses_of_later(watc
 def test_what_retention_drops_within_an_hour_is_one_event(watched: Watched) -> None:
     for _ in range(2):
         for name in "abcd":
-            watched.recorder._sweeps(
+            watched.recorder._collect_sweeps(
                 [Swept(name, 0, 7, 100, "expired_read"), Swept("_ledger", 0, 1, 1, "expired_read")]
             )
         watched.look()
-    watched.recorder._sweeps([Swept("a", 7, 9, 100, "expired_unread")])
+    watched.recorder._collect_sweeps([Swept("a", 7, 9, 100, "expired_unread")])
     assert watched.look() == [
-        "retention dropped what was old: a up to offset 9 (unread), b up to offset 7, c up to offset 7 and 1 more"
+        "retention dropped a up to offset 9 (unread), b up to offset 7, c up to offset 7 and 1 more"
     ]
 
 
@@ -246,7 +244,7 @@ def test_the_checkpoint_has_the_timeline(watched: Watched) -> None:
     watched.died()
     watched.lose(kernel_dropped=5)
     watched.look()
-    watched.ledger.keep()
+    watched.ledger.write_checkpoint()
     kept = checkpoint.read(watched.folder / "topics")
     assert kept.event_losses == {"in": Counts({"kernel_dropped": 5})}
     assert list(kept.events.values()) == watched.ledger.events()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.counts import Counts
-from penstock.ledger.event_words import in_words, lasted, merged, moment
+from penstock.ledger.event_words import duration_text, in_words, merged, moment
 from penstock.ledger.posts import EVENT_KINDS, EventPost
 
 
@@ -21,7 +21,7 @@ RESTART = event("restart", id="r", what="receiver in", cause="was killed by SIGK
 def test_what_was_lost_during_a_restart_is_a_part_of_it() -> None:
     lost = event("loss", id="r in", place="in", during="r", lost=Counts({"kernel_dropped": 2718}))
     (found,) = merged([RESTART, lost])
-    said = "receiver in was killed by SIGKILL, back after 0.4 s, 2,718 dropped by the kernel meanwhile"
+    said = "receiver in was killed by SIGKILL, back after 0.4 s, 2,718 dropped by the kernel in that time"
     assert (found["text"], found["lost"]) == (said, {"kernel_dropped": 2718})
     assert merged([RESTART])[0]["text"] == "receiver in was killed by SIGKILL, back after 0.4 s"
 
@@ -46,7 +46,7 @@ def test_the_newest_comes_first() -> None:
         (event("disk", until=0, cause="no space left"), "the disk is full: no space left"),
         (event("disk", until=61_000), "the disk was full for 60 s"),
         (event("clock", until=0, cause="the clock is 2 days ahead"), "the clock is 2 days ahead"),
-        (event("retention", what="events up to offset 9"), "retention dropped what was old: events up to offset 9"),
+        (event("retention", what="events up to offset 9"), "retention dropped events up to offset 9"),
         (event("start", cause="it was killed"), "penstock started: it was killed"),
     ],
 )
@@ -62,5 +62,5 @@ def test_every_kind_has_words(kind: str) -> None:
 
 def test_times_are_short() -> None:
     spans = (400, 12_000, 180_000, 2 * 3_600_000, 3 * 86_400_000)
-    assert [lasted(event("disk", 0, span)) for span in spans] == ["0.4 s", "12 s", "3 min", "2 h", "3 d"]
+    assert [duration_text(event("disk", 0, span)) for span in spans] == ["0.4 s", "12 s", "3 min", "2 h", "3 d"]
     assert (len(moment(0, now=0)), len(moment(0, now=10 * 86_400))) == (8, 19)

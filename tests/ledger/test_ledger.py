@@ -261,10 +261,10 @@ def test_while_the_clock_cannot_be_right_nothing_is_rolled_up_and_a_roll_up_ahea
     told = Origin("events", minute, 1, 2, counts=Counts({"accepted": 1, "seen": 1}))
     log.topic("t", create=True).append(body([b"a"]), told).result(10)
     clock.jump(year)
-    ledger.keep()
+    ledger.write_checkpoint()
     assert received(ledger) == [("events", minute)]
     ledger._book.roll_up(day_of(int(clock.now)))  # as a version did that believed any clock
-    checkpoint.write(tmp_path / "topics", ledger._keepable())
+    checkpoint.write(tmp_path / "topics", ledger._checkpointable_pages())
     log.close()
     clock.jump(-year)
     log, ledger = opened()

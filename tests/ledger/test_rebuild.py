@@ -11,7 +11,7 @@ import pytest
 from penstock.counts import Counts, Origin
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import parse
-from penstock.ledger.rebuild import differences, rebuilt
+from penstock.ledger.rebuild import differences, rebuild_balance
 from penstock.log import Log
 from penstock.records import body
 
@@ -39,19 +39,19 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 def test_what_the_tables_hold_gives_the_same_balance_as_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
     now = ledger.balance().document()
-    found = rebuilt(tmp_path / "topics", tmp_path, [], [parse(LANDED)], lambda: now)
+    found = rebuild_balance(tmp_path / "topics", tmp_path, [], [parse(LANDED)], lambda: now)
     assert found == now | {"differs": []}
 
 
 def test_a_table_that_lacks_rows_differs_from_the_ledger(ledger: Ledger, tmp_path: Path) -> None:
     now = ledger.balance().document()
-    found = rebuilt(tmp_path / "topics", tmp_path, [], [], lambda: now)
+    found = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: now)
     (line,) = found["differs"]
     assert line.startswith("topics events: ")
 
 
 def test_without_a_daemon_nothing_is_compared(ledger: Ledger, tmp_path: Path) -> None:
-    found = rebuilt(tmp_path / "topics", tmp_path, [], [], lambda: None)
+    found = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: None)
     assert (found["differs"], found["topics"][0]["logged"]) == ([], 3)
 
 

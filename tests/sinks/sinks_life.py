@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Origin
-from penstock.ledger.handler_deliveries import HandlerDelivery, standings
+from penstock.ledger.handler_deliveries import HandlerDelivery, handler_deliveries
 from penstock.records import body
 from penstock.sinks import Delivered, Handler
 from penstock.sinks.forwarder import Forwarder
@@ -51,7 +51,7 @@ def forward(folder: Path, handler: Handler) -> Forwarder:
 
 
 def delivery_of(folder: Path) -> HandlerDelivery:
-    (delivery,) = standings(folder, ["events"])
+    (delivery,) = handler_deliveries(folder, ["events"])
     return delivery
 
 

@@ -202,7 +202,7 @@ def killed_under_load(pipe: Pipe) -> None:
     with load(pipe) as sent:
         until(lambda: pipe.counts("events-udp")["accepted"], what="messages arrive")
         pipe.signal("receiver events-udp", signal.SIGKILL)
-        until(lambda: "meanwhile" in happened(pipe), what="the loss is named in the timeline")
+        until(lambda: "in that time" in happened(pipe), what="the loss is named in the timeline")
     until(lambda: receipt(pipe.balance()).sent == before + sent[0], what="all that was sent is on the receipt")
     pipe.settled()
 
@@ -219,7 +219,7 @@ def names_it(page: Page, lost: str) -> None:
     expect(page.locator(".chip", has_text="lost")).to_contain_text(lost, timeout=WAIT)
     expect(page.locator(".segment[title=lost]")).to_be_visible(timeout=WAIT)
     expect(page.locator("svg.pipe:visible .leak", has_text=f"{lost} lost")).to_be_visible(timeout=WAIT)
-    expect(page.locator(".event", has_text=KILLED)).to_contain_text(re.compile("meanwhile"), timeout=WAIT)
+    expect(page.locator(".event", has_text=KILLED)).to_contain_text(re.compile("in that time"), timeout=WAIT)
     expect(page.locator(".finding", has_text=f"events-udp: {lost} lost within the hour")).to_be_visible(timeout=WAIT)
     expect(page.locator(".chart-lost")).to_have_text(f"{lost} lost within 1 hour", timeout=WAIT)
     page.locator(".chip", has_text="lost").click()
