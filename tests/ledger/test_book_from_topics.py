@@ -439,18 +439,9 @@ def take(daemon: Daemon, step: str, dice: random.Random) -> None:
         daemon.end(clean=step == "stop")
         daemon.start()
     else:
-<<<<<<< HEAD
-        {
-            "land": daemon.land,
-            "tell": daemon.tell,
-            "keep": daemon.ledger.write_checkpoint,
-            "expire": daemon.expire,
-        }[step]()
-=======
         {"land": daemon.land, "tell": daemon.tell, "keep": daemon.ledger.write_checkpoint, "expire": daemon.expire}[
             step
         ]()
->>>>>>> da490fc (Format)
 
 
 def test_resuming_an_empty_folder_is_an_empty_book(tmp_path: Path) -> None:
