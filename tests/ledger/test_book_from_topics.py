@@ -120,14 +120,14 @@ def test_a_start_after_a_clean_end_reads_no_batch(daemon: Daemon, monkeypatch: p
     before = daemon.ledger.balance()
     daemon.end()
     entered: list[int] = []
-    documents = TopicReader.documents
+    documents = TopicReader.whole_batches
 
     def counted(reader: TopicReader, offset: int = 0) -> Any:
         for stored in documents(reader, offset):
             entered.append(stored.base)
             yield stored
 
-    monkeypatch.setattr(TopicReader, "documents", counted)
+    monkeypatch.setattr(TopicReader, "whole_batches", counted)
     daemon.start()
     assert (entered, daemon.said) == ([], [])
     assert daemon.ledger.balance() == before
