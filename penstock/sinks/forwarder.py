@@ -1,5 +1,4 @@
-"""The process that runs one handler of one listener: ``python -m penstock.sinks.forwarder``, its task on standard
-input.
+"""The process of one handler of a listener: ``python -m penstock.sinks.forwarder``, its task on standard input.
 
 It reads the listener's log buffer independently of the log daemon and keeps an account of each message's fate. Crash:
 a kill at any moment makes it deliver a batch again, but each message is counted once.
@@ -79,8 +78,9 @@ class Forwarder(FrameReader):
         return max(account.mark, position.floor_mark) if moved_on else account.mark
 
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
-        """Enter the group into the account. Order: before the claim, after which the writer no longer counts these
-        frames.
+        """Enter the group into the account.
+
+        Order: before the claim, after which the writer no longer counts these frames.
         """
         counts, total, shift = Counts(), group.mark, 0
         for metadata in _read_metadata(group.frames):
@@ -98,9 +98,8 @@ class Forwarder(FrameReader):
         position.mark = total
 
     def _begin_attempt(self, account: Account) -> None:
-        """Write the account of a delivery that begins. It is written twice, so that one damaged copy does not lose
-        it.
-        """
+        """Write the account of a delivery that begins."""
+        # Both copies in the file get the frames in progress, so that one damaged copy does not lose them.
         self._account = self._accounts.write(self._accounts.write(account).retry())
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
@@ -121,8 +120,9 @@ class Forwarder(FrameReader):
             self._retry_interrupted(path, position)
 
     def _current_route(self, position: ReaderPosition) -> Account:
-        """Return the account; start its route if it is new, resume it if the handler was removed and configured
-        again.
+        """Return the account with its route.
+
+        A new route is started; the route of a handler that was removed and is configured again is resumed.
         """
         account = self._account
         if account.base == UNKNOWN:
@@ -198,8 +198,9 @@ class Forwarder(FrameReader):
             yield _join(parts)
 
     def _deliver(self, batch: pa.RecordBatch, origin: Origin) -> Delivered:
-        """Deliver a batch, with retries if the handler raises. The process ends if the handler exceeds the time
-        limit.
+        """Deliver a batch, with retries if the handler raises.
+
+        The process ends if the handler exceeds the time limit.
         """
         for attempt in range(MAX_ATTEMPTS):
             try:

@@ -1,5 +1,4 @@
-"""Checks whether handlers can be created: ``python -m penstock.sinks.handler_check``, with a JSON list on standard
-input.
+"""Checks handlers by creating them: ``python -m penstock.sinks.handler_check``, with a JSON list on standard input.
 
 Prints a line for each bad key, and then ends with status 1.
 """

@@ -47,7 +47,7 @@ def _make_user_handler(handler: UserHandler) -> Handler:
         raise BadSettings(f"type: the entry point {handler.type!r} cannot be loaded: {error!r}") from None
     instance = _call_factory(factory, handler.settings)
     if not isinstance(instance, Handler):
-        raise BadSettings(f"type: what the entry point {handler.type!r} makes has no deliver()")
+        raise BadSettings(f"type: the handler of the entry point {handler.type!r} has no method deliver")
     return instance
 
 

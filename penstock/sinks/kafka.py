@@ -226,7 +226,7 @@ def _producer(settings: Mapping[str, Any]) -> Any:
     try:
         from penstock.kafka.client.producer import Producer
     except ImportError:
-        raise BadSettings("type: kafka needs Penstock's extra 'kafka' to be installed") from None
+        raise BadSettings("type: kafka needs Penstock's extra 'kafka': pip install 'penstock-pipe[kafka]'") from None
     defaults = {name: value for name, value in DEFAULTS.items() if name not in TIMEOUTS or not _has_timeout(settings)}
     try:
         return Producer({name: _text(value) for name, value in {**defaults, **settings}.items()})

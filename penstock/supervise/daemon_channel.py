@@ -67,10 +67,10 @@ class Channel:
         is_running: Callable[[], bool],
         tick: Callable[[], None],
     ) -> bool:
-        """Send settings and wait for the answer while ``is_running``, calling ``tick``; return whether the daemon
-        answered.
+        """Send settings and wait for the answer; return whether the daemon answered.
 
-        Raises OSError if they cannot be sent now: descriptors have run out, or the daemon has not read for long.
+        Waits while ``is_running``, calling ``tick``. Raises OSError if they cannot be sent now: descriptors have run
+        out, or the daemon has not read for long.
         """
         for part in _split(wakes):
             self._send(settings, part)
@@ -82,8 +82,9 @@ class Channel:
         return False
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> int:
-        """Send events without waiting. Return the number of the message, which is answered once they are stored; 0:
-        retry later.
+        """Send events without waiting; return the number of the message, or 0 to retry later.
+
+        The daemon answers the number once the events are stored.
         """
         data = json.dumps(events).encode()
         try:

@@ -13,8 +13,9 @@ ENDPOINTS = "endpoints.json"
 
 
 def endpoints(data_dir: Path) -> dict[str, Any]:
-    """Return ``supervisor`` (a process id), ``pids``, ``listeners`` and the daemon's addresses; empty without a
-    valid file.
+    """Return ``supervisor`` (a process id), ``pids``, ``listeners`` and the daemon's addresses.
+
+    The document is empty without a valid file.
     """
     try:
         document = json.loads((data_dir / ENDPOINTS).read_bytes())

@@ -30,8 +30,9 @@ class ListenerProcesses:
     def __init__(
         self, listener: ListenerConfig, buffer: BufferConfig, folder: Path, old_sockets: Sequence[socket.socket] = ()
     ) -> None:
-        """Open the socket. ``old_sockets`` still have the address: nothing is accepted until ``let_in``, after they
-        are closed.
+        """Open the socket.
+
+        ``old_sockets`` still have the address: nothing is accepted until ``let_in``, after they are closed.
         """
         self.listener = listener
         self._buffer, self._folder = buffer, folder
@@ -73,8 +74,9 @@ class ListenerProcesses:
         return [child for label, child in self.forwarders.items() if new_handlers.get(label) != current_handlers[label]]
 
     def prepare(self, listener: ListenerConfig) -> None:
-        """Open everything that ``become`` needs, so that it cannot fail. Raises CannotListen, and then nothing has
-        changed.
+        """Open everything that ``change_to`` needs, so that it cannot fail.
+
+        Raises CannotListen, and then nothing has changed.
         """
         try:
             for label in [LOG, *(handler.label for handler in listener.forwarded)]:
@@ -175,8 +177,9 @@ class ListenerProcesses:
 
 
 def receiver_inputs(listener: ListenerConfig) -> Any:
-    """Return the part of a configuration that its receiver depends on; of handlers only the readers and what may be
-    dropped.
+    """Return the part of a configuration that its receiver depends on.
+
+    Of handlers these are the readers and what may be dropped.
     """
     handlers = [(handler.label, handler.overflow, handler in listener.routed) for handler in listener.handlers]
     return listener.model_dump(exclude={"handlers"}), handlers, listener.log

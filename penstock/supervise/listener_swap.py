@@ -25,8 +25,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class ListenerSwap:
-    """The change from ``intakes`` to the listeners of ``settings``. Raises CannotListen, and then nothing has
-    changed.
+    """The change from ``intakes`` to the listeners of ``settings``.
+
+    Raises CannotListen, and then nothing has changed.
     """
 
     def __init__(self, intakes: dict[str, ListenerProcesses], settings: Settings) -> None:

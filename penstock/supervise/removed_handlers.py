@@ -1,5 +1,4 @@
-"""Settles handlers that were removed from the configuration: the messages that wait for them in the log buffers get
-a fate.
+"""Settles removed handlers: the messages that wait for them in the log buffers get a fate.
 
 Order: while no receiver of the listener runs, so that no other process moves a reader. The log daemon's reader is
 never removed: it drains all log buffers, also the buffers of removed listeners.

@@ -96,7 +96,7 @@ def parse(text: str) -> Node:
     """Return the tree of a filter. Raises BadFilter for an invalid text."""
     try:
         if len(text) > MAX_LENGTH:
-            raise BadFilter(f"a filter has at most {MAX_LENGTH:,} characters", MAX_LENGTH)
+            raise BadFilter(f"the filter has more than {MAX_LENGTH:,} characters", MAX_LENGTH)
         return _Parser(text).filter()
     except BadFilter as error:
         error.text = text
@@ -104,8 +104,9 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    """Recursive descent over ``text``. All methods but ``filter`` leave ``offset`` behind the part that they
-    consumed.
+    """Recursive descent over ``text``.
+
+    Each method but ``filter`` leaves ``offset`` behind the part that it consumed.
     """
 
     def __init__(self, text: str) -> None:
@@ -118,7 +119,7 @@ class _Parser:
         self._skip_spaces()
         if self.offset < len(self.text):
             if self.text[self.offset] == ")":
-                raise BadFilter("this bracket closes none", self.offset)
+                raise BadFilter("this bracket was not opened", self.offset)
             raise BadFilter("AND, OR or the end is expected here", self.offset)
         return node
 
@@ -139,7 +140,7 @@ class _Parser:
         begin = self.offset
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise BadFilter(f"more than {MAX_DEPTH} brackets and NOTs within each other", begin)
+            raise BadFilter(f"more than {MAX_DEPTH} nested brackets and NOTs", begin)
         if self._accept_word("NOT"):
             node: Node = Not(self._parse_not())
         else:
@@ -161,11 +162,11 @@ class _Parser:
         begin = self.offset
         self.clauses += 1
         if self.clauses > MAX_CLAUSES:
-            raise BadFilter(f"a filter has at most {MAX_CLAUSES} annotations", begin)
+            raise BadFilter(f"the filter has more than {MAX_CLAUSES} annotations", begin)
         patterns: dict[str, str] = {}
         while side := self._accept_side():
             if side in patterns:
-                message = f"{side}: is there already: write AND or OR between two annotations"
+                message = f"a second {side}: write AND or OR between two annotations"
                 raise BadFilter(message, self.offset - 2)
             patterns[side] = self._parse_pattern()
             self._skip_spaces()
@@ -189,7 +190,7 @@ class _Parser:
         if quoted and not self._accept('"'):
             raise BadFilter("these quotes are not closed", begin - 1)
         if quoted and self.text[self.offset : self.offset + 1].strip().strip(")"):
-            raise BadFilter("a space is expected behind the quotes", self.offset)
+            raise BadFilter("a space is expected after the quotes", self.offset)
         if not quoted and not pattern:
             raise BadFilter('a pattern is expected here ("" is an empty one)', begin)
         # Order: estimate before compiling, because compiling is the expensive part.
@@ -272,7 +273,7 @@ def _check_pattern(pattern: str, begin: int) -> None:
     for index, character in enumerate(pattern):
         # Arrow encodes patterns as UTF-8, which has no surrogates, and would raise UnicodeEncodeError.
         if "\ud800" <= character <= "\udfff":
-            raise BadFilter("half of a surrogate pair is no character", begin + index)
+            raise BadFilter("half of a surrogate pair is not a character", begin + index)
     # The pattern alone first: a pattern such as `a)|(b` is valid only within the brackets that `anchored` adds.
     for expression in (pattern, anchored(pattern)):
         try:

@@ -51,8 +51,9 @@ class Filter:
 
 
 def contains_text(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
-    """Return a Boolean per row (never null) of a SCHEMA batch: whether its payload or an annotation contains
-    ``text``.
+    """Return a Boolean per row (never null): whether its payload or an annotation contains ``text``.
+
+    ``batch`` has the schema SCHEMA.
     """
     pairs = _Pairs(batch)
     annotated = pairs.rows_with_match(_contains(pairs.keys, text) | _contains(pairs.values, text))

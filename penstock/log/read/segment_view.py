@@ -60,10 +60,8 @@ class SegmentView:
         self.files = Files(directory, first)
         self.first = first
         self._gate = gate or ReaderGate(directory.parent)
-        self._data_path, self._synced_path = (
-            str(self.files.data),
-            str(self.files.synced),
-        )  # building a Path costs more than stat
+        # Fast path: as strings, because a followed topic is refreshed often and a Path is slow to build.
+        self._data_path, self._synced_path = str(self.files.data), str(self.files.synced)
         self._data = map_file(self.files.data, 0)
         self._file: tuple[int, int] | None = None
         self._records = index.EMPTY  # grows by doubling, so that following a writer does not copy all records each time
@@ -109,8 +107,9 @@ class SegmentView:
         return int.from_bytes(word, "little", signed=True) if len(word) == 8 else 0
 
     def _load_records(self, length: int) -> None:
-        """Add the records of the batches within ``length``, from the index, or from the data if the index is
-        unusable.
+        """Add the records of the batches within ``length``.
+
+        They come from the index, or from a scan of the data if the index is unusable.
         """
         if not self.index_unusable:
             added = index.unpack(self._read_index(self._count))
@@ -150,7 +149,8 @@ class SegmentView:
             return b""
 
     def stored_from(self, offset: int) -> int:
-        """Return the number of the batch that holds ``offset``; without a search if it follows the last answer."""
+        """Return the number of the batch that holds ``offset``."""
+        # Fast path: consecutive reads need no search.
         guess = self._last_number + 1
         if not (guess < self._count and self._records[guess]["base"] == offset):
             guess = int(np.searchsorted(self.records["base"], offset, side="right")) - 1
@@ -189,11 +189,10 @@ class SegmentView:
         return _stored_batch(self._data, message)
 
     def joined(self, number: int, limit: int, max_bytes: int) -> tuple[pa.RecordBatch, int]:
-        """Return batch ``number`` and its successors as one of about ``max_bytes``, and the offset at which it
-        begins.
+        """Return batch ``number`` and its successors as one batch, and the offset at which it begins.
 
-        It ends with the batch of offset ``limit - 1`` at the latest, and before a damaged batch. Raises CorruptBatch
-        if the first batch is damaged.
+        It has about ``max_bytes``, ends with the batch of offset ``limit - 1`` at the latest, and ends before a
+        damaged batch. Raises CorruptBatch if the first batch is damaged.
         """
         candidates = self.records[number : number + MAX_JOINED_BATCHES]
         fits = int(np.searchsorted(np.cumsum(candidates["length"]), max_bytes, side="right"))

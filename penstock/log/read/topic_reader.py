@@ -32,8 +32,9 @@ MAX_LISTINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The range of a topic: offsets [start, end) but for ``gaps``, and when the first and the last row were stored
-    (microseconds; None if there is no row).
+    """The range of a topic: offsets [start, end) but for ``gaps``.
+
+    ``oldest`` and ``newest`` are the times at which the first and last row were stored (microseconds; None: no row).
     """
 
     start: int
@@ -113,6 +114,7 @@ class TopicReader:
         now = time.time_ns()
         self._firsts = segment.first_offsets(os.listdir(self.path))
         self._views = {first: view for first, view in self._views.items() if first in set(self._firsts)}
+        # A segment that is created within the clock's tick would not change the folder's time again.
         self._listed_mtime_ns = changed if now - changed > LISTING_SETTLED_S * 1e9 else 0
 
     def _load_gaps(self) -> None:
@@ -139,6 +141,7 @@ class TopicReader:
         view = self._views.get(first)
         if view is None:
             if len(self._views) >= MAX_VIEWS:
+                # Limit: the view that was opened first goes, because reads move forward.
                 del self._views[next(iter(self._views))]
             view = self._views[first] = SegmentView(self.path, first, self._gate)
         return view
@@ -146,11 +149,11 @@ class TopicReader:
     def read(
         self, offset: int, *, max_rows: int | None = None, max_bytes: int | None = None, end: int | None = None
     ) -> Iterator[StoredBatch]:
-        """Yield batches from ``offset`` on, up to ``end`` or the synced end; the first and last may be parts of
-        batches.
+        """Yield batches from ``offset`` on, up to ``end`` or the synced end.
 
-        Stops after ``max_rows`` rows, or before a batch that would exceed ``max_bytes`` (but never before the first).
-        Skips gaps. Raises CorruptBatch for a damaged batch that is not a gap yet.
+        The first and last may be parts of batches. Stops after ``max_rows`` rows, or before a batch that would exceed
+        ``max_bytes`` (but never before the first). Skips gaps. Raises CorruptBatch for a damaged batch that is not a
+        gap yet.
         """
         stop = self.end if end is None else min(self.end, end)
         rows, size = max_rows, 0
@@ -168,11 +171,10 @@ class TopicReader:
     def read_joined(
         self, offset: int, *, max_rows: int | None = None, room: int = JOINED_BYTES, end: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``read`` (SCHEMA) in fewer pieces: small contiguous batches are joined into pieces of
-        about ``room`` bytes.
+        """Yield the rows of ``read`` (SCHEMA) in fewer pieces.
 
-        ``end`` is an end that this reader returned before: then the folder is not examined again, neither for data nor
-        for gaps.
+        Small contiguous batches are joined into pieces of about ``room`` bytes. ``end`` is an end that this reader
+        returned before: then the folder is not examined again, neither for data nor for gaps.
         """
         offset, stop, rows = max(offset, 0), self.end if end is None else end, max_rows
         while part := next(gaps.uncovered(self._gaps, offset, stop), None):
@@ -220,8 +222,9 @@ class TopicReader:
         return rows
 
     def backlog(self, offset: int) -> tuple[int, int, int]:
-        """Return the entries from ``offset`` on, their stored bytes, and the first timestamp (microseconds; 0: no
-        entry).
+        """Return the entries from ``offset`` on, their stored bytes, and the first timestamp.
+
+        The timestamp is in microseconds, 0 if there is no entry.
         """
         stop = self.end
         parts = list(gaps.uncovered(self._gaps, max(offset, 0), stop))
@@ -256,6 +259,7 @@ class TopicReader:
 
     def _segment_at_timestamp(self, micros: int) -> int:
         """Return the first segment whose last timestamp is ``micros`` or later, or an empty segment before it."""
+        # Invariant: timestamps never decrease within a topic, so a binary search is valid.
         low, high = 0, len(self._firsts)
         while low < high:
             middle = (low + high) // 2

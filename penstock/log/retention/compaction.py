@@ -1,5 +1,6 @@
-"""Compaction: rewrites a sealed segment in larger, optionally compressed batches with the same rows, origins and
-numbers.
+"""Compaction: rewrites a sealed segment in larger, optionally compressed batches.
+
+Rows, origins and producers' numbers stay the same.
 
 Invariant: an index never describes other data than the file next to it. Therefore the index is removed before the data
 file is replaced, and the new index is put in place last. Without an index, also after a crash in between, readers scan

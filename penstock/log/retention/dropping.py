@@ -25,9 +25,7 @@ from penstock.log.store.segment import Files
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """A dropped range: offsets [begin, end) of ``topic``, ``bytes`` on the disk, and the reason (``expired_read``
-    and so on).
-    """
+    """Dropped offsets [begin, end) of ``topic``, ``bytes`` on the disk, and the reason (such as ``expired_read``)."""
 
     topic: str
     begin: int
@@ -86,8 +84,10 @@ def expired_segments(segments: Sequence[Sealed], settings: TopicSettings, active
 
 
 def _newest_plausible(segments: Sequence[Sealed], index: int, now: int) -> int:
-    """Return the timestamp of a segment's newest entry. If a wrong clock dated that entry in the future, return the
-    timestamp of the next segment that is not in the future.
+    """Return the timestamp of a segment's newest entry.
+
+    If a wrong clock dated that entry in the future, return the timestamp of the next segment that is not in the
+    future.
     """
     for candidate in segments[index:]:
         if (newest := candidate.newest()) <= now:
@@ -98,8 +98,9 @@ def _newest_plausible(segments: Sequence[Sealed], index: int, now: int) -> int:
 def drop(
     fs: FileSystem, name: str, gaps: Gaps, due: Sequence[Sealed], settings: TopicSettings, cursors: Sequence[int]
 ) -> Iterator[Swept]:
-    """Drop segments as far as the policy allows; ``cursors`` are the offsets of the registered readers. Raises
-    OSError.
+    """Drop segments as far as the policy allows. Raises OSError.
+
+    ``cursors`` are the offsets of the registered readers.
     """
     read_by_all = min(cursors, default=None)
     for expired in due:

@@ -34,8 +34,9 @@ BEFORE_ALL_TIMES = -(1 << 62)
 
 
 class Maintenance:
-    """Maintenance operations of the topic in ``path``. Threads: ``_lock`` serializes them; the writer's lock is
-    held briefly.
+    """Maintenance operations of the topic in ``path``.
+
+    Threads: ``_lock`` serializes them; the writer's lock is held briefly.
     """
 
     def __init__(self, shared: Shared, path: Path, gaps: Gaps, cursors: Cursors, writer: Writer) -> None:
@@ -67,8 +68,9 @@ class Maintenance:
         return check.run(begin, end)
 
     def compact(self) -> tuple[int, int]:
-        """Compact all sealed segments that need it; return their bytes before and after. Raises LogFull,
-        WriteFailed.
+        """Compact all sealed segments that need it; return their bytes before and after.
+
+        Raises LogFull, WriteFailed.
         """
         before = after = 0
         with self._exclusively():
@@ -91,8 +93,9 @@ class Maintenance:
         return sizes
 
     def expire(self) -> list[Swept]:
-        """Drop what retention allows. Raises LogFull, WriteFailed; segments that were dropped before the error stay
-        dropped.
+        """Drop what retention allows.
+
+        Raises LogFull, WriteFailed; segments that were dropped before the error stay dropped.
         """
         clock = self._shared.clock
         now = clock.micros() if clock.right else BEFORE_ALL_TIMES  # a wrong clock must not drop anything by age

@@ -61,7 +61,7 @@ class Staged:
                 return
         data = records.encode(body, {})
         if self._length + len(data) > self.limit:
-            raise MessageTooLarge(f"transactions.max_size: a transaction has at most {self.limit} bytes")
+            raise MessageTooLarge(f"transactions.max_size: the transaction exceeds {self.limit} bytes")
         try:
             self._file = self._file or fs.open(self.path, create=True)
             self._file.write([data], self._length)
@@ -82,7 +82,9 @@ class Staged:
             is_complete = entry.position + entry.length <= len(data)
             part = data.slice(entry.position, entry.length) if is_complete else data
             if not is_complete or crc32c(memoryview(part)) != entry.crc:
-                raise WriteFailed(f"transaction {self.id}: what was staged cannot be read back")
+                raise WriteFailed(
+                    f"transaction {self.id}: its staged rows cannot be read back; abort it and begin again"
+                )
             body, _ = records.decode(part, records.BODY)
             append = QueuedAppend(body, entry.origin, entry.size, Future(), entry.producer)
             appends.setdefault(entry.topic, []).append(append)

@@ -55,8 +55,9 @@ class Topics(Protocol):
     def settings(self, name: str) -> TopicSettings: ...
 
     def check_writable(self, name: str) -> None:
-        """Raise InvalidTopicName for an invalid name, TooManyTopics if the topic does not exist and cannot be
-        created.
+        """Raise InvalidTopicName for an invalid name.
+
+        Raise TooManyTopics if the topic does not exist and cannot be created.
         """
 
 
@@ -86,8 +87,9 @@ class Transactions:
         self._committed: OrderedDict[str, tuple[str, dict[str, list[Appended]]]] = OrderedDict()
 
     def recover(self) -> None:
-        """Drop transactions that were not committed when the writer died. Call before any topic is opened. Raises
-        OSError.
+        """Drop transactions that were not committed when the writer died. Raises OSError.
+
+        Order: before any topic is opened.
         """
         for name in sorted(self._fs.names(self._folder)):
             path = self._folder / name
@@ -114,10 +116,12 @@ class Transactions:
 
     def _check_room(self, owner: str) -> None:
         if len(self._open) >= self.limits.max_open:
-            raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open already")
+            raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open; retry when some have ended")
         open_of_owner = sum(staged.owner == owner for staged in self._open.values()) if owner else 0
         if open_of_owner >= self.limits.max_open_per_owner:
-            raise LogFull(f"transactions.max_open_per_token: {open_of_owner} transactions of {owner} are open already")
+            raise LogFull(
+                f"transactions.max_open_per_token: {open_of_owner} transactions of {owner} are open; commit or abort some"
+            )
 
     def append(
         self,

@@ -1,5 +1,4 @@
-"""Decodes requests and responses into record batches: protobuf parses the messages, their values are gathered by
-column.
+"""Decodes requests and responses into record batches: protobuf parses them, values are gathered by column.
 
 Measured, entries of 256 bytes: 0.14 us per entry in a request of 1,000 plain entries, 0.26 in one of 100; 0.9 us with
 two annotations each, as columns (1.6 entry by entry). Reading the wire format with numpy took 0.31, 1.4, and 1.1 (4.2

@@ -79,8 +79,9 @@ def timestamp_text(micros: int) -> str:
 
 
 def any_document(type_url: str, value: bytes) -> dict[str, Any]:
-    """Return an Any in its type's own JSON, or ``{"@type", "value"}`` with base64 if the type is unknown or does
-    not match.
+    """Return an Any in its type's own JSON.
+
+    If the type is unknown or does not match: ``{"@type", "value"}`` with base64.
     """
     if is_readable_type(type_url):
         try:
