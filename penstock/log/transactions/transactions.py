@@ -120,7 +120,7 @@ class Transactions:
         open_of_owner = sum(staged.owner == owner for staged in self._open.values()) if owner else 0
         if open_of_owner >= self.limits.max_open_per_owner:
             raise LogFull(
-                f"transactions.max_open_per_token: {open_of_owner} transactions of {owner} are open; commit or abort some"
+                f"transactions.max_open_per_token: {open_of_owner} transactions of {owner} are open; end some first"
             )
 
     def append(

@@ -100,7 +100,7 @@ def test_nobody_takes_all_transactions(closed: Running) -> None:
     status, document = ask(closed, "writer", "POST", "/transactions", {})
     assert (status, document["error"]) == (
         429,
-        "transactions.max_open_per_token: 2 transactions of writer are open; commit or abort some",
+        "transactions.max_open_per_token: 2 transactions of writer are open; end some first",
     )
     begun(closed, "other")
     ask(closed, "writer", "POST", f"/transactions/{first}/abort")
