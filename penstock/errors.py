@@ -41,7 +41,7 @@ PenstockError
     CannotLoad  (kafka.client.plugins)
     LargeMessageError  (kafka.errors)
         InvalidOffset
-        InvalidSegment
+        InvalidChunk
         MessageDropped
         NoCommittedOffset
         OffsetNotTracked

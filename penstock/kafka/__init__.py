@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.kafka.errors import (
+    InvalidChunk,
     InvalidOffset,
-    InvalidSegment,
     LargeMessageError,
     MessageDropped,
     NoCommittedOffset,
@@ -32,8 +32,8 @@ else:
 
 __all__ = [
     "Consumer",
+    "InvalidChunk",
     "InvalidOffset",
-    "InvalidSegment",
     "LargeMessageError",
     "MessageDropped",
     "NoCommittedOffset",

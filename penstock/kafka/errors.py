@@ -22,7 +22,7 @@ class LargeMessageError(PenstockError):
     """Anything about large messages."""
 
 
-class InvalidSegment(LargeMessageError, ValueError):
+class InvalidChunk(LargeMessageError, ValueError):
     """A segment that contradicts itself, its message or the buffer; ``reason`` is one word for counting."""
 
     def __init__(self, reason: str, message: str) -> None:

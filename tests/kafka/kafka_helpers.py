@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka import Consumer
 from penstock.kafka.broker import Broker
+from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import Header, decode_large_message_header, find_last
-from penstock.kafka.large.segments import encode_segment
 
 QUICK = {"fetch.wait.max.ms": 20, "fetch.error.backoff.ms": 20, "session.timeout.ms": 6000}
 DEADLINE = 60.0
@@ -110,16 +110,16 @@ def synthetic_values() -> list[bytes]:
 def _value(number: int, part: str) -> bytes:
     whole = message(number)
     if not part:
-        return encode_segment(uid(number), 0, 1, len(whole), whole)
+        return encode_chunk(uid(number), 0, 1, len(whole), whole)
     sequence = "ab".index(part)
-    return encode_segment(uid(number), sequence, 2, len(whole), whole[sequence * PART : (sequence + 1) * PART])
+    return encode_chunk(uid(number), sequence, 2, len(whole), whole[sequence * PART : (sequence + 1) * PART])
 
 
 def parts(number: int, whole: bytes, size: int) -> list[bytes]:
     """The values of a message's segments."""
     count = -(-len(whole) // size)
     cut = [whole[place * size : (place + 1) * size] for place in range(count)]
-    return [encode_segment(uid(number), place, count, len(whole), part) for place, part in enumerate(cut)]
+    return [encode_chunk(uid(number), place, count, len(whole), part) for place, part in enumerate(cut)]
 
 
 def gather(take: Callable[[], list[Message]], count: int, seconds: float = DEADLINE) -> list[Message]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from penstock.kafka.errors import InvalidSegment, LargeMessageError, MessageDropped, NoCommittedOffset, OffsetNotTracked
+from penstock.kafka.errors import InvalidChunk, LargeMessageError, MessageDropped, NoCommittedOffset, OffsetNotTracked
 
 VECTORS = Path(__file__).parent / "vectors"
 TP = ("topic", 0)
@@ -24,7 +24,7 @@ def recorded(name: str) -> bytes:
 KAFKA: dict[str, Any] = json.loads(recorded("li_kafka.json"))
 NAMES: dict[type[Exception], str] = {
     OffsetNotTracked: "OffsetNotTrackedException",
-    InvalidSegment: "InvalidSegmentException",
+    InvalidChunk: "InvalidSegmentException",
     MessageDropped: "LargeMessageDroppedException",
     NoCommittedOffset: "NoOffsetForPartitionException",
 }

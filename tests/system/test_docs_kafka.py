@@ -13,9 +13,9 @@ import confluent_kafka
 from penstock.kafka.broker import Broker
 from penstock.kafka.client.consumer_state import ConsumerState
 from penstock.kafka.large.assembler import Assembler
+from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.record_processor import Committed, Processor
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
-from penstock.kafka.large.segments import encode_segment
 from penstock.testing.pipe import Pipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kafka.md").read_text()
@@ -37,7 +37,7 @@ def value(record: str) -> bytes:
     if record not in SEGMENTS:
         return b"small"
     number, sequence, count = SEGMENTS[record]
-    return encode_segment(UUID(int=number), sequence, count, 4 * count, record[:1].encode() * 4)
+    return encode_chunk(UUID(int=number), sequence, count, 4 * count, record[:1].encode() * 4)
 
 
 class Reader:

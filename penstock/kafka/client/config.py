@@ -15,14 +15,14 @@ from penstock.errors import PenstockError
 from penstock.kafka.client import properties
 from penstock.kafka.large.assembler import DEFAULT_CAPACITY, DEFAULT_EXPIRATION_GAP
 from penstock.kafka.large.safe_offsets import DEFAULT_TRACKED
-from penstock.kafka.large.splitter import DEFAULT_REQUEST_BYTES, DEFAULT_SEGMENT_BYTES
+from penstock.kafka.large.splitter import DEFAULT_CHUNK_BYTES, DEFAULT_REQUEST_BYTES
 
 PRODUCER_QUEUE_KBYTES = 65_536
 """librdkafka would take a gigabyte, which large messages fill."""
 AUTO_COMMIT_MILLISECONDS = 30_000
 JAVA_PARTITIONER = "murmur2_random"
 """Partitions keys as Java's clients do; librdkafka's default does not."""
-MOST_SEGMENT_BYTES = (1 << 31) - 1
+MOST_CHUNK_BYTES = (1 << 31) - 1
 OF_PRODUCER = properties.names(
     """
     large.message.enabled max.message.segment.bytes max.request.size segment.serializer
@@ -63,7 +63,7 @@ class ProducerConfig:
     """``raw`` is for ``confluent_kafka.Producer``."""
 
     large: bool
-    segment_bytes: int
+    chunk_bytes: int
     request_bytes: int
     wrap_all: bool
     in_record_header: bool
@@ -86,7 +86,7 @@ class ConsumerConfig:
     most_tracked: int
     exception_on_dropped: bool
     exception_on_reset: bool
-    bad_segments_as_payload: bool
+    bad_chunks_as_payload: bool
     deserializer: Any
     auditor: Any
     key_deserializer: Any
@@ -105,7 +105,7 @@ def producer_config(given: Mapping[str, Any], declared: Collection[str] = ()) ->
     if CURRENT_PRODUCER in given:
         raise BadProperty(f"{CURRENT_PRODUCER} is not to be set: serializers and auditors find the producer there")
     read = _Reader(given)
-    segment = read.number("max.message.segment.bytes", DEFAULT_SEGMENT_BYTES, 1, MOST_SEGMENT_BYTES)
+    chunk = read.number("max.message.segment.bytes", DEFAULT_CHUNK_BYTES, 1, MOST_CHUNK_BYTES)
     request = read.number("max.request.size", given.get("message.max.bytes", DEFAULT_REQUEST_BYTES), 1000, 1 << 30)
     raw = _raw(given, OF_PRODUCER, declared)
     raw["message.max.bytes"] = request
@@ -113,7 +113,7 @@ def producer_config(given: Mapping[str, Any], declared: Collection[str] = ()) ->
     raw.setdefault("queue.buffering.max.kbytes", PRODUCER_QUEUE_KBYTES)
     return ProducerConfig(
         large=read.flag("large.message.enabled", False),
-        segment_bytes=segment,
+        chunk_bytes=chunk,
         request_bytes=request,
         wrap_all=read.flag("li.large.message.segment.wrapping.required", False),
         in_record_header=read.flag("li.record.header.enable", False),
@@ -142,7 +142,7 @@ def consumer_config(given: Mapping[str, Any], declared: Collection[str] = ()) ->
         most_tracked=read.number("max.tracked.messages.per.partition", DEFAULT_TRACKED, 1),
         exception_on_dropped=read.flag("exception.on.message.dropped", False),
         exception_on_reset=read.flag("exception.on.invalid.offset.reset", False),
-        bad_segments_as_payload=read.flag("treat.bad.segments.as.payload", False),
+        bad_chunks_as_payload=read.flag("treat.bad.segments.as.payload", False),
         deserializer=given.get("segment.deserializer.class"),
         auditor=given.get("auditor.class"),
         key_deserializer=read.function("key.deserializer"),

@@ -11,7 +11,7 @@ from penstock.kafka.errors import SendFailed
 OnDelivery = Callable[[SendFailed | None, Any], None]
 
 
-class SegmentReports:
+class ChunkReports:
     """To be called with (error, message) of each of ``count`` segments, in any order, from any thread.
 
     After the last one it calls ``tell`` once: with None and the last segment's message, or with SendFailed of the first
@@ -29,16 +29,16 @@ class SegmentReports:
         """One segment's report."""
         self._add(1, error, message)
 
-    def give_up(self, segments: int, error: Any) -> None:
+    def give_up(self, chunks: int, error: Any) -> None:
         """``segments`` segments are not even tried."""
-        self._add(segments, error, self._message)
+        self._add(chunks, error, self._message)
 
-    def _add(self, segments: int, error: Any, message: Any) -> None:
+    def _add(self, chunks: int, error: Any, message: Any) -> None:
         with self._lock:
-            self._told += segments
+            self._told += chunks
             self._message = message
             if error is None:
-                self._sent += segments
+                self._sent += chunks
             elif self._error is None:
                 self._error = error
             whole = self._told == self._count

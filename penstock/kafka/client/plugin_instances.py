@@ -13,25 +13,25 @@ from penstock.kafka.client.consumer_state import ConsumerState
 from penstock.kafka.client.java_partitioner import PARTITIONERS
 from penstock.kafka.client.plugins import (
     AUDITORS,
+    CHUNK_DESERIALIZERS,
+    CHUNK_SERIALIZERS,
     ID_FACTORIES,
     OWN_AUDITORS,
-    SEGMENT_DESERIALIZERS,
-    SEGMENT_SERIALIZERS,
+    load_chunk_deserializer,
+    load_chunk_serializer,
     load_id_factory,
-    load_segment_deserializer,
-    load_segment_serializer,
     properties_of,
 )
 from penstock.kafka.large.assembler import Assembler
+from penstock.kafka.large.chunks import deserialize_chunk, serialize_chunk
 from penstock.kafka.large.record_processor import CommittedOf, Deserializer, Processor
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
-from penstock.kafka.large.segments import deserialize_segment, serialize_segment
 from penstock.kafka.large.splitter import MessageSplitter, Packer, random_id
 
 GROUPS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "auditor.class": (AUDITORS, OWN_AUDITORS),
-    "segment.serializer": (SEGMENT_SERIALIZERS, {"DefaultSegmentSerializer": None, "default": None}),
-    "segment.deserializer.class": (SEGMENT_DESERIALIZERS, {"DefaultSegmentDeserializer": None, "default": None}),
+    "segment.serializer": (CHUNK_SERIALIZERS, {"DefaultSegmentSerializer": None, "default": None}),
+    "segment.deserializer.class": (CHUNK_DESERIALIZERS, {"DefaultSegmentDeserializer": None, "default": None}),
     "uuid.factory.class": (ID_FACTORIES, {"DefaultUUIDFactory": None, "default": None}),
     "partitioner.class": (PARTITIONERS, {"default": None, "round_robin": None}),
 }
@@ -47,8 +47,8 @@ def declared_properties(config: Mapping[str, Any]) -> set[str]:
 def packer(config: ProducerConfig, plugged: Mapping[str, Any]) -> Packer:
     """What makes records of messages. Raises CannotLoad."""
     given, factory = config.serializer, config.uuid_factory
-    serializer = serialize_segment if given is None else load_segment_serializer(given, plugged)
-    splitter = MessageSplitter(config.segment_bytes, in_header=config.in_record_header, serializer=serializer)
+    serializer = serialize_chunk if given is None else load_chunk_serializer(given, plugged)
+    splitter = MessageSplitter(config.chunk_bytes, in_header=config.in_record_header, serializer=serializer)
     return Packer(
         splitter,
         enabled=config.large,
@@ -68,8 +68,8 @@ def consumer_state(
         config.capacity,
         config.expiration_gap,
         exception_on_dropped=config.exception_on_dropped,
-        deserializer=deserialize_segment if given is None else load_segment_deserializer(given, plugged),
-        bad_segments_as_payload=config.bad_segments_as_payload,
+        deserializer=deserialize_chunk if given is None else load_chunk_deserializer(given, plugged),
+        bad_chunks_as_payload=config.bad_chunks_as_payload,
     )
     processor = Processor(
         assembler,

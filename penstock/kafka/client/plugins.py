@@ -14,11 +14,11 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.kafka.auditing import Auditor, LedgerAuditor, LoggingAuditor, NoOpAuditor
-from penstock.kafka.large.segments import SegmentDeserializer, SegmentSerializer, deserialize_segment, serialize_segment
+from penstock.kafka.large.chunks import ChunkDeserializer, ChunkSerializer, deserialize_chunk, serialize_chunk
 from penstock.kafka.large.splitter import IdFactory, random_id
 
-SEGMENT_SERIALIZERS = "penstock.kafka.segment_serializers"
-SEGMENT_DESERIALIZERS = "penstock.kafka.segment_deserializers"
+CHUNK_SERIALIZERS = "penstock.kafka.segment_serializers"
+CHUNK_DESERIALIZERS = "penstock.kafka.segment_deserializers"
 ID_FACTORIES = "penstock.kafka.id_factories"
 AUDITORS = "penstock.kafka.auditors"
 OWN_AUDITORS: Mapping[str, type[Auditor]] = {
@@ -57,17 +57,17 @@ def properties_of(key: str, given: Any, group: str, own: Mapping[str, Any]) -> C
     return names
 
 
-def load_segment_serializer(given: Any, config: Mapping[str, Any]) -> SegmentSerializer:
+def load_chunk_serializer(given: Any, config: Mapping[str, Any]) -> ChunkSerializer:
     """A function, or an object with ``serialize(topic, segment)``. Raises CannotLoad."""
-    own = {"DefaultSegmentSerializer": serialize_segment, "default": serialize_segment}
-    made = load("segment.serializer", given, SEGMENT_SERIALIZERS, own, config)
+    own = {"DefaultSegmentSerializer": serialize_chunk, "default": serialize_chunk}
+    made = load("segment.serializer", given, CHUNK_SERIALIZERS, own, config)
     return _callable("segment.serializer", made, "serialize")
 
 
-def load_segment_deserializer(given: Any, config: Mapping[str, Any]) -> SegmentDeserializer:
+def load_chunk_deserializer(given: Any, config: Mapping[str, Any]) -> ChunkDeserializer:
     """A function, or an object with ``deserialize(topic, data)``. Raises CannotLoad."""
-    own = {"DefaultSegmentDeserializer": deserialize_segment, "default": deserialize_segment}
-    made = load("segment.deserializer.class", given, SEGMENT_DESERIALIZERS, own, config)
+    own = {"DefaultSegmentDeserializer": deserialize_chunk, "default": deserialize_chunk}
+    made = load("segment.deserializer.class", given, CHUNK_DESERIALIZERS, own, config)
     return _callable("segment.deserializer.class", made, "deserialize")
 
 

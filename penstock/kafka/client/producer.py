@@ -19,7 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from penstock.kafka.auditing import AuditType, NoOpAuditor
 from penstock.kafka.client.claim_check_advice import Advice
 from penstock.kafka.client.config import CURRENT_PRODUCER, checked, producer_config, producer_names
-from penstock.kafka.client.delivery_reports import SegmentReports
+from penstock.kafka.client.delivery_reports import ChunkReports
 from penstock.kafka.client.java_partitioner import chosen, load_partitioner
 from penstock.kafka.client.message_batch import arguments, check_batch
 from penstock.kafka.client.plugin_instances import declared_properties, packer
@@ -218,13 +218,13 @@ class Producer:
         records = iter(self._packer.pack(topic, value, key, headers, timestamp or None))
         first = next(records)
         partition = self._partition(topic, first, value) if partition == ANY_PARTITION else partition
-        if first.segments == 1:
+        if first.chunks == 1:
             self._send(topic, _bytes(first.value), first.key, partition, report, None, timestamp, first.headers)
             return
         self._advice.saw_large(topic, self.messages)
-        whole = _Whole(self, first.segments, value, key, headers, report)
+        whole = _Whole(self, first.chunks, value, key, headers, report)
         self._send(topic, _bytes(first.value), first.key, partition, whole, None, timestamp, first.headers)
-        self._further += first.segments - 1
+        self._further += first.chunks - 1
         self._send_further(topic, records, partition, whole, timestamp)
 
     def _send_further(
@@ -257,7 +257,7 @@ class Producer:
         if self._partitioner is not None:
             key = record.key.encode() if isinstance(record.key, str) else record.key
             return chosen(self._partitioner, topic, key, value, self._count(topic))
-        if record.segments > 1 and self._scatters(record.key):
+        if record.chunks > 1 and self._scatters(record.key):
             return randrange(self._count(topic))
         return ANY_PARTITION
 
@@ -281,7 +281,7 @@ class Producer:
         return count
 
 
-class _Whole(SegmentReports):
+class _Whole(ChunkReports):
     """The report of a message in segments: its error in librdkafka's terms, its message with the user's own value."""
 
     def __init__(self, producer: Producer, count: int, value: Any, key: Any, headers: Any, report: OnDelivery) -> None:
@@ -289,10 +289,10 @@ class _Whole(SegmentReports):
         self.count, self._producer, self._given, self._report = count, producer, (value, key, headers), report
         self._open = count
 
-    def _add(self, segments: int, error: Any, message: Any) -> None:
-        self._producer._further -= min(segments, self._open - 1)
-        self._open -= segments
-        super()._add(segments, error, message)
+    def _add(self, chunks: int, error: Any, message: Any) -> None:
+        self._producer._further -= min(chunks, self._open - 1)
+        self._open -= chunks
+        super()._add(chunks, error, message)
 
     def _told_all(self, failed: SendFailed | None, message: Any) -> None:
         value, key, headers = self._given

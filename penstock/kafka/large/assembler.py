@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from penstock.kafka.errors import InvalidSegment, Partition
+from penstock.kafka.errors import InvalidChunk, Partition
+from penstock.kafka.large.chunks import Bytes, Chunk, ChunkDeserializer, deserialize_chunk
 from penstock.kafka.large.headers import Header, decode_large_message_header
 from penstock.kafka.large.incomplete_messages import BufferPool
 from penstock.kafka.large.safe_offsets import TopicAndPartition
-from penstock.kafka.large.segments import Bytes, Segment, SegmentDeserializer, deserialize_segment
 
 DEFAULT_CAPACITY = 32_000_000
 DEFAULT_EXPIRATION_GAP = 1_000
@@ -34,17 +34,13 @@ class AssemblerSnapshot:
     """
 
     messages: int = 0
-    segments: int = 0
+    chunks: int = 0
     bytes: int = 0
     assembled: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
     duplicates: int = 0
     safe_offsets: dict[str, int] = field(default_factory=dict)
-
-    def document(self) -> dict[str, Any]:
-        """As JSON-ready mapping."""
-        return asdict(self)
 
 
 class Assembler:
@@ -59,45 +55,45 @@ class Assembler:
         expiration_gap: int = DEFAULT_EXPIRATION_GAP,
         *,
         exception_on_dropped: bool = False,
-        deserializer: SegmentDeserializer = deserialize_segment,
-        bad_segments_as_payload: bool = False,
+        deserializer: ChunkDeserializer = deserialize_chunk,
+        bad_chunks_as_payload: bool = False,
     ) -> None:
         self.pool = BufferPool(capacity, expiration_gap, exception_on_dropped)
         self._deserialize = deserializer
-        self._lenient = bad_segments_as_payload
+        self._lenient = bad_chunks_as_payload
 
     @property
     def is_default(self) -> bool:
         """Whether segments are told by the default format, and by nothing else."""
-        return self._deserialize is deserialize_segment
+        return self._deserialize is deserialize_chunk
 
     def assemble(
         self, partition: TopicAndPartition, offset: int, value: Bytes | None, header: Header | None = None
     ) -> Assembled:
-        """Take a record; ``header`` is its last ``_lm``. Raises InvalidSegment and MessageDropped."""
+        """Take a record; ``header`` is its last ``_lm``. Raises InvalidChunk and MessageDropped."""
         if value is None:
             return Assembled(None, offset)
         try:
-            segment = self._segment(partition[0], value, header)
-            if segment is not None:
-                segment.check()
-        except InvalidSegment as error:
+            chunk = self._chunk(partition[0], value, header)
+            if chunk is not None:
+                chunk.check()
+        except InvalidChunk as error:
             self.pool.lose(partition, f"refused.{error.reason}")
             if not self._lenient:
                 raise
             return Assembled(value, offset)
-        if segment is None:
+        if chunk is None:
             return Assembled(value, offset)
-        if segment.count == 1:
-            return Assembled(bytes(segment.payload), offset)
-        added = self.pool.add(partition, offset, segment)
+        if chunk.count == 1:
+            return Assembled(bytes(chunk.payload), offset)
+        added = self.pool.add(partition, offset, chunk)
         return Assembled(added.message, added.starting_offset, added.message is None)
 
-    def _segment(self, topic: str, value: Bytes, header: Header | None) -> Segment | None:
+    def _chunk(self, topic: str, value: Bytes, header: Header | None) -> Chunk | None:
         if header is not None:
             told = decode_large_message_header(header[1])
             if told.is_in_header():
-                return told.segment_of(value)
+                return told.chunk_of(value)
         return self._deserialize(topic, value)
 
     def safe_offset(self, partition: TopicAndPartition, current: int) -> int:
@@ -114,7 +110,7 @@ class Assembler:
         refused = {name.removeprefix("refused."): n for name, n in counts.items() if name.startswith("refused.")}
         return AssemblerSnapshot(
             len(self.pool),
-            self.pool.segments,
+            self.pool.chunks,
             self.pool.used,
             counts.get("assembled", 0),
             {name: counts.get(name, 0) for name in ("evicted", "expired")},

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from penstock.kafka.errors import InvalidSegment
-from penstock.kafka.large.segments import Bytes, Segment
+from penstock.kafka.errors import InvalidChunk
+from penstock.kafka.large.chunks import Bytes, Chunk
 
 LARGE_MESSAGE = "_lm"
 TIMESTAMP = "_t"
@@ -25,7 +25,7 @@ LEGACY_V2 = 1
 V3 = 2
 """The value is the bare payload; so it is with all higher types."""
 NO_ID = UUID(int=0)
-NO_SEGMENT = -1
+NO_CHUNK = -1
 UNKNOWN_SIZE = -1
 
 Header = tuple[str, str | bytes | None]
@@ -43,7 +43,7 @@ class LargeMessageHeader:
 
     type: int
     message_id: UUID
-    segment: int
+    chunk: int
     count: int
     message_size: int = UNKNOWN_SIZE
 
@@ -51,36 +51,36 @@ class LargeMessageHeader:
         """Whether this header, and not the payload, says which segment the record is."""
         return self.type >= V3
 
-    def segment_of(self, value: Bytes) -> Segment:
+    def chunk_of(self, value: Bytes) -> Chunk:
         """The segment, with ``value`` as its payload."""
-        return Segment(self.message_id, self.segment, self.count, self.message_size, value)
+        return Chunk(self.message_id, self.chunk, self.count, self.message_size, value)
 
     def assembled(self) -> LargeMessageHeader:
         """The header of the whole message as its reader sees it."""
         size = UNKNOWN_SIZE if self.type == LEGACY else self.message_size
-        return LargeMessageHeader(self.type, NO_ID, NO_SEGMENT, self.count, size)
+        return LargeMessageHeader(self.type, NO_ID, NO_CHUNK, self.count, size)
 
 
 def encode_large_message_header(header: LargeMessageHeader) -> bytes:
-    """25 bytes for type 0, 29 for others; a negative type writes a size of 0. Raises InvalidSegment beyond 32 bits."""
+    """25 bytes for type 0, 29 for others; a negative type writes a size of 0. Raises InvalidChunk beyond 32 bits."""
     high, low = header.message_id.int >> 64, header.message_id.int & _HALF
     try:
         if header.type == LEGACY:
-            return _SHORT_FORM.pack(header.type, low, high, header.segment, header.count)
+            return _SHORT_FORM.pack(header.type, low, high, header.chunk, header.count)
         size = header.message_size if header.type > 0 else 0
-        return _LONG_FORM.pack(header.type, low, high, header.segment, header.count, size)
+        return _LONG_FORM.pack(header.type, low, high, header.chunk, header.count, size)
     except struct.error as error:
-        raise InvalidSegment("range", f"not a number of a large message's header: {error}") from None
+        raise InvalidChunk("range", f"not a number of a large message's header: {error}") from None
 
 
 def decode_large_message_header(data: str | Bytes | None) -> LargeMessageHeader:
-    """What a header says; only one of exactly 29 bytes has a size. Raises InvalidSegment for less than 25 bytes."""
+    """What a header says; only one of exactly 29 bytes has a size. Raises InvalidChunk for less than 25 bytes."""
     data = data.encode() if isinstance(data, str) else data
     if data is None or len(data) < _SHORT_FORM.size:
-        raise InvalidSegment("header", f"a large message's header has at least 25 bytes, not {len(data or b'')}")
-    kind, low, high, segment, count = _SHORT_FORM.unpack_from(data)
+        raise InvalidChunk("header", f"a large message's header has at least 25 bytes, not {len(data or b'')}")
+    kind, low, high, chunk, count = _SHORT_FORM.unpack_from(data)
     size = _INT.unpack_from(data, _SHORT_FORM.size)[0] if len(data) == _LONG_FORM.size else UNKNOWN_SIZE
-    return LargeMessageHeader(kind, UUID(int=high << 64 | low), segment, count, size)
+    return LargeMessageHeader(kind, UUID(int=high << 64 | low), chunk, count, size)
 
 
 def encode_long(value: int) -> bytes:

@@ -10,9 +10,9 @@ from collections import Counter, OrderedDict
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.kafka.errors import InvalidSegment, MessageDropped, Partition
+from penstock.kafka.errors import InvalidChunk, MessageDropped, Partition
+from penstock.kafka.large.chunks import Bytes, Chunk
 from penstock.kafka.large.safe_offsets import TopicAndPartition
-from penstock.kafka.large.segments import Bytes, Segment
 
 NOTHING_PENDING = (1 << 63) - 1
 """The safe offset of a partition without incomplete messages: larger than any offset."""
@@ -51,19 +51,19 @@ class BufferPool:
         return len(self._messages)
 
     @property
-    def segments(self) -> int:
+    def chunks(self) -> int:
         """Segments held."""
         return sum(len(message.parts) for message in self._messages.values())
 
-    def add(self, partition: TopicAndPartition, offset: int, segment: Segment) -> Added:
-        """Take a segment. Raises InvalidSegment, and MessageDropped where told so (the segment itself was taken).
+    def add(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> Added:
+        """Take a segment. Raises InvalidChunk, and MessageDropped where told so (the segment itself was taken).
 
         Each call that raises MessageDropped drops one message, so that the buffer may be too full for a while; then
         also a message that is just complete is dropped, and counted as evicted.
         """
         try:
-            added = self._add(partition, offset, segment)
-        except InvalidSegment as error:
+            added = self._add(partition, offset, chunk)
+        except InvalidChunk as error:
             self.lose(partition, f"refused.{error.reason}")
             raise
         try:
@@ -73,7 +73,7 @@ class BufferPool:
                 self.lose(partition, "evicted")
             raise
         if added.message is not None:
-            self._remember(partition, offset, segment)
+            self._remember(partition, offset, chunk)
         self.expire(partition, offset)
         return added
 
@@ -87,54 +87,54 @@ class BufferPool:
         lost, self._lost = self._lost, Counter()
         return lost
 
-    def _add(self, partition: TopicAndPartition, offset: int, segment: Segment) -> Added:
-        segment.check()
-        key = (partition, segment.message_id)
+    def _add(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> Added:
+        chunk.check()
+        key = (partition, chunk.message_id)
         message = self._messages.get(key)
-        if message is None and self._is_repeated(partition, offset, segment):
+        if message is None and self._is_repeated(partition, offset, chunk):
             self.counts["duplicate"] += 1
             return Added(None, 0, offset)
-        self._admit(message, offset, segment)
-        message = message or _Message(offset, segment.count, segment.message_size)
-        if segment.sequence in message.parts:
+        self._admit(message, offset, chunk)
+        message = message or _Message(offset, chunk.count, chunk.message_size)
+        if chunk.sequence in message.parts:
             self.counts["duplicate"] += 1
             return Added(None, 0, message.start)
-        size = message.add(segment)
+        size = message.add(chunk)
         self.used += size
         if len(message.parts) < message.count:
             self._messages[key] = message
-            self._pending.setdefault(partition, OrderedDict()).setdefault(segment.message_id, offset)
+            self._pending.setdefault(partition, OrderedDict()).setdefault(chunk.message_id, offset)
             return Added(None, size, message.start)
         whole = message.whole()
         self._messages[key] = message
         self._remove(key)
         return Added(whole, size, message.start)
 
-    def _admit(self, message: _Message | None, offset: int, segment: Segment) -> None:
-        size = len(segment.payload)
+    def _admit(self, message: _Message | None, offset: int, chunk: Chunk) -> None:
+        size = len(chunk.payload)
         if message is not None and offset < message.start:
-            raise InvalidSegment("order", "Out of order segment offsets detected.")
+            raise InvalidChunk("order", "Out of order segment offsets detected.")
         if size >= self._capacity:
-            raise InvalidSegment(
+            raise InvalidChunk(
                 "capacity", f"a segment of {size} bytes is not smaller than the buffer of {self._capacity} bytes"
             )
         if not size:
-            raise InvalidSegment("empty", "a segment of a message in several has no bytes")
+            raise InvalidChunk("empty", "a segment of a message in several has no bytes")
         if message is not None:
-            message.check(segment)
+            message.check(chunk)
 
-    def _is_repeated(self, partition: TopicAndPartition, offset: int, segment: Segment) -> bool:
+    def _is_repeated(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> bool:
         completed = self._completed.get(partition)
-        known = completed.get(segment.message_id) if completed else None
+        known = completed.get(chunk.message_id) if completed else None
         if known is None or known[2] < offset - self._gap:
             return False
-        return known[:2] == (segment.count, segment.message_size)
+        return known[:2] == (chunk.count, chunk.message_size)
 
-    def _remember(self, partition: TopicAndPartition, offset: int, segment: Segment) -> None:
+    def _remember(self, partition: TopicAndPartition, offset: int, chunk: Chunk) -> None:
         self.counts["assembled"] += 1
         completed = self._completed.setdefault(partition, OrderedDict())
-        completed[segment.message_id] = (segment.count, segment.message_size, offset)
-        completed.move_to_end(segment.message_id)
+        completed[chunk.message_id] = (chunk.count, chunk.message_size, offset)
+        completed.move_to_end(chunk.message_id)
         if len(completed) > MOST_COMPLETED:
             completed.popitem(last=False)
 
@@ -203,32 +203,32 @@ class _Message:
         self.parts: dict[int, Bytes] = {}
         self.buffered = 0
 
-    def check(self, segment: Segment) -> None:
-        """Raises InvalidSegment for one that cannot be of this message."""
-        if (segment.count, segment.message_size) != (self.count, self.size):
-            raise InvalidSegment(
+    def check(self, chunk: Chunk) -> None:
+        """Raises InvalidChunk for one that cannot be of this message."""
+        if (chunk.count, chunk.message_size) != (self.count, self.size):
+            raise InvalidChunk(
                 "conflict",
-                f"Detected UUID conflict: {segment.message_id} has {self.count} segments of {self.size} bytes in all, "
-                f"not {segment.count} of {segment.message_size}",
+                f"Detected UUID conflict: {chunk.message_id} has {self.count} segments of {self.size} bytes in all, "
+                f"not {chunk.count} of {chunk.message_size}",
             )
-        total = self.buffered + len(segment.payload)
-        if segment.sequence not in self.parts and total > self.size:
-            raise InvalidSegment("excess", f"segments of {total} bytes are more than their message of {self.size}")
+        total = self.buffered + len(chunk.payload)
+        if chunk.sequence not in self.parts and total > self.size:
+            raise InvalidChunk("excess", f"segments of {total} bytes are more than their message of {self.size}")
 
-    def add(self, segment: Segment) -> int:
-        """Keep a segment; its size. Raises InvalidSegment where it is the last one and the whole is too short.
+    def add(self, chunk: Chunk) -> int:
+        """Keep a segment; its size. Raises InvalidChunk where it is the last one and the whole is too short.
 
         Such a message can never be completed. It stays until it expires, or is evicted, but without this last part.
         """
-        size = len(segment.payload)
+        size = len(chunk.payload)
         if len(self.parts) + 1 == self.count and self.buffered + size != self.size:
-            self.parts[segment.sequence] = b""
-            raise InvalidSegment(
+            self.parts[chunk.sequence] = b""
+            raise InvalidChunk(
                 "short",
                 "Buffered bytes in the message should equal to message size: "
                 f"its segments have {self.buffered + size} bytes, not {self.size}",
             )
-        self.parts[segment.sequence] = segment.payload
+        self.parts[chunk.sequence] = chunk.payload
         self.buffered += size
         return size
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from penstock.kafka.auditing.auditor import Auditor, AuditType, NoOpAuditor
 from penstock.kafka.errors import Partition, RecordFailed, Skip
 from penstock.kafka.large.assembler import Assembler
+from penstock.kafka.large.chunks import Bytes, decode_chunk
 from penstock.kafka.large.headers import (
     LARGE_MESSAGE,
     SAFE_OFFSET,
@@ -24,7 +25,6 @@ from penstock.kafka.large.headers import (
     without,
 )
 from penstock.kafka.large.safe_offsets import DeliveredOffsets, TopicAndPartition, offset_in
-from penstock.kafka.large.segments import Bytes, decode_segment
 
 
 class Record(Protocol):
@@ -234,7 +234,7 @@ def plain_runs(records: Sequence[Any]) -> list[tuple[TopicAndPartition, int, int
         if headers and (len(headers) > 1 or headers[0][0] == LARGE_MESSAGE) and find_last(headers, LARGE_MESSAGE):
             return None
         value = record.value()
-        if value and not 0 < value[0] < 128 and decode_segment(value):
+        if value and not 0 < value[0] < 128 and decode_chunk(value):
             return None
         offset = record.offset()
         if record.partition() != number or record.topic() != topic:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from penstock.kafka.errors import InvalidSegment
+from penstock.kafka.errors import InvalidChunk
+from penstock.kafka.large.chunks import LARGEST, Bytes, Chunk, ChunkSerializer, serialize_chunk
 from penstock.kafka.large.headers import (
     LARGE_MESSAGE,
     LEGACY_V2,
@@ -24,9 +25,8 @@ from penstock.kafka.large.headers import (
     message_key,
     without,
 )
-from penstock.kafka.large.segments import LARGEST, Bytes, Segment, SegmentSerializer, serialize_segment
 
-DEFAULT_SEGMENT_BYTES = 800_000
+DEFAULT_CHUNK_BYTES = 800_000
 DEFAULT_REQUEST_BYTES = 1_048_576
 RecordKey = str | bytes | None
 IdFactory = Callable[[str, Any, Any], UUID]
@@ -39,7 +39,7 @@ class OutgoingRecord(NamedTuple):
     key: RecordKey
     value: Bytes | None
     headers: list[Header] | None
-    segments: int = 1
+    chunks: int = 1
 
 
 def random_id(topic: str, key: Any, value: Any) -> UUID:
@@ -55,11 +55,11 @@ class MessageSplitter:
     """
 
     def __init__(
-        self, segment_bytes: int, *, in_header: bool = False, serializer: SegmentSerializer = serialize_segment
+        self, chunk_bytes: int, *, in_header: bool = False, serializer: ChunkSerializer = serialize_chunk
     ) -> None:
-        if segment_bytes <= 0:
+        if chunk_bytes <= 0:
             raise ValueError("a segment has at least one byte")
-        self.segment_bytes = segment_bytes
+        self.chunk_bytes = chunk_bytes
         self._in_header, self._serialize = in_header, serializer
 
     def split(
@@ -73,7 +73,7 @@ class MessageSplitter:
         """The records of a message, one at a time: only one segment is in memory beside the message.
 
         A value that is None or empty is one plain record. Without a key the segments of a message in several get its
-        id, so that they share a partition. Raises ValueError for no topic, InvalidSegment for more than 2 GiB.
+        id, so that they share a partition. Raises ValueError for no topic, InvalidChunk for more than 2 GiB.
         """
         if not topic:
             raise ValueError("Topic cannot be empty.")
@@ -81,26 +81,26 @@ class MessageSplitter:
         if value is None or not len(value):
             return iter((OutgoingRecord(key, value, kept),))
         if len(value) > LARGEST:
-            raise InvalidSegment("size", f"a message of {len(value)} bytes is more than {LARGEST}")
-        return self._segments(topic, value, key, kept, message_id or uuid4())
+            raise InvalidChunk("size", f"a message of {len(value)} bytes is more than {LARGEST}")
+        return self._chunks(topic, value, key, kept, message_id or uuid4())
 
-    def _segments(
+    def _chunks(
         self, topic: str, value: Bytes, key: RecordKey, kept: list[Header], message_id: UUID
     ) -> Iterator[OutgoingRecord]:
-        size, step = len(value), self.segment_bytes
+        size, step = len(value), self.chunk_bytes
         count = -(-size // step)
         key = message_key(message_id) if key is None and count > 1 else key
         view = memoryview(value)
         for sequence in range(count):
-            segment = Segment(message_id, sequence, count, size, view[sequence * step : (sequence + 1) * step])
-            yield OutgoingRecord(key, self._value(topic, segment), [*kept, self._header(segment)], count)
+            chunk = Chunk(message_id, sequence, count, size, view[sequence * step : (sequence + 1) * step])
+            yield OutgoingRecord(key, self._value(topic, chunk), [*kept, self._header(chunk)], count)
 
-    def _value(self, topic: str, segment: Segment) -> Bytes:
-        return segment.payload if self._in_header else self._serialize(topic, segment)
+    def _value(self, topic: str, chunk: Chunk) -> Bytes:
+        return chunk.payload if self._in_header else self._serialize(topic, chunk)
 
-    def _header(self, segment: Segment) -> Header:
+    def _header(self, chunk: Chunk) -> Header:
         kind = V3 if self._in_header else LEGACY_V2
-        header = LargeMessageHeader(kind, segment.message_id, segment.sequence, segment.count, segment.message_size)
+        header = LargeMessageHeader(kind, chunk.message_id, chunk.sequence, chunk.count, chunk.message_size)
         return LARGE_MESSAGE, encode_large_message_header(header)
 
 
@@ -123,7 +123,7 @@ class Packer:
         now: Callable[[], float] = time.time,
     ) -> None:
         self._splitter, self._stamped, self._new_id, self._now = splitter, stamped, new_id, now
-        threshold = min(splitter.segment_bytes, request_bytes)
+        threshold = min(splitter.chunk_bytes, request_bytes)
         self.threshold = (-1 if wrap_small else threshold) if enabled else LARGEST
         """Values of more bytes are split (or wrapped)."""
 

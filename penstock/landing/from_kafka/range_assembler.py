@@ -22,11 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kafka.errors import InvalidSegment
+from penstock.kafka.errors import InvalidChunk
+from penstock.kafka.large.chunks import HEADER_SIZE, Chunk, decode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, decode_large_message_header, message_key
 from penstock.kafka.large.incomplete_messages import BufferPool
 from penstock.kafka.large.safe_offsets import TopicAndPartition
-from penstock.kafka.large.segments import HEADER_SIZE, Segment, decode_segment
 from penstock.landing.from_kafka.rows import RECORD, Rows, rows_of
 
 
@@ -36,7 +36,7 @@ class Part:
 
     place: TopicAndPartition
     offset: int
-    segment: Segment
+    segment: Chunk
     record: Mapping[str, Any]
 
 
@@ -114,7 +114,7 @@ def _added(buffer: BufferPool, part: Part) -> tuple[bytes | None, bool]:
     buffer.expire(part.place, part.offset)
     try:
         added = buffer.add(part.place, part.offset, part.segment)
-    except InvalidSegment:
+    except InvalidChunk:
         return None, False  # the proof finds the record, and that it is no message
     return added.message, added.bytes_added > 0
 
@@ -129,12 +129,12 @@ def _numbers(parts: Iterable[Part]) -> set[int]:
     return {part.segment.sequence for part in parts}
 
 
-def find_segments(batch: pa.RecordBatch) -> dict[int, Segment]:
+def find_segments(batch: pa.RecordBatch) -> dict[int, Chunk]:
     """The rows of a batch of records (topic, partition, offset, timestamp, key, value, headers) that are segments."""
     found = {row: decoded for row in _with_header(batch) if (decoded := _header_segment(batch, row)) is not None}
     values = batch.column("value")
     for row in _candidates(values).tolist():
-        segment = decode_segment(values[row].as_buffer()) if row not in found else None
+        segment = decode_chunk(values[row].as_buffer()) if row not in found else None
         if segment is not None:
             found[row] = segment
     return dict(sorted(found.items()))
@@ -163,24 +163,24 @@ def _with_header(batch: pa.RecordBatch) -> list[int]:
     return sorted(set(found))  # type: ignore[arg-type]  # indices are never null
 
 
-def _header_segment(batch: pa.RecordBatch, row: int) -> Segment | None:
+def _header_segment(batch: pa.RecordBatch, row: int) -> Chunk | None:
     """The segment that the record's header says it is; None where the payload's own header counts."""
     named = {header["key"]: header["value"] for header in batch.column("headers")[row].as_py()}
     try:
         header = decode_large_message_header(named[LARGE_MESSAGE])
         if not header.is_in_header():
             return None
-        segment = header.segment_of(memoryview(batch.column("value")[row].as_buffer() or b""))
+        segment = header.chunk_of(memoryview(batch.column("value")[row].as_buffer() or b""))
         segment.check()
         return segment
-    except InvalidSegment:
+    except InvalidChunk:
         return None  # a message of its own, then
 
 
-def part_of(batch: pa.RecordBatch, row: int, segment: Segment) -> Part:
+def part_of(batch: pa.RecordBatch, row: int, segment: Chunk) -> Part:
     """A row with its segment; the payload is copied."""
     record = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "timestamp", "key", "headers")}
-    kept = Segment(segment.message_id, segment.sequence, segment.count, segment.message_size, bytes(segment.payload))
+    kept = Chunk(segment.message_id, segment.sequence, segment.count, segment.message_size, bytes(segment.payload))
     return Part((record["topic"], record["partition"]), batch.column("offset")[row].as_py(), kept, record)
 
 

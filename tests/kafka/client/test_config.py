@@ -22,10 +22,10 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
 def test_defaults_are_those_of_the_java_library() -> None:
     sends, reads = producer_config({}), consumer_config({})
-    assert (sends.large, sends.segment_bytes, sends.request_bytes) == (False, 800_000, 1_048_576)
+    assert (sends.large, sends.chunk_bytes, sends.request_bytes) == (False, 800_000, 1_048_576)
     assert (sends.wrap_all, sends.in_record_header, sends.timestamps) == (False, False, True)
     assert (reads.capacity, reads.expiration_gap, reads.most_tracked) == (32_000_000, 1000, 500)
-    assert (reads.exception_on_dropped, reads.exception_on_reset, reads.bad_segments_as_payload) == (False,) * 3
+    assert (reads.exception_on_dropped, reads.exception_on_reset, reads.bad_chunks_as_payload) == (False,) * 3
     assert (reads.reset, reads.auto_commit, reads.auto_commit_seconds) == ("none", True, 30.0)
 
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from penstock.kafka import Consumer
-from penstock.kafka.errors import InvalidSegment, MessageDropped, RecordsFailed, Skip
+from penstock.kafka.errors import InvalidChunk, MessageDropped, RecordsFailed, Skip
 from tests.kafka.kafka_helpers import (
     DEADLINE,
     DELIVERED,
@@ -132,7 +132,7 @@ def test_exception_on_large_msg_dropped(topics: Topics) -> None:
     assert len(dropped) == consumer.counts()["evicted"] > 0
 
 
-def test_a_bad_segment_is_an_exception_or_where_told_so_a_message(topics: Topics) -> None:
+def test_a_bad_chunk_is_an_exception_or_where_told_so_a_message(topics: Topics) -> None:
     topic = topics.new()
     producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
     header = ("_lm", b"\x02" + bytes(16) + b"\x00\x00\x00\x05" + b"\x00\x00\x00\x02" + b"\x00\x00\x00\x09")
@@ -140,10 +140,10 @@ def test_a_bad_segment_is_an_exception_or_where_told_so_a_message(topics: Topics
     producer.produce(topic, b"good")
     producer.flush(30)
     consumer, _ = begun(topics, topic)
-    assert isinstance(failing(consumer).failures[0].__cause__, InvalidSegment)
+    assert isinstance(failing(consumer).failures[0].__cause__, InvalidChunk)
     assert [one.value() for one in read(consumer, 1)] == [b"good"]
     assert consumer.counts()["refused.sequence"] >= 1
-    lenient, _ = begun(topics, topic, treat_bad_segments_as_payload=True)
+    lenient, _ = begun(topics, topic, treat_bad_chunks_as_payload=True)
     assert [one.value() for one in read(lenient, 2)] == [b"sequence 5 of 2", b"good"]
 
 
@@ -167,7 +167,7 @@ producer.produce(sys.argv[2], os.urandom(60_000))
 """
 
 
-def test_producer_killed_between_segments(topics: Topics) -> None:
+def test_producer_killed_between_chunks(topics: Topics) -> None:
     topic = topics.new()
     command = [sys.executable, "-c", KILLED, topics.address, topic]
     killed = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -188,7 +188,7 @@ def test_producer_killed_between_segments(topics: Topics) -> None:
     assert consumer.snapshot().bytes == 0
 
 
-def test_a_consumer_killed_between_segments_goes_on_without_loss(topics: Topics) -> None:
+def test_a_consumer_killed_between_chunks_goes_on_without_loss(topics: Topics) -> None:
     topic = topics.synthetic()
     script = (
         "import sys, time; from penstock.kafka import Consumer\n"

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kafka.large.segments import encode_segment
+from penstock.kafka.large.chunks import encode_chunk
 from tests.kafka.kafka_vectors import TP, uid
 from tests.kafka.stand_in import Broker, Consumer, offsets
 
@@ -19,7 +19,7 @@ def _interleaved(messages: list[tuple[int, int]], dice: Any) -> tuple[Broker, in
     """A log of whole messages of some segments each, mixed as several producers mix them."""
     waiting = [
         [
-            b"plain%d" % number if count == 1 else encode_segment(uid(number), sequence, count, count * 3, b"abc")
+            b"plain%d" % number if count == 1 else encode_chunk(uid(number), sequence, count, count * 3, b"abc")
             for sequence in range(count)
         ]
         for number, (count, _) in enumerate(messages)

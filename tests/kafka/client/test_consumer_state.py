@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.kafka.errors import NoCommittedOffset, OffsetNotTracked, RecordsFailed
+from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header
 from penstock.kafka.large.record_processor import Committed
-from penstock.kafka.large.segments import encode_segment
 from tests.kafka.kafka_vectors import KAFKA, TP, named, outcome, plain, told_headers, uid, unhex
 from tests.kafka.stand_in import Broker, Consumer, offsets
 
@@ -76,7 +76,7 @@ def _broker() -> Broker:
         number = int(name[1])
         count = 2 if name[2:] else 1
         sequence = "ab".index(name[2:]) if name[2:] else 0
-        broker.write(encode_segment(uid(number), sequence, count, 10 * count, bytes([48 + number]) * 10))
+        broker.write(encode_chunk(uid(number), sequence, count, 10 * count, bytes([48 + number]) * 10))
     return broker
 
 
@@ -301,7 +301,7 @@ def test_exception_in_processing_large_message() -> None:
 def test_gigantic_large_messages() -> None:
     broker = Broker()
     for sequence in range(3):
-        broker.write(encode_segment(uid(0), sequence, 3, 30, b"x" * 10))
+        broker.write(encode_chunk(uid(0), sequence, 3, 30, b"x" * 10))
     consumer = Consumer(broker, capacity=15)
     assert consumer.poll() == []
     consumer.commit()
@@ -313,7 +313,7 @@ def test_gigantic_large_messages() -> None:
 def test_exception_on_large_message_dropped() -> None:
     broker = Broker()
     for number in range(4):
-        broker.write(encode_segment(uid(number), 0, 2, 20, b"x" * 10))
+        broker.write(encode_chunk(uid(number), 0, 2, 20, b"x" * 10))
     consumer = Consumer(broker, capacity=30, exception_on_dropped=True)
     with pytest.raises(RecordsFailed, match="the buffer is full"):
         consumer.poll()
@@ -328,9 +328,9 @@ def test_offset_out_of_range_for_liclosest(fetched: int, raw: int, then: list[in
     assert offsets(consumer.poll()) == then
 
 
-def test_a_producer_that_died_between_segments_holds_the_safe_offset_for_the_gap_alone() -> None:
+def test_a_producer_that_died_between_chunks_holds_the_safe_offset_for_the_gap_alone() -> None:
     broker = Broker()
-    broker.write(encode_segment(uid(0), 0, 2, 20, b"x" * 10))
+    broker.write(encode_chunk(uid(0), 0, 2, 20, b"x" * 10))
     for _ in range(30):
         broker.write(b"plain")
     consumer = Consumer(broker, gap=10)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.kafka.client.delivery_reports import SegmentReports
+from penstock.kafka.client.delivery_reports import ChunkReports
 from penstock.kafka.errors import SendFailed
 from tests.kafka.kafka_vectors import KAFKA
 
@@ -21,7 +21,7 @@ def test_the_sender_hears_what_is_recorded(case: dict[str, Any]) -> None:
         text = None if failed is None else f"Sent {failed.sent} of {failed.count} segments"
         told.append({"offset": None if failed else offset, "text": text, "cause": failed and failed.error})
 
-    reports = SegmentReports(case["numSegments"], tell)
+    reports = ChunkReports(case["numSegments"], tell)
     for place, ack in enumerate(case["acks"].split(",")):
         reports(None if ack == "ok" else ack, 10 + place)
     expected = [
@@ -35,9 +35,9 @@ def test_the_sender_hears_what_is_recorded(case: dict[str, Any]) -> None:
     assert told == expected
 
 
-def test_segments_that_are_not_even_tried_count_as_failed() -> None:
+def test_chunks_that_are_not_even_tried_count_as_failed() -> None:
     told: list[Any] = []
-    reports = SegmentReports(5, lambda failed, message: told.append(failed))
+    reports = ChunkReports(5, lambda failed, message: told.append(failed))
     reports(None, "first")
     reports.give_up(4, "queue full")
     (failed,) = told
@@ -47,7 +47,7 @@ def test_segments_that_are_not_even_tried_count_as_failed() -> None:
 
 def test_reports_from_many_threads_are_told_once() -> None:
     told: list[Any] = []
-    reports = SegmentReports(4000, lambda failed, message: told.append(failed))
+    reports = ChunkReports(4000, lambda failed, message: told.append(failed))
     threads = [threading.Thread(target=lambda: [reports(None, 1) for _ in range(1000)]) for _ in range(4)]
     for thread in threads:
         thread.start()

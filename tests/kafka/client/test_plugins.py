@@ -11,14 +11,14 @@ import pytest
 from penstock.kafka.client.plugins import (
     CannotLoad,
     load,
+    load_chunk_deserializer,
+    load_chunk_serializer,
     load_id_factory,
-    load_segment_deserializer,
-    load_segment_serializer,
 )
-from penstock.kafka.large.segments import Segment, decode_segment, deserialize_segment, serialize_segment
+from penstock.kafka.large.chunks import Chunk, decode_chunk, deserialize_chunk, serialize_chunk
 from penstock.kafka.large.splitter import random_id
 
-SEGMENT = Segment(UUID(int=5), 0, 1, 3, b"abc")
+CHUNK = Chunk(UUID(int=5), 0, 1, 3, b"abc")
 
 
 class Reversing:
@@ -27,13 +27,13 @@ class Reversing:
     def configure(self, config: Any) -> None:
         self.mark = config["own.mark"]
 
-    def serialize(self, topic: str, segment: Segment) -> bytes:
-        return self.mark + bytes(segment.payload)[::-1]
+    def serialize(self, topic: str, chunk: Chunk) -> bytes:
+        return self.mark + bytes(chunk.payload)[::-1]
 
-    def deserialize(self, topic: str, data: Any) -> Segment | None:
+    def deserialize(self, topic: str, data: Any) -> Chunk | None:
         if not bytes(data).startswith(self.mark):
             return None
-        return Segment(UUID(int=5), 0, 1, 3, bytes(data)[1:][::-1])
+        return Chunk(UUID(int=5), 0, 1, 3, bytes(data)[1:][::-1])
 
 
 CONFIG = {"own.mark": b"!", "current.producer": object()}
@@ -42,21 +42,21 @@ JAVA = "com.linkedin.kafka.clients.largemessage."
 
 @pytest.mark.parametrize("name", ["default", "DefaultSegmentSerializer", f"{JAVA}DefaultSegmentSerializer"])
 def test_the_default_is_known_by_its_names(name: str) -> None:
-    assert load_segment_serializer(name, {}) is serialize_segment
-    assert load_segment_deserializer(name.replace("Serializer", "Deserializer"), {}) is deserialize_segment
+    assert load_chunk_serializer(name, {}) is serialize_chunk
+    assert load_chunk_deserializer(name.replace("Serializer", "Deserializer"), {}) is deserialize_chunk
 
 
 @pytest.mark.parametrize("given", [f"{__name__}:Reversing", f"{__name__}.Reversing", Reversing, Reversing()])
 def test_a_class_is_found_by_its_path_or_given_itself(given: Any) -> None:
-    data = load_segment_serializer(given, CONFIG)("topic", SEGMENT)
+    data = load_chunk_serializer(given, CONFIG)("topic", CHUNK)
     assert data == b"!cba"
-    assert load_segment_deserializer(given, CONFIG)("topic", data) == SEGMENT
-    assert load_segment_deserializer(given, CONFIG)("topic", b"an ordinary message") is None
+    assert load_chunk_deserializer(given, CONFIG)("topic", data) == CHUNK
+    assert load_chunk_deserializer(given, CONFIG)("topic", b"an ordinary message") is None
 
 
 def test_a_plain_function_will_do() -> None:
-    assert load_segment_serializer(lambda topic, segment: b"mine", {})("topic", SEGMENT) == b"mine"
-    assert load_segment_serializer("penstock.kafka.large.segments:serialize_segment", {}) is serialize_segment
+    assert load_chunk_serializer(lambda topic, chunk: b"mine", {})("topic", CHUNK) == b"mine"
+    assert load_chunk_serializer("penstock.kafka.large.chunks:serialize_chunk", {}) is serialize_chunk
 
 
 def test_an_installed_entry_point_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +66,9 @@ def test_an_installed_entry_point_is_found_by_its_name(tmp_path: Path, monkeypat
     lines = f"[penstock.kafka.segment_serializers]\nreversing = {__name__}:Reversing\ngone = nowhere:At\n"
     (info / "entry_points.txt").write_text(lines)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert load_segment_serializer("reversing", CONFIG)("topic", SEGMENT) == b"!cba"
+    assert load_chunk_serializer("reversing", CONFIG)("topic", CHUNK) == b"!cba"
     with pytest.raises(CannotLoad, match=r"segment\.serializer: 'gone' cannot be loaded"):
-        load_segment_serializer("gone", CONFIG)
+        load_chunk_serializer("gone", CONFIG)
 
 
 def test_composite_map() -> None:
@@ -96,7 +96,7 @@ def test_composite_map() -> None:
 )
 def test_what_is_not_there_or_does_not_fit_is_named(given: Any, said: str) -> None:
     with pytest.raises(CannotLoad, match=said):
-        load_segment_serializer(given, {})
+        load_chunk_serializer(given, {})
 
 
 def test_ids_are_made_as_the_user_wants_them() -> None:
@@ -110,4 +110,4 @@ def test_ids_are_made_as_the_user_wants_them() -> None:
 
 
 def test_the_default_formats_fit_together() -> None:
-    assert decode_segment(load_segment_serializer("default", {})("topic", SEGMENT)) == SEGMENT
+    assert decode_chunk(load_chunk_serializer("default", {})("topic", CHUNK)) == CHUNK

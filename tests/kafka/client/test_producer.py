@@ -16,17 +16,17 @@ from penstock.kafka.auditing import Auditor, AuditType
 from penstock.kafka.client.config import BadProperty
 from penstock.kafka.client.java_partitioner import partition_of
 from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.large.chunks import HEADER_SIZE, decode_chunk
 from penstock.kafka.large.headers import decode_large_message_header, decode_long
-from penstock.kafka.large.segments import HEADER_SIZE, decode_segment
 from tests.kafka.kafka_helpers import DEADLINE, Topics, header, large, offsets, read, uid
 
 LastKnown = list[tuple[KafkaError | None, Message]]
 
 
-def producer(topics: Topics, segment_bytes: int = 200, **config: Any) -> Producer:
+def producer(topics: Topics, chunk_bytes: int = 200, **config: Any) -> Producer:
     given = {key.replace("_", "."): value for key, value in config.items()}
     base = {"bootstrap.servers": topics.address, "linger.ms": 1, "large.message.enabled": True}
-    return Producer({**base, "max.message.segment.bytes": segment_bytes, **given})
+    return Producer({**base, "max.message.segment.bytes": chunk_bytes, **given})
 
 
 def all_of(topics: Topics, topic: str, count: int, partitions: int = 1) -> list[Message]:
@@ -50,7 +50,7 @@ def test_large_message(topics: Topics, in_header: bool) -> None:
     (one,) = all_of(topics, topic, 1)
     assert (one.value(), one.key(), one.offset()) == (value, b"k", 5)
     told = large(one)
-    assert (told.type, told.segment, told.count, told.message_id) == (2 if in_header else 1, -1, 6, UUID(int=0))
+    assert (told.type, told.chunk, told.count, told.message_id) == (2 if in_header else 1, -1, 6, UUID(int=0))
     assert told.message_size == 1024
     stamp = header(one, "_t")
     assert stamp
@@ -60,13 +60,13 @@ def test_large_message(topics: Topics, in_header: bool) -> None:
 
 def test_always_use_large_message_envelope(topics: Topics) -> None:
     topic = topics.new()
-    with producer(topics, li_large_message_segment_wrapping_required=True) as sender:
+    with producer(topics, li_large_message_chunk_wrapping_required=True) as sender:
         sender.produce(topic, b"small")
     (stored,) = topics.records(topic, 1)
     assert len(stored.value()) == len(b"small") + HEADER_SIZE
-    segment = decode_segment(stored.value())
-    assert segment
-    assert (segment.count, bytes(segment.payload)) == (1, b"small")
+    chunk = decode_chunk(stored.value())
+    assert chunk
+    assert (chunk.count, bytes(chunk.payload)) == (1, b"small")
     (one,) = all_of(topics, topic, 1)
     assert one.value() == b"small"
     assert large(one).count == 1
@@ -123,7 +123,7 @@ def test_timestamp_header(topics: Topics) -> None:
 @pytest.mark.parametrize("wraps", [False, True])
 def test_null_and_zero_length_values_keep_their_headers(topics: Topics, wraps: bool) -> None:
     topic = topics.new()
-    with producer(topics, li_large_message_segment_wrapping_required=wraps) as sender:
+    with producer(topics, li_large_message_chunk_wrapping_required=wraps) as sender:
         sender.produce(topic, None, key="k", headers=[("mine", b"1")])
         sender.produce(topic, b"", headers=[("mine", b"2")])
         sender.produce(topic, "", headers=[("mine", b"3")])
@@ -174,7 +174,7 @@ def test_custom_partitioning_of_large_message(topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("partitioner", ["murmur2_random", "random", "consistent_random"])
-def test_all_segments_share_a_partition(topics: Topics, partitioner: str) -> None:
+def test_all_chunks_share_a_partition(topics: Topics, partitioner: str) -> None:
     topic = topics.new(5)
     with producer(topics, partitioner=partitioner) as sender:
         for number in range(12):
@@ -267,7 +267,7 @@ def test_consumer_auditor_configured(topics: Topics) -> None:
 
 def test_a_message_that_is_refused_on_its_way_is_told_once(topics: Topics) -> None:
     topic, told = topics.new(max_message_bytes="500"), []
-    with producer(topics, segment_bytes=1000) as sender:
+    with producer(topics, chunk_bytes=1000) as sender:
         sender.produce(topic, b"x" * 2500, key=b"k", on_delivery=lambda error, one: told.append((error, one.value())))
         assert sender.flush(DEADLINE) == 0
         sender.produce(topic, b"fits", on_delivery=lambda error, one: told.append((error, one.value())))
@@ -284,7 +284,7 @@ def test_a_message_that_is_refused_on_its_way_is_told_once(topics: Topics) -> No
 
 def test_a_message_larger_than_the_queue_waits_for_room(topics: Topics) -> None:
     topic, value = topics.new(), bytes(300_000)
-    with producer(topics, segment_bytes=10_000, queue_buffering_max_kbytes=40) as sender:
+    with producer(topics, chunk_bytes=10_000, queue_buffering_max_kbytes=40) as sender:
         told: list[Any] = []
         sender.produce(topic, value, on_delivery=lambda error, one: told.append((error, len(one))))
         assert sender.flush(DEADLINE) == 0

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kafka.errors import InvalidSegment, LargeMessageError
+from penstock.kafka.errors import InvalidChunk, LargeMessageError
 from penstock.kafka.large.assembler import Assembled, Assembler
+from penstock.kafka.large.chunks import Chunk, encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, Header, LargeMessageHeader, encode_large_message_header
-from penstock.kafka.large.segments import Segment, encode_segment
 from tests.kafka.kafka_vectors import KAFKA, TP, named, partition, plain, tohex, uid, unhex
 
 JAVA_NAMES = {"IllegalArgumentException", "ArrayIndexOutOfBoundsException", "NullPointerException"}
-"""What the Java library throws where ours says InvalidSegment, for headers that are too short."""
+"""What the Java library throws where ours says InvalidChunk, for headers that are too short."""
 
 
 @pytest.mark.parametrize("case", **named(KAFKA["assembler"]))
@@ -36,7 +37,7 @@ def test_records_are_assembled_as_recorded(case: dict[str, Any]) -> None:
 def _told(assembler: Assembler, of: tuple[str, int], op: dict[str, Any], header: Header | None) -> Any:
     try:
         value, start, incomplete = assembler.assemble(of, op["offset"], unhex(op["bytes"]), header)
-    except InvalidSegment:
+    except InvalidChunk:
         return {"exception": "InvalidSegmentException"}
     return {
         "incomplete": incomplete,
@@ -58,47 +59,47 @@ def _header(kind: int, sequence: int, count: int, size: int) -> Header:
 # MessageAssemblerTest
 
 
-def test_single_segment_with_payload_header() -> None:
-    data = encode_segment(uid(1), 0, 1, 4, b"abcd")
+def test_single_chunk_with_payload_header() -> None:
+    data = encode_chunk(uid(1), 0, 1, 4, b"abcd")
     assert Assembler().assemble(TP, 7, data) == Assembled(b"abcd", 7)
     assert Assembler().assemble(TP, 7, data, _header(1, 0, 1, 4)) == Assembled(b"abcd", 7)
 
 
-def test_single_segment_with_record_header() -> None:
+def test_single_chunk_with_record_header() -> None:
     assert Assembler().assemble(TP, 7, b"abcd", _header(V3, 0, 1, 4)) == Assembled(b"abcd", 7)
 
 
-def test_bad_segment_in_payload_header_is_payload() -> None:
-    data = encode_segment(uid(1), 3, 2, 4, b"abcd")
+def test_bad_chunk_in_payload_header_is_payload() -> None:
+    data = encode_chunk(uid(1), 3, 2, 4, b"abcd")
     assert Assembler().assemble(TP, 7, data) == Assembled(data, 7)
 
 
-def test_bad_segment_in_record_header_is_refused() -> None:
+def test_bad_chunk_in_record_header_is_refused() -> None:
     assembler = Assembler()
-    with pytest.raises(InvalidSegment):
+    with pytest.raises(InvalidChunk):
         assembler.assemble(TP, 7, b"abcd", _header(V3, 3, 2, 4))
     assert assembler.snapshot().refused == {"sequence": 1}
 
 
 @pytest.mark.parametrize("header", [None, _header(1, 0, 1, 4), _header(0, 0, 1, 4)])
-def test_bytes_of_no_segment_are_returned_as_they_are(header: Header | None) -> None:
+def test_bytes_of_no_chunk_are_returned_as_they_are(header: Header | None) -> None:
     for value in (b"anything", b"", None):
         assert Assembler().assemble(TP, 7, value, header) == Assembled(value, 7)
 
 
-def test_bad_segments_are_payload_where_told_so() -> None:
-    assembler = Assembler(bad_segments_as_payload=True)
+def test_bad_chunks_are_payload_where_told_so() -> None:
+    assembler = Assembler(bad_chunks_as_payload=True)
     assert assembler.assemble(TP, 7, b"abcd", _header(V3, 3, 2, 4)) == Assembled(b"abcd", 7)
     assert assembler.assemble(TP, 8, b"abcd", (LARGE_MESSAGE, b"short")) == Assembled(b"abcd", 8)
     assert assembler.snapshot().refused == {"sequence": 1, "header": 1}
 
 
-def test_a_deserializer_of_ones_own_says_what_is_a_segment() -> None:
-    def by_text(topic: str, data: Any) -> Segment | None:
+def test_a_deserializer_of_ones_own_says_what_is_a_chunk() -> None:
+    def by_text(topic: str, data: Any) -> Chunk | None:
         if not bytes(data).startswith(b"part "):
             return None
         sequence, part = bytes(data)[5:].split(b":")
-        return Segment(uid(9), int(sequence), 2, 4, part)
+        return Chunk(uid(9), int(sequence), 2, 4, part)
 
     assembler = Assembler(deserializer=by_text)
     assert assembler.assemble(TP, 0, b"part 1:cd").incomplete
@@ -110,7 +111,7 @@ def test_a_snapshot_says_what_is_in_progress_and_what_became_of_the_rest() -> No
     assembler = Assembler(capacity=25, expiration_gap=10)
 
     def take(offset: int, number: int, sequence: int) -> None:
-        assembler.assemble(TP, offset, encode_segment(uid(number), sequence, 2, 20, b"x" * 10))
+        assembler.assemble(TP, offset, encode_chunk(uid(number), sequence, 2, 20, b"x" * 10))
 
     take(0, 0, 0)
     take(1, 0, 1)  # assembled
@@ -120,11 +121,11 @@ def test_a_snapshot_says_what_is_in_progress_and_what_became_of_the_rest() -> No
     take(5, 3, 0)  # evicts 1
     take(15, 4, 0)  # evicts 2
     take(30, 5, 0)  # evicts 3, expires 4
-    with pytest.raises(InvalidSegment):
+    with pytest.raises(InvalidChunk):
         assembler.assemble(TP, 31, b"", _header(V3, 0, 2, 20))
-    assert assembler.snapshot().document() == {
+    assert asdict(assembler.snapshot()) == {
         "messages": 1,
-        "segments": 1,
+        "chunks": 1,
         "bytes": 10,
         "assembled": 1,
         "dropped": {"evicted": 3, "expired": 1},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kafka.errors import InvalidSegment
+from penstock.kafka.errors import InvalidChunk
 from penstock.kafka.large.headers import (
     LargeMessageHeader,
     decode_large_message_header,
@@ -43,7 +43,7 @@ def test_a_header_has_the_recorded_bytes_and_reads_as_recorded(case: dict[str, A
 def test_other_bytes_read_as_recorded(case: dict[str, Any]) -> None:
     data = unhex(case["fromBytes"])
     if "exception" in case["parsed"]:
-        with pytest.raises(InvalidSegment):
+        with pytest.raises(InvalidChunk):
             decode_large_message_header(data)
     else:
         assert decode_large_message_header(data) == _header(case["parsed"])
@@ -52,13 +52,13 @@ def test_other_bytes_read_as_recorded(case: dict[str, Any]) -> None:
 @given(HEADERS)
 def test_a_header_of_a_positive_type_is_read_back_as_it_was(header: LargeMessageHeader) -> None:
     size = {True: header.message_size, False: 0}[header.type > 0] if header.type else -1
-    expected = LargeMessageHeader(header.type, header.message_id, header.segment, header.count, size)
+    expected = LargeMessageHeader(header.type, header.message_id, header.chunk, header.count, size)
     assert decode_large_message_header(encode_large_message_header(header)) == expected
 
 
 @given(st.none() | st.text(max_size=40) | st.binary(max_size=40))
 def test_any_value_is_a_header_or_refused(data: str | bytes | None) -> None:
-    with contextlib.suppress(InvalidSegment):
+    with contextlib.suppress(InvalidChunk):
         decode_large_message_header(data)
 
 

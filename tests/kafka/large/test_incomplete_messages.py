@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kafka.errors import InvalidSegment, MessageDropped
+from penstock.kafka.errors import InvalidChunk, MessageDropped
 from penstock.kafka.large import incomplete_messages as pool_module
+from penstock.kafka.large.chunks import Chunk
 from penstock.kafka.large.incomplete_messages import NOTHING_PENDING, BufferPool
-from penstock.kafka.large.segments import Segment
 from tests.kafka.kafka_vectors import TP, Key, uid
 
 OTHER = ("topic", 1)
@@ -22,7 +22,7 @@ def _pool(capacity: int = 1000, gap: int = 100, raises: bool = False) -> BufferP
 
 
 def _add(pool: BufferPool, offset: int, number: int, sequence: int, *, of: Key = TP, count: int = 3) -> bytes | None:
-    return pool.add(of, offset, Segment(uid(number), sequence, count, 10 * count, bytes([sequence]) * 10)).message
+    return pool.add(of, offset, Chunk(uid(number), sequence, count, 10 * count, bytes([sequence]) * 10)).message
 
 
 # LargeMessageTest
@@ -30,34 +30,34 @@ def _add(pool: BufferPool, offset: int, number: int, sequence: int, *, of: Key =
 
 def test_incomplete_message() -> None:
     pool = _pool()
-    assert pool.add(TP, 0, Segment(uid(1), 0, 2, 15, b"x" * 5)).bytes_added == 5
+    assert pool.add(TP, 0, Chunk(uid(1), 0, 2, 15, b"x" * 5)).bytes_added == 5
     assert pool.used == 5
-    assert pool.add(TP, 1, Segment(uid(1), 1, 2, 15, b"y" * 10)).message == b"x" * 5 + b"y" * 10
+    assert pool.add(TP, 1, Chunk(uid(1), 1, 2, 15, b"y" * 10)).message == b"x" * 5 + b"y" * 10
     assert pool.used == 0
 
 
-def test_zero_length_segment() -> None:
-    with pytest.raises(InvalidSegment) as caught:
-        _pool().add(TP, 0, Segment(uid(1), 0, 2, 15, b""))
+def test_zero_length_chunk() -> None:
+    with pytest.raises(InvalidChunk) as caught:
+        _pool().add(TP, 0, Chunk(uid(1), 0, 2, 15, b""))
     assert caught.value.reason == "empty"
 
 
-def test_segment_total_size_greater_than_message_size() -> None:
+def test_chunk_total_size_greater_than_message_size() -> None:
     pool = _pool()
-    pool.add(TP, 0, Segment(uid(1), 0, 2, 15, b"x" * 10))
-    with pytest.raises(InvalidSegment) as caught:
-        pool.add(TP, 1, Segment(uid(1), 1, 2, 15, b"x" * 10))
+    pool.add(TP, 0, Chunk(uid(1), 0, 2, 15, b"x" * 10))
+    with pytest.raises(InvalidChunk) as caught:
+        pool.add(TP, 1, Chunk(uid(1), 1, 2, 15, b"x" * 10))
     assert caught.value.reason == "excess"
 
 
-def test_segment_total_size_smaller_than_message_size() -> None:
+def test_chunk_total_size_smaller_than_message_size() -> None:
     pool = _pool(gap=10)
-    pool.add(TP, 0, Segment(uid(1), 0, 2, 20, b"x" * 10))
-    with pytest.raises(InvalidSegment) as caught:
-        pool.add(TP, 1, Segment(uid(1), 1, 2, 20, b"x" * 5))
+    pool.add(TP, 0, Chunk(uid(1), 0, 2, 20, b"x" * 10))
+    with pytest.raises(InvalidChunk) as caught:
+        pool.add(TP, 1, Chunk(uid(1), 1, 2, 20, b"x" * 5))
     assert caught.value.reason == "short"
     assert (len(pool), pool.used, pool.safe_offset(TP, 2)) == (1, 10, 0)
-    assert pool.add(TP, 2, Segment(uid(1), 1, 2, 20, b"x" * 10)).bytes_added == 0
+    assert pool.add(TP, 2, Chunk(uid(1), 1, 2, 20, b"x" * 10)).bytes_added == 0
     assert pool.safe_offset(TP, 11) == NOTHING_PENDING
     assert pool.used == 0  # where the original is left with -5
 
@@ -65,8 +65,8 @@ def test_segment_total_size_smaller_than_message_size() -> None:
 def test_conflict_uuid() -> None:
     pool = _pool()
     _add(pool, 0, 1, 0)
-    with pytest.raises(InvalidSegment, match="Detected UUID conflict"):
-        pool.add(TP, 1, Segment(uid(1), 1, 4, 30, b"x" * 10))
+    with pytest.raises(InvalidChunk, match="Detected UUID conflict"):
+        pool.add(TP, 1, Chunk(uid(1), 1, 4, 30, b"x" * 10))
 
 
 # LargeMessageBufferPoolTest
@@ -90,7 +90,7 @@ def test_exception_on_message_dropped() -> None:
     _add(pool, 3, 1, 1)
     assert pool.used == 40
     with pytest.raises(MessageDropped):
-        pool.add(TP, 4, Segment(uid(2), 0, 3, 30, b"x"))
+        pool.add(TP, 4, Chunk(uid(2), 0, 3, 30, b"x"))
     assert pool.used == 21
     assert pool.counts["evicted"] == 1
 
@@ -98,13 +98,13 @@ def test_exception_on_message_dropped() -> None:
 def test_also_a_complete_message_is_dropped_while_the_buffer_is_too_full() -> None:
     pool = _pool(capacity=20, raises=True)
     for number in range(3):
-        pool.add(TP, number, Segment(uid(number), 0, 2, 11, b"x"))
+        pool.add(TP, number, Chunk(uid(number), 0, 2, 11, b"x"))
     for number in (3, 4):
         with pytest.raises(MessageDropped):
-            pool.add(TP, number, Segment(uid(number), 0, 2, 30, b"x" * 19))
+            pool.add(TP, number, Chunk(uid(number), 0, 2, 30, b"x" * 19))
     assert pool.used == 39
     with pytest.raises(MessageDropped):
-        pool.add(TP, 5, Segment(uid(2), 1, 2, 11, b"x" * 10))
+        pool.add(TP, 5, Chunk(uid(2), 1, 2, 11, b"x" * 10))
     assert (pool.counts["assembled"], pool.counts["evicted"], pool.used) == (0, 4, 19)
 
 
@@ -128,7 +128,7 @@ def test_eviction_and_safe_offsets() -> None:
     assert (pool.safe_offsets(), pool.safe_offset(TP, 6)) == ({}, NOTHING_PENDING)
 
 
-def test_a_message_may_be_larger_than_the_buffer_when_its_last_segment_completes_it() -> None:
+def test_a_message_may_be_larger_than_the_buffer_when_its_last_chunk_completes_it() -> None:
     pool = _pool(capacity=25)
     _add(pool, 0, 0, 0)
     _add(pool, 1, 0, 1)
@@ -137,26 +137,26 @@ def test_a_message_may_be_larger_than_the_buffer_when_its_last_segment_completes
 
 @pytest.mark.parametrize("sequence", [-1, 3])
 def test_sequence_number_out_of_range(sequence: int) -> None:
-    with pytest.raises(InvalidSegment, match="should fall between"):
-        _pool().add(TP, 0, Segment(uid(0), sequence, 3, 30, b"x"))
+    with pytest.raises(InvalidChunk, match="should fall between"):
+        _pool().add(TP, 0, Chunk(uid(0), sequence, 3, 30, b"x"))
 
 
 def test_null_message_id() -> None:
-    with pytest.raises(InvalidSegment, match="Message Id can not be null"):
-        _pool().add(TP, 0, Segment(None, 0, 3, 30, b"x"))  # type: ignore[arg-type]
+    with pytest.raises(InvalidChunk, match="Message Id can not be null"):
+        _pool().add(TP, 0, Chunk(None, 0, 3, 30, b"x"))  # type: ignore[arg-type]
 
 
-def test_segment_size_too_large() -> None:
+def test_chunk_size_too_large() -> None:
     pool = _pool(capacity=10)
-    with pytest.raises(InvalidSegment) as caught:
+    with pytest.raises(InvalidChunk) as caught:
         _add(pool, 0, 0, 0)
     assert (caught.value.reason, len(pool)) == ("capacity", 0)
 
 
-def test_out_of_order_segment() -> None:
+def test_out_of_order_chunk() -> None:
     pool = _pool()
     _add(pool, 5, 0, 0)
-    with pytest.raises(InvalidSegment, match="Out of order segment offsets"):
+    with pytest.raises(InvalidChunk, match="Out of order segment offsets"):
         _add(pool, 4, 0, 1)
 
 
@@ -203,7 +203,7 @@ def test_one_that_comes_again_is_the_youngest() -> None:
 # What is better than the original
 
 
-def test_a_segment_that_comes_again_after_its_message_holds_nothing_back() -> None:
+def test_a_chunk_that_comes_again_after_its_message_holds_nothing_back() -> None:
     pool = _pool(gap=10)
     for sequence in range(3):
         _add(pool, sequence, 0, sequence)
@@ -238,9 +238,9 @@ def test_the_ids_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch
 def test_what_is_held_stays_within_both_bounds(told: list[tuple[int, int, bytes]]) -> None:
     pool = BufferPool(100, 20)
     for offset, (number, sequence, part) in enumerate(told):
-        pool.add(TP, offset, Segment(uid(number), sequence, 201, 1 << 30, part))
+        pool.add(TP, offset, Chunk(uid(number), sequence, 201, 1 << 30, part))
         assert pool.used <= 100
-        assert pool.segments <= 21
+        assert pool.chunks <= 21
         assert pool.safe_offset(TP, offset) >= offset - 20
 
 
@@ -249,7 +249,7 @@ def test_a_header_decides_nothing_about_memory() -> None:
     tracemalloc.start()
     try:
         for number in range(5):
-            pool.add(TP, number, Segment(uid(number), 0, (1 << 31) - 1, (1 << 31) - 1, b"x"))
+            pool.add(TP, number, Chunk(uid(number), 0, (1 << 31) - 1, (1 << 31) - 1, b"x"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -264,7 +264,7 @@ def test_a_message_takes_twice_its_size_at_most() -> None:
     try:
         for sequence in range(count):
             value = bytes(33 + step)
-            whole = pool.add(TP, sequence, Segment(uid(0), sequence, count, size, memoryview(value)[33:])).message
+            whole = pool.add(TP, sequence, Chunk(uid(0), sequence, count, size, memoryview(value)[33:])).message
             del value
         _, peak = tracemalloc.get_traced_memory()
     finally:

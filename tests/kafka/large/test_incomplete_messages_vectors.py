@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from penstock.kafka.errors import InvalidSegment, MessageDropped
+from penstock.kafka.errors import InvalidChunk, MessageDropped
+from penstock.kafka.large.chunks import Chunk
 from penstock.kafka.large.incomplete_messages import BufferPool
-from penstock.kafka.large.segments import Segment
 from tests.kafka.kafka_vectors import KAFKA, TP, named, partition, tohex, uid, unhex
 from tests.kafka.naive_pool import Broken, Dropped, NaivePool, Refused
 
@@ -43,8 +43,8 @@ DIFFERENT: dict[str, dict[int, tuple[dict[str, Any], str]]] = {
 """Where Penstock does otherwise on purpose: sequence -> operation -> (what is other, why)."""
 
 
-def _segment(op: dict[str, Any]) -> Segment:
-    return Segment(
+def _chunk(op: dict[str, Any]) -> Chunk:
+    return Chunk(
         UUID(op["uuid"]) if op["uuid"] else None,  # type: ignore[arg-type]
         op["seq"],
         op["num"],
@@ -57,8 +57,8 @@ def _do(pool: BufferPool, op: dict[str, Any]) -> Any:
     if op["op"] == "safeOffset":
         return str(pool.safe_offset(partition(op["tp"]), op["currentOffset"]))
     try:
-        message, added, start = pool.add(partition(op["tp"]), op["offset"], _segment(op))
-    except InvalidSegment:
+        message, added, start = pool.add(partition(op["tp"]), op["offset"], _chunk(op))
+    except InvalidChunk:
         return {"exception": "InvalidSegmentException"}
     except MessageDropped:
         return {"exception": "LargeMessageDroppedException"}
@@ -82,7 +82,7 @@ def _short(result: Any) -> Any:
 
 
 @pytest.mark.parametrize("case", **named(KAFKA["bufferPool"]))
-def test_segments_are_taken_as_recorded(case: dict[str, Any]) -> None:
+def test_chunks_are_taken_as_recorded(case: dict[str, Any]) -> None:
     pool = BufferPool(case["bufferCapacity"], case["expirationOffsetGap"], case["exceptionOnMessageDropped"])
     for place, op in enumerate(case["ops"]):
         other, why = DIFFERENT.get(case["name"], {}).get(place, ({}, ""))

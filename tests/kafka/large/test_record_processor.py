@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kafka.auditing.auditor import Auditor, AuditType, NoOpAuditor
-from penstock.kafka.errors import InvalidSegment, OffsetNotTracked, Skip
+from penstock.kafka.errors import InvalidChunk, OffsetNotTracked, Skip
 from penstock.kafka.large.assembler import Assembler
+from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header, encode_long
 from penstock.kafka.large.record_processor import Committed, Processor, plain_runs
 from penstock.kafka.large.safe_offsets import DeliveredOffsets
-from penstock.kafka.large.segments import encode_segment
 from tests.kafka.kafka_vectors import (
     KAFKA,
     TP,
@@ -86,7 +86,7 @@ def _recorded(op: dict[str, Any]) -> Any:
 
 
 def _part(number: int, sequence: int, count: int = 2, each: int = 10) -> bytes:
-    return encode_segment(uid(number), sequence, count, count * each, bytes([65 + number]) * each)
+    return encode_chunk(uid(number), sequence, count, count * each, bytes([65 + number]) * each)
 
 
 def _layout(*more: Any) -> tuple[Broker, Consumer]:
@@ -223,7 +223,7 @@ def test_a_record_that_cannot_be_processed_stops_its_partition_alone() -> None:
     assert [(r.partition(), r.offset()) for r in result.records] == [(0, 0), (1, 0), (1, 1), (1, 2)]
     (failure,) = result.failures.values()
     assert (failure.partition, failure.offset) == (TP, 1)
-    assert isinstance(failure.__cause__, InvalidSegment)
+    assert isinstance(failure.__cause__, InvalidChunk)
 
 
 def test_keys_and_values_are_deserialized_once_a_message() -> None:

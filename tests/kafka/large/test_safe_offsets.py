@@ -148,7 +148,7 @@ def test_runs_are_a_set(offsets: list[int], bound: int) -> None:
         assert len(runs._starts) == sum(1 for offset in simple if offset - 1 not in simple)
 
 
-def test_a_million_segments_that_complete_nothing_take_no_room() -> None:
+def test_a_million_chunks_that_complete_nothing_take_no_room() -> None:
     tracker = DeliveredOffsets()
     for offset in range(100_000):
         tracker.leave_out(TP, offset)

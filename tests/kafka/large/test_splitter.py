@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kafka.large.assembler import Assembler
+from penstock.kafka.large.chunks import Chunk, decode_chunk, serialize_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, find_last, without
-from penstock.kafka.large.segments import Segment, decode_segment, serialize_segment
 from penstock.kafka.large.splitter import MessageSplitter, OutgoingRecord, Packer
 from tests.kafka.kafka_vectors import KAFKA, TP, headers_of, tohex, told_headers, uid, unhex
 
@@ -62,8 +62,8 @@ def test_the_other_recorded_messages(case: dict[str, Any]) -> None:
         assert _told(records) == _recorded(case["records"])
     else:
         assert case["uuid"] is None, ID_MADE_ONCE
-        assert len({(decode_segment(r.value or b"") or Segment(uid(0), 0, 0, 0, b"")).message_id for r in records}) == 1
-        assert {record.key for record in records} == {(decode_segment(records[0].value or b"")).message_id.bytes}  # type: ignore[union-attr]
+        assert len({(decode_chunk(r.value or b"") or Chunk(uid(0), 0, 0, 0, b"")).message_id for r in records}) == 1
+        assert {record.key for record in records} == {(decode_chunk(records[0].value or b"")).message_id.bytes}  # type: ignore[union-attr]
 
 
 def test_a_message_needs_a_topic() -> None:
@@ -75,12 +75,12 @@ def test_split() -> None:
     """MessageSplitterTest.testSplit."""
     message, message_id = b"a" * 1000, uid(3)
     records = list(MessageSplitter(200).split("topic", message, b"key", message_id=message_id))
-    segments = [decode_segment(record.value or b"") for record in records]
-    told = [(s.message_id, s.message_size, s.count, s.sequence, len(s.payload)) for s in segments if s]
+    chunks = [decode_chunk(record.value or b"") for record in records]
+    told = [(s.message_id, s.message_size, s.count, s.sequence, len(s.payload)) for s in chunks if s]
     assert told == [(message_id, 1000, 5, sequence, 200) for sequence in range(5)]
-    assert b"".join(s.payload for s in segments if s) == message
+    assert b"".join(s.payload for s in chunks if s) == message
     assert {record.key for record in records} == {b"key"}
-    assert [record.segments for record in records] == [5] * 5
+    assert [record.chunks for record in records] == [5] * 5
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(1, 120), st.booleans(), st.randoms(use_true_random=False))
@@ -129,7 +129,7 @@ def test_a_message_of_just_the_limit_is_not_split() -> None:
     assert [len(list(packer.pack("topic", bytes(size)))) for size in (0, 10, 11, 30, 31)] == [1, 1, 2, 3, 4]
 
 
-def test_the_smaller_of_segment_and_request_is_the_limit() -> None:
+def test_the_smaller_of_chunk_and_request_is_the_limit() -> None:
     assert Packer(MessageSplitter(1000), enabled=True, request_bytes=10).threshold == 10
 
 
@@ -139,21 +139,21 @@ def test_a_message_gets_the_time_of_its_sending_where_it_has_none() -> None:
     assert told_headers(record.headers) == [["_t", (1500).to_bytes(8, "big").hex()]]
 
 
-def test_a_serializer_of_ones_own_writes_the_segments() -> None:
-    def bare_if_alone(topic: str, segment: Segment) -> bytes:
-        return bytes(segment.payload) if segment.count == 1 else serialize_segment(topic, segment)
+def test_a_serializer_of_ones_own_writes_the_chunks() -> None:
+    def bare_if_alone(topic: str, chunk: Chunk) -> bytes:
+        return bytes(chunk.payload) if chunk.count == 1 else serialize_chunk(topic, chunk)
 
     packer = Packer(MessageSplitter(4, serializer=bare_if_alone), enabled=True, wrap_small=True, stamped=False)
     assert [record.value for record in packer.pack("topic", b"abc")] == [b"abc"]
-    assert [bool(decode_segment(record.value or b"")) for record in packer.pack("topic", b"abcdef")] == [True, True]
+    assert [bool(decode_chunk(record.value or b"")) for record in packer.pack("topic", b"abcdef")] == [True, True]
 
 
-def test_a_segment_has_at_least_one_byte() -> None:
+def test_a_chunk_has_at_least_one_byte() -> None:
     with pytest.raises(ValueError, match="one byte"):
         MessageSplitter(0)
 
 
-def test_only_one_segment_is_in_memory_beside_the_message() -> None:
+def test_only_one_chunk_is_in_memory_beside_the_message() -> None:
     message = bytes(20_000_000)
     tracemalloc.start()
     try:

@@ -9,6 +9,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import (
     LARGE_MESSAGE,
     V3,
@@ -18,7 +19,6 @@ from penstock.kafka.large.headers import (
     message_key,
 )
 from penstock.kafka.large.safe_offsets import TopicAndPartition
-from penstock.kafka.large.segments import encode_segment
 from penstock.landing.from_kafka.range_assembler import Part, RangeAssembler, find_segments, part_of
 from tests.landing.from_kafka.kafka_records import batch, record
 
@@ -30,7 +30,7 @@ def segments(uuid: UUID, payload: bytes, size: int, *, in_header: bool = False, 
     found = []
     for number, piece in enumerate(pieces):
         header = LargeMessageHeader(V3 if in_header else 1, uuid, number, len(pieces), len(payload))
-        value = piece if in_header else encode_segment(uuid, number, len(pieces), len(payload), piece)
+        value = piece if in_header else encode_chunk(uuid, number, len(pieces), len(payload), piece)
         headers = {"_t": encode_long(5), LARGE_MESSAGE: encode_large_message_header(header)}
         found.append(record(value, key or message_key(uuid), headers))
     return found
@@ -118,7 +118,7 @@ def test_a_duplicate_of_a_segment_makes_no_second_message() -> None:
 
 
 def test_what_only_looks_like_a_segment_is_a_message() -> None:
-    broken = encode_segment(ONE, 0, 2, 4, b"ab")[:-3] + b"zzzzz"
+    broken = encode_chunk(ONE, 0, 2, 4, b"ab")[:-3] + b"zzzzz"
     for value in (b"", b"\x00" * 40, b"\xff" * 33, broken[:20], bytes(33)):
         assert list(Log([record(value)]).batches([]).values()) == [value]
     bad_header = record(b"x", headers={LARGE_MESSAGE: b"short"})

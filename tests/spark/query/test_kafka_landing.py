@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from penstock.kafka.broker import Broker
+from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header, message_key
-from penstock.kafka.large.segments import encode_segment
 from penstock.landing.deletion import deletions
 from penstock.landing.deletion.conditions import parse
 from penstock.landing.deletion.deletions import ASKED, ask
@@ -43,7 +43,7 @@ def segments(payload: bytes, size: int, *, in_header: bool = False) -> list[Reco
     found: list[Record] = []
     for number, piece in enumerate(pieces):
         header = LargeMessageHeader(V3 if in_header else 1, message_id, number, len(pieces), len(payload))
-        value = piece if in_header else encode_segment(message_id, number, len(pieces), len(payload), piece)
+        value = piece if in_header else encode_chunk(message_id, number, len(pieces), len(payload), piece)
         found.append((value, message_key(message_id), [(LARGE_MESSAGE, encode_large_message_header(header))]))
     return found
 

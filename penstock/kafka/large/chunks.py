@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from penstock.kafka.errors import InvalidSegment
+from penstock.kafka.errors import InvalidChunk
 
 Bytes = bytes | bytearray | memoryview
 
@@ -25,7 +25,7 @@ _LOW = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class Chunk:
     """Part ``sequence`` (from 0) of ``count`` of a message of ``message_size`` bytes. Nothing is checked by itself."""
 
     message_id: UUID
@@ -35,43 +35,41 @@ class Segment:
     payload: Bytes
 
     def check(self) -> None:
-        """Raises InvalidSegment where the segment contradicts itself."""
+        """Raises InvalidChunk where the segment contradicts itself."""
         if not isinstance(self.message_id, UUID):
-            raise InvalidSegment("id", "Message Id can not be null")
+            raise InvalidChunk("id", "Message Id can not be null")
         if self.payload is None:
-            raise InvalidSegment("payload", "payload cannot be null")
+            raise InvalidChunk("payload", "payload cannot be null")
         size = len(self.payload)
         if self.count <= 0:
-            raise InvalidSegment("count", f"number of segments should be > 0, instead is {self.count}")
+            raise InvalidChunk("count", f"number of segments should be > 0, instead is {self.count}")
         if not 0 <= self.sequence < self.count:
-            raise InvalidSegment(
-                "sequence", f"Sequence number {self.sequence} should fall between [0,{self.count - 1}]."
-            )
+            raise InvalidChunk("sequence", f"Sequence number {self.sequence} should fall between [0,{self.count - 1}].")
         if self.message_size < 0:
-            raise InvalidSegment("size", f"message size ({self.message_size}) should be >= 0")
+            raise InvalidChunk("size", f"message size ({self.message_size}) should be >= 0")
         if size > self.message_size:
-            raise InvalidSegment(
+            raise InvalidChunk(
                 "size", f"segment size ({size}) should not be larger than message size ({self.message_size})"
             )
 
 
-SegmentSerializer = Callable[[str, Segment], Bytes]
+ChunkSerializer = Callable[[str, Chunk], Bytes]
 """Topic and segment -> value of the record."""
-SegmentDeserializer = Callable[[str, Bytes], Segment | None]
+ChunkDeserializer = Callable[[str, Bytes], Chunk | None]
 """Topic and value of a record -> segment, or None where it is none (an ordinary message)."""
 
 
-def encode_segment(message_id: UUID, sequence: int, count: int, message_size: int, payload: Bytes) -> bytes:
-    """The value of a segment's record: 33 bytes and the payload. Raises InvalidSegment for numbers beyond 32 bits."""
+def encode_chunk(message_id: UUID, sequence: int, count: int, message_size: int, payload: Bytes) -> bytes:
+    """The value of a segment's record: 33 bytes and the payload. Raises InvalidChunk for numbers beyond 32 bits."""
     high, low = message_id.int >> 64, message_id.int & _HALF
     try:
         header = _HEADER.pack(0, (high + low) & _LOW, high, low, sequence, count, message_size)
     except struct.error as error:
-        raise InvalidSegment("range", f"not a segment's number: {error}") from None
+        raise InvalidChunk("range", f"not a segment's number: {error}") from None
     return b"".join((header, payload))
 
 
-def decode_segment(data: Bytes) -> Segment | None:
+def decode_chunk(data: Bytes) -> Chunk | None:
     """The segment in a record's value; None where it is an ordinary message. The payload is a view of ``data``.
 
     A version byte from 0x80 on is taken for 0, as the Java library reads it signed.
@@ -83,14 +81,14 @@ def decode_segment(data: Bytes) -> Segment | None:
         return None
     if sequence < 0 or sequence >= count or size < len(data) - HEADER_SIZE:
         return None
-    return Segment(UUID(int=high << 64 | low), sequence, count, size, memoryview(data)[HEADER_SIZE:])
+    return Chunk(UUID(int=high << 64 | low), sequence, count, size, memoryview(data)[HEADER_SIZE:])
 
 
-def serialize_segment(topic: str, segment: Segment) -> bytes:
+def serialize_chunk(topic: str, chunk: Chunk) -> bytes:
     """The default segment serializer."""
-    return encode_segment(segment.message_id, segment.sequence, segment.count, segment.message_size, segment.payload)
+    return encode_chunk(chunk.message_id, chunk.sequence, chunk.count, chunk.message_size, chunk.payload)
 
 
-def deserialize_segment(topic: str, data: Bytes) -> Segment | None:
+def deserialize_chunk(topic: str, data: Bytes) -> Chunk | None:
     """The default segment deserializer."""
-    return decode_segment(data)
+    return decode_chunk(data)
