@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,13 +32,14 @@ from penstock.process.http_limits import (
     TooManyBodies,
 )
 from penstock.wire.doors import DOORS
-from penstock.wire.requests import Answer, Door, Received, Refused, Request, dumped, first_door
+from penstock.wire.requests import Answer, Door, Received, Refused, Request, dumped, first_door, is_open
 
 FINISH_TIME = 3.0
 """Seconds that requests under way have when the receiver ends."""
 KEEP_ALIVE = 75
 """Seconds for which a connection may be silent between two requests."""
 LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
+_SLASHES = re.compile("/{2,}")
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -151,7 +153,8 @@ class DoorsApp:
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        path = scope["path"].rstrip("/") or "/"
+        # Exporters that are given a base address with a slash at its end ask for //v1/logs.
+        path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
         listener = self._listener
         sizes = (listener.max_line, listener.max_body, listener.max_messages)
         asked = Request(scope["method"], path, b"", query, headers, *sizes)
@@ -163,7 +166,8 @@ class DoorsApp:
         """None where the client has gone."""
         door = first_door(self._doors, asked.method, asked.path)
         try:
-            check_token(self._listener.tokens, asked.headers, asked.query)
+            if not (door is not None and is_open(door, asked.method, asked.path)):
+                check_token(self._listener.tokens, asked.headers, asked.query)
             if door is None:
                 raise Refused(404, "path", f"nothing is taken by {asked.method} {asked.path}")
             body = await _body(receive, asked.headers, self._listener.max_body)
@@ -181,7 +185,10 @@ class DoorsApp:
     async def _receive(self, door: Door, packed: Request) -> Received | Answer:
         """Unpack a request and read it: here where it is small, else on a thread. Raises Refused."""
         encoding, most = packed.headers.get("content-encoding", ""), self._listener.max_body
-        if len(packed.body) * getattr(door, "inner_growth", 1) <= INLINE_BYTES:
+        inner_growth = getattr(door, "inner_growth", 1)
+        if inner_growth > 1 and encoding.strip().lower() == "snappy":
+            encoding = ""  # The body is snappy anyway, and its door takes that off.
+        if len(packed.body) * inner_growth <= INLINE_BYTES:
             small = unpacked_if_small(packed.body, encoding, most, INLINE_BYTES)
             if small is not None:
                 return door.receive(replace(packed, body=small))

@@ -27,7 +27,7 @@ from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls
 from penstock.wire.otlp.door import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
-from penstock.wire.requests import Answer, Received, Refused
+from penstock.wire.requests import SYNTAX, Answer, Received, Refused
 
 FINISH_TIME = 3.0
 """Seconds that calls under way have when the receiver ends."""
@@ -39,6 +39,10 @@ MAX_READS = 256
 """Limit: requests that are being read at once, of all connections; about 30 KB each while nothing of them comes."""
 MAX_STREAMS = 100
 """Limit: calls of one connection. More wait in the client, or are refused by gRPC before any work is done for them."""
+CANCEL_S = 0.1
+"""Time in which gRPC cancels a call whose message it has refused."""
+INCOMPLETE = "incomplete"
+"""Why a request is refused: its message did not come; it is larger than max_body, or its client has left."""
 QUICK_S = 2.0
 """Time after which a request that is being read counts as slow."""
 _STATUS_DETAILS = "grpc-status-details-bin"
@@ -88,7 +92,8 @@ class OtlpGrpcReceiver:
         server = grpc.aio.server(options=_options(self._listener))
         # A stream although a call has one request, so that the handler limits how long it is read.
         export: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(self._export)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Export": export}),))
+        unknown: grpc.RpcMethodHandler[Any, Any] = grpc.stream_unary_rpc_method_handler(self._refuse_unknown)
+        server.add_generic_rpc_handlers((_Methods({f"/{SERVICE}/Export": export}, unknown),))
         host, port = self._sock.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -103,15 +108,34 @@ class OtlpGrpcReceiver:
     async def _export(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
         try:
             sender = self._admitted(context)
-            data = await self._reads.read(anext(aiter(requests), b""), context.peer())
+            data = await self._message(requests, context.peer())
             with self._unfinished(len(data)):
                 logs = await self._logs(data)
             await self._submissions.stored(Received(logs.body, logs.refused, Answer()), CODEC, sender)
-            return response(logs.refused).SerializeToString()
+            return response(logs).SerializeToString()
         except Refused as why:
             self._submissions.refused(why.reason)
             await _abort(context, why)
             raise AssertionError from None  # abort does not come back
+
+    async def _refuse_unknown(self, _: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
+        self._submissions.refused("path")
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, f"only {SERVICE}/Export is taken")
+        raise AssertionError  # abort does not come back
+
+    async def _message(self, requests: AsyncIterator[bytes], peer: str) -> bytes:
+        """Return the message of a call. Raises Refused."""
+        message = await self._reads.read(anext(aiter(requests), None), peer)
+        if message is not None:
+            return message
+        try:
+            # gRPC itself refuses a message over max_body: the stream ends, and then the call is cancelled. A client
+            # that leaves looks the same.
+            await asyncio.sleep(CANCEL_S)
+        except asyncio.CancelledError:
+            self._submissions.refused(INCOMPLETE)
+            raise
+        raise Refused(400, SYNTAX, "the call has no message")
 
     @contextlib.contextmanager
     def _unfinished(self, size: int) -> Iterator[None]:
@@ -157,6 +181,16 @@ class OtlpGrpcReceiver:
         return name
 
 
+class _Methods(grpc.GenericRpcHandler):
+    """The methods of the server, and one for all other names, so that their calls are counted."""
+
+    def __init__(self, methods: Mapping[str, Any], unknown: Any) -> None:
+        self._methods, self._unknown = methods, unknown
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        return self._methods.get(handler_call_details.method, self._unknown)
+
+
 class Reads:
     """The requests that are being read, none of which blocks the others.
 
@@ -169,8 +203,11 @@ class Reads:
         self._open: dict[_Read, float] = {}
         self._bounded = BoundedCalls(MAX_READS, "too many requests are being read; try again")
 
-    async def read(self, message: Awaitable[bytes], peer: str) -> bytes:
-        """Return ``message`` once it has come. Raises Refused where it comes too slowly, or others need the room."""
+    async def read(self, message: Awaitable[bytes | None], peer: str) -> bytes | None:
+        """Return ``message`` once it has come, None where the stream ends without one.
+
+        Raises Refused where it comes too slowly, or others need the room.
+        """
         read = _Read(peer.encode(), asyncio.timeout(self._timeout_s))
         try:
             async with read.deadline:

@@ -5,7 +5,6 @@ An answer is given once the log has the events; so whatever ``ackId`` was given 
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -33,14 +32,18 @@ _RAW = {f"{ROOT}/raw", f"{ROOT}/raw/1.0"}
 _ACK = f"{ROOT}/ack"
 _HEALTH = {f"{ROOT}/health", f"{ROOT}/health/1.0"}
 _METADATA = ("time", "host", "source", "sourcetype", "index")
+_NESTED: dict[str, Any] = {"": {}}
 _CODES = {
     400: (6, "Invalid data format"),
     401: (2, "Token is required"),
     403: (4, "Invalid token"),
     413: (27, "Request entity too large"),
 }
+MIN_ACK_ID = 1_600_000_000_000
+"""Before all ids that were ever given: they begin with the milliseconds since 1970 at the start of a process."""
 _BUSY = (9, "Server is busy")
 _INVALID = ("Invalid data format", 6)
+_BAD_FIELDS = ("Error in handling indexed fields", 15)
 _TOO_LARGE = ("Request entity too large", 27)
 
 
@@ -51,21 +54,30 @@ class HecDoor:
 
     def __init__(self) -> None:
         # Beyond those of the process before: a sender keeps them apart by their number.
-        self._ack_ids = itertools.count(time.time_ns() // 1_000_000)
+        self._next_ack_id = time.time_ns() // 1_000_000
 
     def takes(self, method: str, path: str) -> bool:
         """What lies below /services/collector."""
-        if path in _HEALTH:
-            return method == "GET"
+        if self.is_open(method, path):
+            return True
         return method == "POST" and (path in _EVENTS or path in _RAW or path == _ACK)
+
+    def is_open(self, method: str, path: str) -> bool:
+        """Return whether a request needs no token: load balancers ask for health without one.
+
+        Docker asks OPTIONS of the events' path without a token before it starts a container.
+        """
+        return (method == "GET" and path in _HEALTH) or (method == "OPTIONS" and path in _EVENTS | _RAW)
 
     def receive(self, request: Request) -> Received | Answer:
         """Raises Refused."""
+        if request.method == "OPTIONS":
+            return Answer(200, headers={"allow": "POST, OPTIONS"})
         if request.path in _HEALTH:
             return dumped({"text": "HEC is healthy", "code": 17})
         channel = request.headers.get("x-splunk-request-channel") or request.query.get("channel")
         if request.path == _ACK:
-            return _acknowledged(request, channel)
+            return self._acknowledged(request, channel)
         messages = Messages(request)
         why = _take_lines(request, messages) if request.path in _RAW else _take_events(request, messages)
         if not messages:
@@ -73,7 +85,20 @@ class HecDoor:
         if why is not None:  # as Splunk has it: the others are taken, and the first bad one is named
             return messages.received(why.answer)
         said: dict[str, Any] = {"text": "Success", "code": 0}
-        return messages.received(dumped(said | ({"ackId": next(self._ack_ids)} if channel else {})))
+        if channel:
+            said["ackId"] = self._next_ack_id
+            self._next_ack_id += 1
+        return messages.received(dumped(said))
+
+    def _acknowledged(self, request: Request, channel: str | None) -> Answer:
+        """Answer true for ids that this process or one before it has given, false for all others."""
+        if not channel:
+            raise _Told("Data channel is missing", 10)
+        asked = parsed(request.body)
+        acks = asked.get("acks") if isinstance(asked, dict) else None
+        if not isinstance(acks, list) or not all(type(ack) is int for ack in acks):
+            raise _Told("Invalid data format", 6)
+        return dumped({"acks": {str(ack): MIN_ACK_ID <= ack < self._next_ack_id for ack in acks}})
 
     def refusal(self, why: Refused, request: Request) -> Answer:
         """Splunk's codes and words; "busy" is what its clients try again after."""
@@ -93,16 +118,6 @@ class _Told(Refused):
         super().__init__(status, OVERSIZE if status == 413 else SYNTAX, text)
         named = {} if number is None else {"invalid-event-number": number}
         self.answer = dumped({"text": text, "code": code, **named}, status)
-
-
-def _acknowledged(request: Request, channel: str | None) -> Answer:
-    if not channel:
-        raise _Told("Data channel is missing", 10)
-    asked = parsed(request.body)
-    acks = asked.get("acks") if isinstance(asked, dict) else None
-    if not isinstance(acks, list) or not all(isinstance(ack, int) for ack in acks):
-        raise _Told("Invalid data format", 6)
-    return dumped({"acks": {str(ack): True for ack in acks}})
 
 
 def _take_lines(request: Request, messages: Messages) -> _Told | None:
@@ -133,10 +148,20 @@ def _take_event(event: dict[str, Any] | None, messages: Messages) -> tuple[str, 
         why = "Event field is required", 12
     elif event["event"] is None or event["event"] == "":
         why = "Event field cannot be blank", 13
+    elif not _is_flat(event.get("fields")):
+        why = _BAD_FIELDS
     else:
         return _TOO_LARGE if messages.add(payload_of(event["event"]), _said(event)) else None
     messages.refuse(SYNTAX)
     return why
+
+
+def _is_flat(fields: Any) -> bool:
+    """Return whether fields to be indexed are texts, numbers or lists of these, as Splunk asks for."""
+    if not isinstance(fields, dict):
+        return fields is None or fields == ""
+    elements = (each for field in fields.values() for each in (field if isinstance(field, list) else [field]))
+    return not any(isinstance(each, dict | list) for each in elements)
 
 
 def _said(event: dict[str, Any]) -> dict[str, str]:
@@ -200,7 +225,8 @@ def _as_sent(scanner: Scanner, begin: int) -> dict[str, Any]:
     for name, span in scanner.members(begin):
         if name == "fields" and isinstance(span.value, dict):
             fields = list(scanner.members(span.begin))
-            event[name] = {readable(field): _cut(scanner, value) for field, value in fields}
+            nested = not _is_flat({field: value.value for field, value in fields})
+            event[name] = _NESTED if nested else {readable(field): _cut(scanner, value) for field, value in fields}
         else:
             event[readable(name)] = _cut(scanner, span)
     return event

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.wire.json_text import Foreign, Members, NotJson, Number, exact, readable, text_of_exact
 from penstock.wire.protobuf import BYTES, VARINT, Malformed, Message, Values
 from penstock.wire.requests import JSON, SYNTAX, Answer, Messages, Received, Refused, Request
 from penstock.wire.sender_text import text
+from penstock.wire.unpacking import MAX_SNAPPY_RATIO, Bomb, NotPacked, snappy_block
 
 _PUSH = ("/loki/api/v1/push", "/api/prom/push")
 _READY = "/ready"
@@ -28,19 +28,21 @@ _ESCAPE = re.compile(
 )
 """What Go's strconv.Quote writes: promtail and Alloy quote labels by it."""
 _ESCAPES = dict(zip(b"abfnrtv", b"\a\b\f\n\r\t\v", strict=True))
-MOST_PACKED = 32
-"""By how much snappy packs at most (64 bytes into 3 of a copy, and what the block's own rules add)."""
 
 
 class LokiDoor:
     """Loki's push."""
 
     codec = "loki"
-    inner_growth = MOST_PACKED
+    inner_growth = MAX_SNAPPY_RATIO
 
     def takes(self, method: str, path: str) -> bool:
         """The two paths of pushes, and ``/ready``."""
         return (method == "POST" and path in _PUSH) or (method == "GET" and path == _READY)
+
+    def is_open(self, _: str, path: str) -> bool:
+        """Return whether a request needs no token: ``/ready`` needs none."""
+        return path == _READY
 
     def receive(self, request: Request) -> Received | Answer:
         """Raises Refused."""
@@ -169,18 +171,12 @@ def _take_protobuf(request: Request, messages: Messages) -> None:
 
 
 def _unpacked(request: Request) -> bytes:
-    """The body without snappy, which says first how much that is. Raises Refused and Malformed."""
-    data, size, shift = request.body, 0, 0
-    for octet in data[:5]:
-        size |= (octet & 0x7F) << shift
-        shift += 7
-        if octet < 0x80:
-            break
-    if size > min(request.largest, MOST_PACKED * len(data)):
-        raise Refused(413, "oversize", f"the body says that it has {size} bytes unpacked")
+    """Return the body without snappy. Raises Refused and Malformed."""
     try:
-        return bytes(pa.decompress(data, decompressed_size=size, codec="snappy", asbytes=True)) if size else b""
-    except (pa.ArrowException, OSError, ValueError) as error:
+        return snappy_block(request.body, request.largest)
+    except Bomb as error:
+        raise Refused(413, "oversize", f"the body: {error}") from None
+    except NotPacked as error:
         raise Malformed(f"it is not packed with snappy: {error}") from None
 
 

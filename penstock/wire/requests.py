@@ -121,6 +121,12 @@ class Door(Protocol):
         ...
 
 
+def is_open(door: Door, method: str, path: str) -> bool:
+    """Return whether a request needs no token: doors may have ``is_open`` for what asks only whether they work."""
+    asks = getattr(door, "is_open", None)
+    return asks is not None and bool(asks(method, path))
+
+
 class Messages:
     """Messages of one request that are read one after the other."""
 

@@ -14,7 +14,9 @@ from penstock.ingest.admission import check_token, unpacked
 from penstock.wire.requests import Refused
 from tests.fuzzed import RAW
 
-ENCODINGS = st.sampled_from(["gzip", "x-gzip", "deflate", "identity", "br", "", "GZIP "])
+ENCODINGS = st.sampled_from(
+    ["gzip", "x-gzip", "deflate", "identity", "br", "", "GZIP ", "zlib", "zstd", "lz4", "snappy", "x-snappy-framed"]
+)
 BODIES = RAW | RAW.map(gzip.compress) | RAW.map(zlib.compress) | st.just(gzip.compress(bytes(1 << 20)))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from penstock.handover import stored_waits
@@ -21,6 +22,7 @@ from penstock.testing.pipe import until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates
 from tests.wire.otlp.otlp_requests import request
+from tests.wire.test_unpacking import framed_snappy
 
 DOCUMENT = b'{"a":1}'
 
@@ -50,6 +52,27 @@ def test_each_path_is_a_door_and_its_messages_say_how_they_came(web: tuple[Reque
     assert {row["annotations"]["source_address"] for row in running.rows} == {"127.0.0.1"}
     assert (running.counts["seen"], running.counts["accepted"]) == (5, 5)
     assert client.head("/").headers["x-elastic-product"] == "Elasticsearch"
+
+
+def test_exporters_whose_address_ends_with_a_slash_are_served(web: tuple[Requests, httpx.Client]) -> None:
+    running, client = web
+    answer = httpx.post(f"{client.base_url}//v1/logs", content=request(1).SerializeToString())
+    assert (answer.status_code, answer.request.url.path, len(running.rows)) == (200, "//v1/logs", 1)
+
+
+def test_questions_whether_the_listener_works_need_no_token(tmp_path: Path) -> None:
+    with requests_to(tmp_path, "http", tokens=["secret"]) as (running, port):
+        base = f"http://127.0.0.1:{port}"
+        for path in ("/services/collector/health", "/services/collector/health/1.0"):
+            answer = httpx.get(base + path, timeout=30)
+            assert (answer.status_code, answer.json()["code"]) == (200, 17)
+        for path in ("/services/collector/event/1.0", "/services/collector/event", "/services/collector/raw"):
+            assert httpx.options(base + path, timeout=30).status_code == 200
+        assert httpx.get(f"{base}/ready", timeout=30).status_code == 200
+        for path in ("/services/collector/event/1.0", "/loki/api/v1/push", "/"):
+            assert httpx.post(base + path, content=b'{"event":1}', timeout=30).status_code == 401
+        assert httpx.get(base, timeout=30).status_code == 401
+        until(lambda: running.counts["request_refused.token"] == 4)
 
 
 def test_nobody_is_answered_before_the_log_has_it(web: tuple[Requests, httpx.Client]) -> None:
@@ -98,6 +121,12 @@ def test_where_the_log_has_no_room_nothing_is_taken(tmp_path: Path, monkeypatch:
         ("gzip", lambda data: gzip.compress(data[:3], mtime=0) + gzip.compress(data[3:])),
         ("deflate", zlib.compress),
         ("deflate", lambda data: zlib.compress(data)[2:-4]),
+        ("zlib", zlib.compress),
+        ("zstd", lambda data: pa.compress(data, codec="zstd", asbytes=True)),
+        ("lz4", lambda data: pa.compress(data, codec="lz4", asbytes=True)),
+        ("snappy", lambda data: pa.compress(data, codec="snappy", asbytes=True)),
+        ("snappy", framed_snappy),
+        ("x-snappy-framed", framed_snappy),
     ],
 )
 def test_packed_bodies_are_unpacked(web: tuple[Requests, httpx.Client], encoding: str, pack: object) -> None:
@@ -116,6 +145,10 @@ def test_packed_bodies_are_unpacked(web: tuple[Requests, httpx.Client], encoding
         (gzip.compress(DOCUMENT, mtime=0)[:-6], {"content-encoding": "gzip"}, 400, "encoding"),
         (DOCUMENT, {"content-encoding": "gzip"}, 400, "encoding"),
         (DOCUMENT, {"content-encoding": "br"}, 415, "encoding"),
+        (pa.compress(bytes(50 << 20), codec="zstd", asbytes=True), {"content-encoding": "zstd"}, 413, "oversize"),
+        (pa.compress(bytes(50 << 20), codec="lz4", asbytes=True), {"content-encoding": "lz4"}, 413, "oversize"),
+        (b"\xff\xff\xff\xff\x0f" + bytes(100_000), {"content-encoding": "snappy"}, 413, "oversize"),
+        (DOCUMENT, {"content-encoding": "x-snappy-framed"}, 400, "encoding"),
         (b"nope", {}, 400, "syntax"),
     ],
 )

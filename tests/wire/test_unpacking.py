@@ -8,19 +8,26 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from typing import Literal
 
+import crc32c
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.unpacking import (
     DEFLATE,
+    SNAPPY_MAGIC,
     ZLIB_OR_GZIP,
     Bomb,
     CutShort,
     NotPacked,
     all_unpacked,
+    arrow_parts,
     first_unpacked,
+    framed_snappy_parts,
+    snappy_block,
 )
 from tests.fuzzed import RAW
 
@@ -71,3 +78,64 @@ def test_many_empty_streams_take_time_by_their_number_only() -> None:
         all_unpacked(gzip.compress(b"") * 200_000, 100)
     assert all_unpacked(gzip.compress(b"a") * 50_000, 50_000) == b"a" * 50_000
     assert time.process_time() - began < 20
+
+
+def framed_snappy(*chunks: bytes) -> bytes:
+    """``chunks`` compressed, and one behind each that readers skip."""
+    made = SNAPPY_MAGIC
+    for chunk in chunks:
+        crc = crc32c.crc32c(chunk)
+        packed = ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
+        packed += pa.compress(chunk, codec="snappy", asbytes=True)
+        made += b"\0" + len(packed).to_bytes(3, "little") + packed + b"\xfe\x01\0\0x"
+    return made
+
+
+@given(st.lists(RAW, max_size=4))
+def test_frames_and_chunks_hold_what_was_packed(texts: list[bytes]) -> None:
+    whole = b"".join(texts)
+    zstd, lz4 = (b"".join(pa.compress(text, codec=c, asbytes=True) for text in texts) for c in ("zstd", "lz4"))
+    for data, unpack in (
+        (zstd, lambda most: arrow_parts(zstd, most, "zstd")),
+        (lz4, lambda most: arrow_parts(lz4, most, "lz4")),
+        (framed_snappy(*texts), lambda most: framed_snappy_parts(framed_snappy(*texts), most)),
+    ):
+        assert b"".join(unpack(len(whole))) == whole
+        if whole:
+            assert data
+            with pytest.raises(Bomb):
+                list(unpack(len(whole) - 1))
+
+
+@given(RAW | RAW.map(framed_snappy) | RAW.map(lambda text: SNAPPY_MAGIC + text), st.integers(0, 60))
+def test_any_bytes_are_unpacked_within_bounds_or_refused_by_all_formats(data: bytes, most: int) -> None:
+    for unpack in (
+        lambda: b"".join(arrow_parts(data, most, "zstd")),
+        lambda: b"".join(arrow_parts(data, most, "lz4")),
+        lambda: b"".join(framed_snappy_parts(data, most)),
+        lambda: snappy_block(data, most),
+    ):
+        with contextlib.suppress(Bomb, NotPacked):
+            assert len(unpack()) <= most
+
+
+def test_damaged_chunks_of_snappy_are_told() -> None:
+    packed = framed_snappy(b"text " * 100)
+    with pytest.raises(CutShort):
+        list(framed_snappy_parts(packed[:40], 1000))
+    with pytest.raises(NotPacked, match="incorrect data check"):
+        list(framed_snappy_parts(packed[:14] + b"\0" + packed[15:], 1000))
+    with pytest.raises(Bomb):
+        list(framed_snappy_parts(SNAPPY_MAGIC + b"\xfe\0\0\0" * 200_000, 1000))
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_bomb_of_frames_takes_no_more_memory_than_is_allowed(compression: Literal["zstd", "lz4"]) -> None:
+    bomb = pa.compress(bytes(256 << 20), codec=compression, asbytes=True)
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    with pytest.raises(Bomb):
+        list(arrow_parts(bomb, 1 << 20, compression))
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
+    assert pa.total_allocated_bytes() <= before

@@ -22,7 +22,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.wire.message_ids import message_id
 from penstock.wire.sender_text import LATIN_1
-from penstock.wire.unpacking import PART_BYTES, Bomb, NotPacked, unpacked_parts
+from penstock.wire.unpacking import Bomb, NotPacked, arrow_parts, unpacked_parts
 
 NUL = b"\0"
 MOST_BESIDE = 16 << 10
@@ -263,12 +263,7 @@ def _decompressed_parts(data: bytes, compression: Any, most: int) -> Iterator[by
         return
     if compression != "zstd":
         raise NotForward("compressed is neither gzip nor zstd")
-    with pa.input_stream(pa.py_buffer(data), compression="zstd") as stream:
-        while part := stream.read(PART_BYTES):
-            most -= len(part)
-            if most < 0:
-                raise Bomb("more bytes than may be")
-            yield part
+    yield from arrow_parts(data, most, "zstd")
 
 
 def acknowledgement(chunk: str) -> bytes:

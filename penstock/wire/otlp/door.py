@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
@@ -35,12 +35,14 @@ class OtlpDoor:
         in_json = _in_json(request)
         if not in_json:
             logs = logs_of(request.body, request.most, request.max_messages)
-            return Received(logs.body, logs.refused, Answer(200, response(logs.refused).SerializeToString(), PROTOBUF))
+            answer = Answer(200, response(logs).SerializeToString(), PROTOBUF)
+            return Received(logs.body, logs.refused, answer)
         found = as_protobuf(request.body, request.max_messages)
         logs = logs_of(found.request.SerializeToString(), request.most, request.max_messages)
-        refused = {**logs.refused, **({SYNTAX: found.refused} if found.refused else {})}
-        said = json_format.MessageToJson(response(refused, found.first_error))
-        return Received(logs.body, refused, Answer(200, said.encode()))
+        if found.refused:
+            logs = replace(logs, refused={**logs.refused, SYNTAX: found.refused})
+        said = json_format.MessageToJson(response(logs, found.first_error))
+        return Received(logs.body, logs.refused, Answer(200, said.encode()))
 
     def refusal(self, why: Refused, request: Request) -> Answer:
         """A Status; a sender that may come again is told when."""
@@ -64,16 +66,20 @@ def status_of(why: Refused) -> Status:
     return Status(code=_CODES.get(why.status, _UNKNOWN), message=str(why))
 
 
-def response(refused: Mapping[str, int], first_error: str = "") -> ExportLogsServiceResponse:
-    """What is said of a request that was taken: how many records were not, and why; ``first_error`` is of syntax."""
-    said = ExportLogsServiceResponse()
-    if count := sum(refused.values()):
-        reasons = {**_WHY, SYNTAX: first_error}
-        said.partial_success.rejected_log_records = count
-        said.partial_success.error_message = "; ".join(
-            f"{n} {why}: {reasons.get(why, why)}" for why, n in refused.items()
-        )
-    return said
+def response(logs: Logs, first_error: str = "") -> ExportLogsServiceResponse:
+    """Return the answer to a request that was taken: how many records were not, and why.
+
+    ``first_error`` is about syntax. Malformed ids are a warning: a text without rejected records.
+    """
+    made = ExportLogsServiceResponse()
+    reasons = {**_WHY, SYNTAX: first_error}
+    texts = [f"{count} {why}: {reasons.get(why, why)}" for why, count in logs.refused.items() if count]
+    if logs.malformed_ids:
+        texts.append(f"{logs.malformed_ids} malformed trace_id or span_id left out: 16 and 8 bytes are expected")
+    if texts:
+        made.partial_success.rejected_log_records = sum(logs.refused.values())
+        made.partial_success.error_message = "; ".join(texts)
+    return made
 
 
 def _in_json(request: Request) -> bool:

@@ -58,10 +58,14 @@ _SAID: Mapping[str, tuple[int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """The messages of a request (schema BODY), and how many were refused by reason."""
+    """The messages of a request (schema BODY), and how many were refused by reason.
+
+    ``malformed_ids``: ids of traces and spans that have another size than theirs; the annotation is left out.
+    """
 
     body: pa.RecordBatch
     refused: Mapping[str, int]
+    malformed_ids: int = 0
 
 
 def read_logs(data: bytes, most: int, max_messages: int = MAX_MESSAGES) -> Logs:
@@ -119,7 +123,8 @@ def _messages(message: Message, found: Values, shared: Attributes, most: int) ->
     payloads = chosen(value_texts(message, bodies.begin, bodies.end), last).fill_null("").cast(pa.binary())
     own = attributes(message, fields.of(_OWN, BYTES))
     own = Attributes(own.owner, _prefixed("attributes.", own.names), own.texts)
-    said = _joined([*_said(message, fields, count), own])
+    of_records, malformed_ids = _said(message, fields, count)
+    said = _joined([*of_records, own])
     sizes = _lengths(payloads) + _sizes(said, count) + _sizes(shared, int(found.owner.max()) + 1)[found.owner]
     kept = (sizes <= most) & (np.cumsum(sizes) <= max(GROWTH * len(message), LEAST_ROOM))
     refused = count - int(kept.sum())
@@ -128,22 +133,29 @@ def _messages(message: Message, found: Values, shared: Attributes, most: int) ->
         said = _without(said, ~kept)
     maps = _maps(_joined([said, of_shared]), count)
     batch = body(payloads, annotations=maps)
-    return Logs(batch.filter(from_numpy(kept)) if refused else batch, {OVERSIZE: refused} if refused else {})
+    batch = batch.filter(from_numpy(kept)) if refused else batch
+    return Logs(batch, {OVERSIZE: refused} if refused else {}, malformed_ids)
 
 
-def _said(message: Message, fields: Fields, count: int) -> list[Attributes]:
-    """What records say of themselves, but for body and attributes; fields that are zero or empty say nothing."""
-    found = []
+def _said(message: Message, fields: Fields, count: int) -> tuple[list[Attributes], int]:
+    """Return what records say of themselves, but for body and attributes, and how many ids are malformed.
+
+    Fields that are zero or empty say nothing.
+    """
+    found, malformed_ids = [], 0
     for name, (number, kind) in _SAID.items():
         said = fields.of(number, kind).latest(count)
         if not len(said.owner):
             continue
+        if number in _ID_SIZES:
+            sizes = said.end - said.begin
+            malformed_ids += int(np.count_nonzero((sizes != _ID_SIZES[number]) & (sizes > 0)))
         texts, given = _texts(message, said, number, kind)
         owner = said.owner
         if not given.all():
             owner, texts = owner[given], texts.filter(from_numpy(given))
         found.append(Attributes(owner, _repeated(name, len(owner)), texts))
-    return found
+    return found, malformed_ids
 
 
 def _texts(message: Message, said: Values, number: int, kind: int) -> tuple[pa.Array[Any], np.ndarray]:
