@@ -10,17 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ingest.admission import check_token, unpacked
+from penstock.ingest.admission import ENCODINGS, check_token, unpacked
 from penstock.wire.requests import Refused
 from tests.fuzzed import RAW
 
-ENCODINGS = st.sampled_from(
-    ["gzip", "x-gzip", "deflate", "identity", "br", "", "GZIP ", "zlib", "zstd", "lz4", "snappy", "x-snappy-framed"]
-)
+NAMES = st.sampled_from([*ENCODINGS, "identity", "br", "", "GZIP "])
 BODIES = RAW | RAW.map(gzip.compress) | RAW.map(zlib.compress) | st.just(gzip.compress(bytes(1 << 20)))
 
 
-@given(BODIES, ENCODINGS)
+@given(BODIES, NAMES)
 def test_any_body_is_unpacked_within_bounds_or_refused(data: bytes, encoding: str) -> None:
     refused = None
     try:
