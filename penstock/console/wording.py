@@ -82,6 +82,7 @@ MEANING = {
     "request_refused.late": "requests that the log did not take in time; their senders were asked to come again",
     "request_refused.oversize": "requests larger than max_body",
     "request_refused.messages": "requests with more than max_messages messages",
+    "request_refused.incomplete": "requests over gRPC whose message did not come, or is larger than max_body",
     "request_refused.chunks": "requests whose body came in very many tiny chunks",
     "request_refused.encoding": "requests that could not be unpacked",
     "request_refused.syntax": "requests that were not what their path takes",

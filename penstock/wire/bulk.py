@@ -1,7 +1,9 @@
-"""The door for Elasticsearch's ``_bulk``: each item has its answer; and what its clients ask for before they send."""
+"""The door for documents to Elasticsearch: ``_bulk``, ``_doc``, ``_create``, and the questions of its clients."""
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any
 
 import orjson
@@ -35,6 +37,12 @@ _LICENSE = {"license": {"status": "active", "type": "basic", "uid": "penstock", 
 _HEALTH = {"cluster_name": "penstock", "status": "green", "timed_out": False, "number_of_nodes": 1}
 _ASKED: dict[str, Any] = {"/": _INFO, "/_license": _LICENSE, "/_cluster/health": _HEALTH}
 _WRITES = ("index", "create")
+_SHARDS = {"total": 1, "successful": 1, "failed": 0}
+_INDEX = re.compile(r"/[^_/+-][^/]*")
+_BULK = re.compile(r"(?:/([^_/][^/]*)(?:/[^_/][^/]*)?)?/_bulk")
+"""``/_bulk``, ``/INDEX/_bulk``, and ``/INDEX/TYPE/_bulk`` of versions before 8."""
+_DOCUMENT = re.compile(r"/([^_/][^/]*)/_(doc|create)(?:/([^/]+))?")
+_REFRESH = re.compile(r"(?:/[^_/][^/]*)?/_refresh")
 _TYPES = {
     400: "illegal_argument_exception",
     401: "security_exception",
@@ -52,16 +60,27 @@ class BulkDoor:
     codec = "bulk"
 
     def takes(self, method: str, path: str) -> bool:
-        """``/_bulk``, ``/INDEX/_bulk``, and questions about the product."""
+        """Return whether a request adds documents, asks about the product, creates an index, or refreshes one."""
         if method in ("GET", "HEAD"):
-            return path in _ASKED
-        return method in ("POST", "PUT") and path.endswith("/_bulk") and path.count("/") <= 2
+            return path in _ASKED or (method == "GET" and _REFRESH.fullmatch(path) is not None)
+        if method == "PUT" and _INDEX.fullmatch(path):
+            return True
+        return method in ("POST", "PUT") and any(form.fullmatch(path) for form in (_BULK, _DOCUMENT, _REFRESH))
 
     def receive(self, request: Request) -> Received | Answer:
         """Raises Refused."""
-        if request.method in ("GET", "HEAD"):
+        if request.method in ("GET", "HEAD") and request.path in _ASKED:
             return dumped(_ASKED[request.path], headers=PRODUCT)
-        messages, items = Messages(request), _Items(request.path.strip("/").rpartition("/")[0])
+        if _REFRESH.fullmatch(request.path):
+            return dumped({"_shards": _SHARDS}, headers=PRODUCT)
+        if named := _DOCUMENT.fullmatch(request.path):
+            return _one_document(request, *named.groups())
+        in_path = _BULK.fullmatch(request.path)
+        if in_path is None:
+            # There are no indexes to be created: an index is an annotation of its documents.
+            answer = {"acknowledged": True, "shards_acknowledged": True, "index": request.path.strip("/")}
+            return dumped(answer, headers=PRODUCT)
+        messages, items = Messages(request), _Items(in_path[1] or "")
         lines = iter(request.body.split(b"\n"))
         for line in lines:
             if line.strip():
@@ -69,6 +88,8 @@ class BulkDoor:
                 document = next(lines, None) if action != "delete" else b""
                 if document is None:
                     raise Refused(400, SYNTAX, "the bulk request ends behind an action")
+                if not items.index_of(said):
+                    raise _Invalid(400, SYNTAX, f"Validation Failed: {len(items.answered) + 1}: index is missing;")
                 items.answer(action, said, _take(action, items.index_of(said), said, document, messages))
         if not items.answered:
             raise Refused(400, SYNTAX, "request body is required")
@@ -77,8 +98,33 @@ class BulkDoor:
     def refusal(self, why: Refused, request: Request) -> Answer:
         """As Elasticsearch says it; 429 is what its clients try again after."""
         status = 429 if why.may_come_again else why.status
-        error = {"type": _TYPES.get(status, "illegal_argument_exception"), "reason": str(why)}
+        kind = "action_request_validation_exception" if isinstance(why, _Invalid) else _TYPES.get(status, _TYPES[400])
+        error = {"type": kind, "reason": str(why)}
         return dumped({"error": {"root_cause": [error], **error}, "status": status}, status, PRODUCT)
+
+
+class _Invalid(Refused):
+    """A bulk request with an item that names no index: Elasticsearch refuses it as a whole."""
+
+
+def _one_document(request: Request, index: str, form: str, name: str | None) -> Received:
+    """Take the document that is a request's body. Raises Refused."""
+    messages, action = Messages(request), "create" if form == "create" else "index"
+    said = {"_index": index, "_id": name} if name else {"_index": index}
+    error = _take(action, index, said, request.body, messages)
+    answered = _answer(index, name or f"{time.time_ns():x}", error)
+    if error is None:
+        return messages.received(dumped(answered, 201, PRODUCT))
+    document = {"error": {"root_cause": [answered["error"]], **answered["error"]}, "status": error[0]}
+    return messages.received(dumped(document, error[0], PRODUCT))
+
+
+def _answer(index: str, name: str, error: tuple[int, str] | None) -> dict[str, Any]:
+    """Return the answer to one document; ``error``: status and reason, None where it is taken."""
+    answer: dict[str, Any] = {"_index": index, "_id": name}
+    if error is not None:
+        return answer | {"status": error[0], "error": {"type": "document_parsing_exception", "reason": error[1]}}
+    return answer | {"_version": 1, "result": "created", "_shards": _SHARDS, "_seq_no": 0, "_primary_term": 1}
 
 
 class _Items:
@@ -95,14 +141,11 @@ class _Items:
 
     def answer(self, action: str, said: dict[str, Any], error: tuple[int, str] | None) -> None:
         """``error``: status and reason, None for a document that is taken."""
-        item: dict[str, Any] = {"_index": self.index_of(said), "_id": str(said.get("_id") or len(self.answered))}
+        item = _answer(self.index_of(said), str(said.get("_id") or len(self.answered)), error)
         if error is None:
-            shards = {"total": 1, "successful": 1, "failed": 0}
-            item |= {"_version": 1, "result": "created", "_shards": shards, "_seq_no": 0, "_primary_term": 1}
             item["status"] = 201
         else:
             self.errors = True
-            item |= {"status": error[0], "error": {"type": "document_parsing_exception", "reason": error[1]}}
         self.answered.append({action: item})
 
 

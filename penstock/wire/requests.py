@@ -19,7 +19,7 @@ OVERSIZE, SYNTAX, KIND = "oversize", "syntax", "kind"
 MESSAGES = "messages"
 """Why a request is refused: it has more messages than one request may have."""
 MAX_MESSAGES = 250_000
-"""Limit: messages of one request; the default of ``max_messages``. 64 bytes each fill the default ``max_body``."""
+"""Limit: messages of one request; the default of ``max_messages``. 128 bytes each fill the default ``max_body``."""
 ROWS_PER_CONVERSION = 8192
 """Limit: messages that become Arrow at once, which holds the interpreter's lock: at most some 10 ms."""
 
@@ -59,7 +59,7 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     most: int = 1 << 20
-    largest: int = 16 << 20
+    largest: int = 32 << 20
     max_messages: int = MAX_MESSAGES
 
     @property

@@ -217,6 +217,21 @@ REQUESTS = [
         ['{"a":1}', '{"b":3}'],
         said='"errors":true',
     ),
+    Seen(
+        "elastic/elasticsearch: index is missing",
+        "/_bulk",
+        '{"index":{}}\n{"a":1}\n',
+        [],
+        400,
+        "1: index is missing;",
+    ),
+    Seen(
+        "logstash-plugins/logstash-output-elasticsearch (numbers beyond doubles)",
+        BULK,
+        '{"create":{}}\n{"a":1e400}\n',
+        ['{"a":1e400}'],
+        said='"errors":false',
+    ),
     # JSON
     Seen("fluent/fluent-bit#3972 (bad bytes)", PLAIN, b'{"a":1}\n{"b":"\xff"}\n{"c":3}', ['{"a":1}', '{"c":3}']),
     Seen("vectordotdev/vector#23472 (its kind, in JSON)", PLAIN, '[[1.10],{"a":1,"a":2}]', ["[1.10]", '{"a":1,"a":2}']),

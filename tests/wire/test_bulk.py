@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.bulk import BulkDoor
-from penstock.wire.requests import Refused
+from penstock.wire.requests import Received, Refused
 from tests.fuzzed import json_texts
 from tests.wire.doors import EXACT, asked, refused, rows, taken_or_refused, told
 
@@ -70,6 +70,65 @@ def test_where_items_cannot_be_told_apart_the_request_is_refused(body: bytes) ->
 def test_when_it_is_busy_clients_are_told_what_they_try_again_after() -> None:
     answer = BulkDoor().refusal(Refused(503, "busy", "later"), asked("/_bulk"))
     assert (answer.status, told(answer)["error"]["type"]) == (429, "es_rejected_execution_exception")
+
+
+def test_document_without_index_refuses_the_request() -> None:
+    body = b'{"index":{"_index":"a"}}\n{"m":1}\n{"index":{}}\n{"m":2}\n'
+    answer = refused(BulkDoor(), asked("/_bulk", body))
+    error = told(answer)["error"]
+    assert (answer.status, error["type"]) == (400, "action_request_validation_exception")
+    assert error["reason"] == "Validation Failed: 2: index is missing;"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "annotations"),
+    [
+        ("POST", "/logs/_doc", {"index": "logs"}),
+        ("PUT", "/logs/_doc/7", {"index": "logs", "id": "7"}),
+        ("POST", "/logs/_create/7", {"index": "logs", "id": "7"}),
+    ],
+)
+def test_single_documents_are_taken(method: str, path: str, annotations: dict[str, str]) -> None:
+    door = BulkDoor()
+    assert door.takes(method, path)
+    received = door.receive(asked(path, b'{"m": 1e400}\n', method=method))
+    ((document, said),) = rows(received)
+    assert document == b'{"m": 1e400}'
+    assert ("uuid" in said) == ("_create" in path)
+    assert said.items() >= annotations.items()
+    assert isinstance(received, Received)
+    assert (received.answer.status, told(received)["result"]) == (201, "created")
+
+
+def test_single_document_that_is_no_object_is_refused() -> None:
+    received = BulkDoor().receive(asked("/logs/_doc", b"[1]"))
+    assert isinstance(received, Received)
+    assert (received.answer.status, told(received)["error"]["type"]) == (400, "document_parsing_exception")
+    assert (received.counts["seen"], received.counts["refused.syntax"]) == (1, 1)
+
+
+def test_types_of_earlier_versions_are_no_part_of_the_index() -> None:
+    ((_, said),) = rows(BulkDoor().receive(asked("/logs/event/_bulk", b'{"index":{}}\n{"m":1}')))
+    assert said == {"index": "logs"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "wanted"),
+    [
+        ("PUT", "/logs-2026", {"acknowledged": True, "index": "logs-2026"}),
+        ("POST", "/logs/_refresh", {"_shards": {"total": 1, "successful": 1, "failed": 0}}),
+        ("GET", "/_refresh", {"_shards": {"total": 1, "successful": 1, "failed": 0}}),
+    ],
+)
+def test_indexes_are_created_and_refreshed_by_doing_nothing(method: str, path: str, wanted: dict[str, object]) -> None:
+    door = BulkDoor()
+    assert door.takes(method, path)
+    assert told(door.receive(asked(path, method=method))).items() >= wanted.items()
+
+
+@pytest.mark.parametrize("path", ["/_x", "/_index_template/a", "/a/b", "/", "/-a"])
+def test_other_paths_are_not_taken(path: str) -> None:
+    assert not BulkDoor().takes("PUT", path)
 
 
 @pytest.mark.parametrize("path", ["/", "/_license", "/_cluster/health"])

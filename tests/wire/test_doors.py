@@ -28,6 +28,6 @@ def test_each_path_is_one_doors(method: str, path: str, codec: str) -> None:
     assert taking == [codec]
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/elsewhere"), ("GET", "/v1/logs"), ("POST", "/a/b/_bulk")])
+@pytest.mark.parametrize(("method", "path"), [("POST", "/elsewhere"), ("GET", "/v1/logs"), ("POST", "/a/b/c/_bulk")])
 def test_others_are_nobodys(method: str, path: str) -> None:
     assert first_door([make() for make in DOORS], method, path) is None

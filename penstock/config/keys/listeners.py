@@ -119,11 +119,11 @@ class ListenerConfig(SenderTlsConfig):
     max_line: Size = Field(1 << 20, description="longest line (tcp), or message with its annotations (http, otlp_grpc)")
     max_connections: int = Field(10_000, ge=1, description="most connections at once; who holds most goes first (tcp)")
     max_unfinished: Size = Field(
-        64 << 20,
+        128 << 20,
         description="most bytes of unfinished lines (tcp), or requests (http, otlp_grpc), of all connections",
     )
     max_body: Size = Field(
-        16 << 20, ge=1024, description="largest request, also unpacked (http, otlp_grpc, codec forward)"
+        32 << 20, ge=1024, description="largest request, also unpacked (http, otlp_grpc, codec forward)"
     )
     max_messages: int = Field(
         250_000, ge=1, description="most messages of one request (http, otlp_grpc, codec forward)"

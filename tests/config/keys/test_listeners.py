@@ -31,7 +31,7 @@ def test_request_listeners_use_tcp_and_respond(protocol: str) -> None:
         ("http", "codec", "syslog", "codec is for udp and tcp"),
         ("http", "framing", "lf", "multiline and framing"),
         ("otlp_grpc", "multiline", {"indented": True}, "multiline and framing"),
-        ("http", "max_body", "100MiB", "max_unfinished is less than one request"),
+        ("http", "max_body", "200MiB", "max_unfinished is less than one request"),
         ("http", "tokens", [""], "a token consists of printable"),
         ("http", "allow_from", ["nowhere"], "nowhere"),
     ],
