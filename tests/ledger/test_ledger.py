@@ -175,7 +175,7 @@ def killed_before_the_last_was_published(topics: Path, name: str, unpublished: C
     """A log that ended when what ``unpublished`` appends to the topic was written, and readers did not see it yet."""
     log, files = Log(topics), Files(topics / name, 0)
     append(log)
-    Ledger(log, topics, ["events-udp"]).keep()
+    Ledger(log, topics, ["events-udp"]).write_checkpoint()
     synced = read_synced(OS, files) if files.data.exists() else None
     unpublished(log)
     log.close()
