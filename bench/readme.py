@@ -1,4 +1,4 @@
-"""``python -m bench.readme RESULT ...``: the table of README, from results of one machine."""
+"""``python -m bench.readme RESULT ...``: the table of docs/figures.md, from results of one machine."""
 
 from __future__ import annotations
 
