@@ -23,10 +23,10 @@ from penstock.cli.run.config import PAGES as PAGES_OF_REFERENCE
 from penstock.cli.run.config import Page
 from penstock.config import load
 from penstock.counts import Name, Origin
-from penstock.files import checked_document
+from penstock.files import checked_document, checked_lines
 from penstock.handover.frame import FrameMetadata
 from penstock.ledger import checkpoint
-from penstock.log.store import batch_format, gaps, index, segment
+from penstock.log.store import batch_format, index, segment
 from penstock.slogd import slogd_pb2
 
 ROOT = Path(__file__).parents[1]
@@ -179,7 +179,7 @@ def test_the_versions_of_files_are_those_of_the_code() -> None:
     assert told["TOPIC/*.arrows"] == str(batch_format.VERSION)
     assert told["TOPIC/*.index"] == str(index.VERSION)
     assert told["TOPIC/*.synced"] == str(segment.SYNCED_FORMAT)
-    assert told["TOPIC/gaps.jsonl"] == str(gaps.VERSION)
+    assert told["TOPIC/gaps.jsonl"] == str(checked_lines.VERSION)
     assert told["LEDGER"] == str(checkpoint.FORMAT)
     assert told["its frames"] == str(FrameMetadata(Origin("", 0, 0, 0)).document()["v"])
     documents = ("TOPIC/*.state", "TOPIC/settings.json", "TOPIC/cursors/*.cursor", "TRANSACTION-*.intent")
